@@ -95,6 +95,7 @@ _LONGEST: Final = (
     "runners/test_exact_sink.py",
     "runners/test_sql_plan.py",
     "runners/test_sql_updates.py",
+    "runners/test_sql_joins.py",
     "runners/spark/batch/test_beam_suite.py",
     "runners/spark/batch/test_rocketmq.py",
     "runners/flink/test_jobserver.py",

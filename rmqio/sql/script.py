@@ -10,6 +10,7 @@ from rmqio.sql.analysis import names
 from rmqio.sql.analysis.queries import QueryBinder
 from rmqio.sql.analysis.ranks.limits import check_limits
 from rmqio.sql.analysis.sinks.inserts import sink_of
+from rmqio.sql.analysis.sinks.once import require_one_writer
 from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog.tables import Catalog
 from rmqio.sql.errors import Refusal, Span
@@ -139,5 +140,6 @@ class Script:
         table = self.catalog.table(statement.table)
         found = optimize(sink_of(statement, table, self.binder().query(statement.query)))
         assert isinstance(found, Sink)
+        require_one_writer(found, self.sinks, statement.table.span)
         check_limits(found, statement.span)
         return found

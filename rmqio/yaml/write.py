@@ -27,7 +27,9 @@ from rmqio.transforms import WriteToRocketMQ as Write
 from rmqio.yaml.configs import error_output, options_text, quoted, security_of
 from rmqio.yaml.read import metadata_type
 
-_FORMATS: Final = ("json", "raw", "avro", "avro-confluent", "csv", "key-value")
+_FORMATS: Final = (
+    "json", "raw", "avro", "avro-confluent", "csv", "key-value", "json-confluent", "protobuf", "protobuf-confluent",
+)  # fmt: skip
 _BESIDE: Final = ("tags", "keys", "sharding_key", "properties", "delay_level", "deliver_at")
 
 

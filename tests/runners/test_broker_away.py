@@ -7,8 +7,11 @@ is read, each message once. While one broker hangs, the other broker's messages 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rmqio.pipelines.check import read_topic
 from rmqio.runners import options
 from tests.helpers.ledgers.delivery import DIRECT, FLINK, SPARK_STREAMING, Mode
 from tests.helpers.pipelines import copying
@@ -107,6 +111,48 @@ def test_a_read_without_end(cluster: Cluster, topic: Topic, mode: Mode, tmp_path
     if mode is DIRECT:  # the group's next commit includes what could not be committed while the broker hung
         found = zip(committed(topic), topic.queues, strict=True)
         assert all(HALF <= (offset or 0) <= topic.sent[queue] for offset, queue in found)
+
+
+WINDOWS = """
+SET 'table.exec.source.idle-timeout' = '{idle} s';
+CREATE TABLE stored (
+  body STRING, broker STRING METADATA VIRTUAL, at TIMESTAMP_LTZ(3) METADATA FROM 'store_timestamp' VIRTUAL,
+  WATERMARK FOR at AS at - INTERVAL '1' SECOND
+) WITH ('topic' = '{topic}', 'format' = 'raw');
+CREATE TABLE counts (broker STRING, n BIGINT, s TIMESTAMP_LTZ(3)) WITH ('topic' = '{sink}');
+INSERT INTO counts SELECT broker, COUNT(*), window_start
+FROM TABLE(TUMBLE(TABLE stored, DESCRIPTOR(at), INTERVAL '2' SECOND)) GROUP BY broker, window_start, window_end;
+"""
+
+
+def test_windows_of_sql_while_a_broker_hangs(cluster: Cluster, topic: Topic, tmp_path: Path) -> None:
+    """The watermark waits for the broker: what it held is in its windows, and no window is given twice."""
+    pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+    file = tmp_path / "job.sql"
+    file.write_text(WINDOWS.format(idle=3, topic=topic.name, sink=topic.sink))
+    flags = [*SPARK_STREAMING.with_workers(2), "--start=earliest", f"--checkpoint_dir={tmp_path / 'checkpoint'}"]
+    name_server = f"--name_server={cluster.name_server}"
+
+    def counted() -> dict[tuple[str, str], int]:
+        rows = [json.loads(each.body) for each in read_topic(topic.client, topic.sink)]
+        found = {(row["broker"], row["s"]): row["n"] for row in rows}
+        assert len(found) == len(rows), "no window comes twice"
+        return found
+
+    def total(broker: str) -> int:
+        return sum(n for (of, _), n in counted().items() if of == broker)
+
+    job = Job([sys.executable, "-m", "rmqio", "sql", str(file), name_server, *flags], tmp_path)
+    with started(job):
+        with sending(cluster, topic):
+            job.wait_until(lambda: total(STAYS) > 0 and total(GOES) > 0, "the first windows")
+            cluster.brokers[GOES].pause()
+            time.sleep(8)
+            cluster.brokers[GOES].resume()
+            time.sleep(2)
+        stored = Counter(broker for broker, _, _ in topic.stored())
+        job.wait_until(lambda: {STAYS: total(STAYS), GOES: total(GOES)} == stored, "every message, in one window")
+        assert job.interrupt() == 130, job.log.read_text()[-4000:]
 
 
 def committed(topic: Topic) -> list[int | None]:

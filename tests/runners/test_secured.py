@@ -25,6 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
+from rmqio.cli.main import main
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.runners.options import options as pipeline_options
@@ -98,6 +99,39 @@ def test_a_pipeline_with_credentials_and_tls(guarded: Guarded, topics: tuple[str
     assert guarded.credentials_file.encode() in found
     assert SECRET.encode() not in found
     assert ACCESS_KEY.encode() not in found
+
+
+JOB = """
+CREATE TABLE source (text STRING) WITH (
+  'topic' = '{source}', 'consumerGroup' = '{source}-group', 'format' = 'raw', 'on-error' = 'dead-letter',
+  'dead-letter-topic' = '{target}'
+);
+CREATE TABLE target (n BIGINT, PRIMARY KEY (n) NOT ENFORCED) WITH ('topic' = '{target}');
+INSERT INTO target SELECT COUNT(*) FROM source WHERE 1 / (CAST(text AS INT) - 19) <= 0 GROUP BY text;
+"""
+
+
+@pytest.mark.usefixtures("logs")
+def test_sql_with_credentials_and_tls(
+    guarded: Guarded, topics: tuple[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Reads, writes and dead letters of a job, and its plan, without a secret in what is said."""
+    pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+    source, target = topics
+    file = tmp_path / "job.sql"
+    file.write_text(JOB.format(source=source, target=target))
+    at = [f"--name_server={guarded.broker.name_server}", f"--credentials=file:{guarded.credentials_file}"]
+    tls = ["--tls", f"--tls_ca_file={guarded.ca_file}", f"--tls_certificate_file={guarded.client_file}"]
+    command = ["sql", str(file), *at, *tls, "--start=earliest"]
+    assert main([*command, "--stop=latest", "--explain"]) == 0
+    assert main([*command, "--stop=latest"]) == 0
+    assert count(guarded, target) == 19 + 2, "groups, and letters of two rows that divide by zero"
+    said = "".join(capfd.readouterr())
+    assert "Insert into target" in said
+    assert SECRET not in said
+    assert ACCESS_KEY not in said
+    assert main(["sql", str(file), at[0], *tls, "--stop=latest"]) != 0
+    assert "NO_PERMISSION: username cannot be null" in capfd.readouterr().err
 
 
 def pages(spark: SparkSession) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +16,9 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio.cli.main import main
+from rmqio.model import Message, MessageQueue
 from rmqio.runners.capabilities import Mode
+from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab, wait_until
 from tests.helpers.servers.jobs import Job, started
 from tests.runners.test_sql import MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
@@ -31,6 +36,23 @@ CREATE VIEW within AS
 SELECT o.id AS one, p.id AS other, o.ts AS ts FROM orders AS o LEFT JOIN payments AS p
 ON o.customer = p.customer AND p.ts BETWEEN o.ts - INTERVAL '2' SECOND AND o.ts + INTERVAL '8' SECOND;
 """
+KEPT = """
+SET 'table.exec.source.idle-timeout' = '12 s';
+SET 'execution.checkpointing.interval' = '500 ms';
+CREATE TABLE events (id INT, k STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+WITH ('topic' = '{readings}', 'consumerGroup' = '{group}');
+CREATE TABLE names (k STRING, name STRING) WITH ('topic' = '{devices}', 'consumerGroup' = '{group}');
+CREATE TABLE sizes (size INT) WITH ('connector' = 'filesystem', 'path' = '{folder}/sizes.json');
+CREATE TABLE found (kind STRING, k STRING, n BIGINT) WITH ('topic' = '{alarms}');
+INSERT INTO found SELECT 'window', k, COUNT(*)
+FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY k, window_start, window_end;
+SET 'table.exec.state.ttl' = '8 s';
+INSERT INTO found SELECT 'cross', e.k, e.id * s.size FROM events AS e CROSS JOIN sizes AS s;
+INSERT INTO found SELECT 'short', e.k, e.id FROM events AS e JOIN names AS n ON e.k = n.k;
+SET 'table.exec.state.ttl' = '1 h';
+INSERT INTO found SELECT 'long', e.k, e.id FROM events AS e JOIN names AS n ON e.k = n.k;
+"""
+"""A job with a window that ends only when its queues are idle, and joins with two times to live."""
 JOINS = (
     TABLES.replace("{options}", "")
     + """
@@ -141,3 +163,55 @@ def test_a_stream_joins_by_time_across_a_restart(topics: Topics, lab: Lab, tmp_p
         job.wait_until(lambda: set(paid(lab, topics)) >= both, "pairs across the restart")
         assert set(paid(lab, topics)) <= set(within(orders, payments)), "no row is there that has a partner"
         assert job.interrupt() == 130
+
+
+@pytest.mark.shows(Mode.FLINK_STREAMING)
+def test_a_killed_job_keeps_windows_and_joins_and_idle_queues_end_them(
+    topics: Topics, lab: Lab, tmp_path: Path
+) -> None:
+    """One of two queues never has a message. What came before the kill is in windows and in pairs after it, once.
+
+    A row that is kept for eight seconds has no partner after the restart, one that is kept for an hour has, and one of
+    a file, in a cross join, too.
+    """
+    (tmp_path / "sizes.json").write_text('{"size": 10}\n{"size": 100}\n')
+    script = KEPT.replace("{folder}", str(tmp_path))
+    flags = [sys.executable, "-m", "rmqio", *command(script, topics, "FlinkRunner --streaming", tmp_path)]
+    flags.append(f"--checkpoint_dir={tmp_path / 'checkpoint'}")
+
+    def send_events(*events: tuple[int, str]) -> None:
+        rows = [{"id": n, "k": key, "ts": str(MIDNIGHT + dt.timedelta(seconds=n))} for n, key in events]
+        bodies = [Message(json.dumps(each).encode()) for each in rows]
+        send_all(lab.broker.broker, MessageQueue(topics.readings, lab.broker.name, 0), bodies)
+
+    def found() -> Counter[tuple[str, str, int]]:
+        return Counter((row["kind"], row["k"], row["n"]) for row in rows_of(lab, topics.alarms))
+
+    def committed(topic: str) -> int:
+        return lab.client.committed_offset(topics.group, MessageQueue(topic, lab.broker.name, 0)) or 0
+
+    def is_kept() -> bool:
+        """Returns whether a checkpoint has everything: what is read again would be kept anew."""
+        return (committed(topics.readings), committed(topics.devices)) == (3, 1)
+
+    send(lab, topics.devices, [{"k": "both", "name": "before"}])
+    send_events((1, "both"), (2, "later"), (3, "both"))
+    before = {("short", "both", 1), ("short", "both", 3), ("long", "both", 1), ("long", "both", 3)}
+    before |= {("cross", key, n * size) for n, key in ((1, "both"), (2, "later"), (3, "both")) for size in (10, 100)}
+    with started(Job(flags, tmp_path)) as job:
+        job.wait_until(lambda: found().keys() >= before and is_kept(), "pairs, and a checkpoint")
+        job.kill()
+    assert found().keys() == before, "no window has ended yet"
+    killed = time.monotonic()
+    send_events((4, "both"), (5, "new"), (6, "later"))
+    send(lab, topics.devices, [{"k": "new", "name": "after"}, {"k": "later", "name": "after"}])
+    time.sleep(max(0.0, killed + 8.5 - time.monotonic()))
+    with started(Job(flags, tmp_path)) as job:
+        windows = {("window", "both", 3), ("window", "later", 2), ("window", "new", 1)}
+        after = {("long", "both", 4), ("long", "later", 2), ("short", "new", 5), ("long", "new", 5)}
+        after |= {("short", "later", 6), ("long", "later", 6)}
+        after |= {("cross", key, n * size) for n, key in ((4, "both"), (5, "new"), (6, "later")) for size in (10, 100)}
+        job.wait_until(lambda: found().keys() >= windows | before | after, "all of them")
+        assert job.interrupt() == 130
+    assert found().keys() == windows | before | after
+    assert {each: count for each, count in found().items() if each[0] == "window" and count > 1} == {}

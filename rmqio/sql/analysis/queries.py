@@ -368,5 +368,5 @@ def _with_conditions(select: nodes.Select) -> nodes.Select:
         return select
     if source.kind != "CROSS" or select.where is None or laterals.is_lateral(source.right):
         return select
-    joined = replace(source, kind="INNER", condition=select.where, is_where=True)
+    joined = replace(source, kind="INNER", condition=select.where)
     return replace(select, source=joined, where=None)

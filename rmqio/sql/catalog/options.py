@@ -16,6 +16,7 @@ from typing import Any, Final
 from rmqio.errors import LocalError
 from rmqio.sql.catalog import connectors
 from rmqio.sql.catalog.connectors import ConnectorOptions
+from rmqio.sql.catalog.names import check_names
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.syntax.statements import Option
 from rmqio.start import StartFrom
@@ -23,7 +24,8 @@ from rmqio.start.texts import time_of
 
 CONNECTORS: Final = ("rocketmq", "print", "blackhole", connectors.FILES, connectors.DATABASE)
 FORMATS: Final = (
-    "json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema", "grok", "syslog", "cef",
+    "json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema", "json-confluent", "protobuf",
+    "protobuf-confluent", "grok", "syslog", "cef",
 )  # fmt: skip
 ON_ERROR: Final = ("fail", "dead-letter", "skip")
 DELIVERY: Final = ("at-least-once", "exactly-once")
@@ -78,10 +80,16 @@ _NAMES: Final[dict[str, tuple[str, ...]]] = {
     "avro_file": ("avro.schema-file", "avro-confluent.schema-file", "avro-openschema.schema-file"),
     "avro_encoding": ("avro.encoding",),
     "registry_url": ("avro-confluent.url", "avro-confluent.schema-registry.url", "schema-registry.url",
-                     "avro-openschema.url"),
+                     "avro-openschema.url", "json-confluent.url", "protobuf-confluent.url"),
     "registry_subject": ("avro-confluent.subject", "avro-confluent.schema-registry.subject", "schema-registry.subject",
-                         "avro-openschema.subject"),
-    "skip_errors": ("json.ignore-parse-errors", "csv.ignore-parse-errors"),
+                         "avro-openschema.subject", "json-confluent.subject", "protobuf-confluent.subject"),
+    "json_schema": ("json-confluent.schema",),
+    "json_file": ("json-confluent.schema-file",),
+    "protobuf_descriptor": ("protobuf.descriptor", "protobuf-confluent.descriptor"),
+    "protobuf_file": ("protobuf.descriptor-file", "protobuf-confluent.descriptor-file"),
+    "protobuf_message": ("protobuf.message-name", "protobuf.message-class-name", "protobuf-confluent.message-name"),
+    "protobuf_defaults": ("protobuf.read-default-values", "protobuf-confluent.read-default-values"),
+    "skip_errors": ("json.ignore-parse-errors", "csv.ignore-parse-errors", "protobuf.ignore-parse-errors"),
     "is_json": ("isJsonData",),
     "ignored": (
         "partitionDiscoveryIntervalMs", "useNewApi", "encoding", "lineDelimiter", "columnErrorDebug",
@@ -90,6 +98,13 @@ _NAMES: Final[dict[str, tuple[str, ...]]] = {
     ),
     **connectors.NAMES,
 }  # fmt: skip
+FORMAT_OPTIONS: Final = tuple(
+    each
+    for spellings in _NAMES.values()
+    for each in spellings
+    if each.partition(".")[0] in FORMATS and "schema-registry" not in each
+)
+"""The options of formats, as users write them."""
 _BY_SPELLING: Final = {
     "".join(each for each in spelling.lower() if each.isalnum()): name
     for name, spellings in _NAMES.items()
@@ -195,6 +210,7 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
         raise Refusal("on-error is 'dead-letter', which needs the option 'dead-letter-topic'", found["on_error"].span)
     if connector == "rocketmq" and not text("topic"):
         raise Refusal(f"the table {table} needs the option 'topic'", None)
+    check_names(found)
     is_exactly_once = one_of("delivery", DELIVERY, "at-least-once") == "exactly-once"
     if is_exactly_once and not text("producer_group"):
         raise Refusal(

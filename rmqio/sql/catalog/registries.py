@@ -6,16 +6,17 @@ a tenant, if they are not the default ones).
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from rmqio.errors import LocalError, RmqioError
 from rmqio.serde.registry import OpenSchemaRegistry, RestRegistry
+from rmqio.serde.registry.typed import TypedSubjects
 from rmqio.sql.analysis.tables import check_table
-from rmqio.sql.catalog.avro_columns import columns_of, quoted
+from rmqio.sql.catalog import typed_subjects
+from rmqio.sql.catalog.avro_columns import quoted
+from rmqio.sql.catalog.names import topic_fault
 from rmqio.sql.catalog.tables import Table, table_of
 from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.syntax import statements
@@ -23,7 +24,6 @@ from rmqio.sql.texts import Texts
 
 _KEPT_FOR_S: Final = 30.0
 """How long the list of subjects is used."""
-_TOPIC: Final = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
 
 
 class Subject(NamedTuple):
@@ -31,12 +31,12 @@ class Subject(NamedTuple):
 
     Attributes:
       topic: the topic that it is about.
-      schema: the newest one, as text.
+      columns: of the newest schema, names and types.
       options: of the table, beside the topic.
     """
 
     topic: str
-    schema: str
+    columns: list[tuple[str, str]]
     options: dict[str, str]
 
 
@@ -47,7 +47,7 @@ class Registry(Protocol):
         """Returns the names of tables. Raises `RmqioError`."""
 
     def subject(self, name: str) -> Subject:
-        """Returns the newest schema. Raises `RmqioError` and `Refusal`."""
+        """Returns the table of the newest schema. Raises `RmqioError` and `Refusal`."""
 
 
 class RegistryTables:
@@ -95,16 +95,12 @@ class RegistryTables:
         return self._created[name]
 
     def _made(self, name: str, subject: Subject) -> Table:
-        if not _TOPIC.fullmatch(subject.topic):
+        if topic_fault(subject.topic):
             raise Refusal(f"its subject says that the topic is {subject.topic}, and no topic can have that name", None)
-        try:
-            columns = list(columns_of(json.loads(subject.schema)))
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise Refusal(f"its schema is not valid: {type(error).__name__}: {error}", None) from None
         options = {"topic": subject.topic, **subject.options}
         text = (
             f"CREATE TABLE {quoted(name)} (\n"
-            + ",\n".join(f"  {quoted(each)} {kind}" for each, kind in columns)
+            + ",\n".join(f"  {quoted(each)} {kind}" for each, kind in subject.columns)
             + "\n) WITH (\n"
             + ",\n".join("  {} = {}".format(*map(_string, each)) for each in options.items())
             + "\n)"
@@ -130,6 +126,7 @@ class _Confluent:
     def __init__(self, url: str) -> None:
         self._url = url
         self._registry = RestRegistry(url)
+        self._typed = TypedSubjects(self._registry)
         self._subjects: dict[str, str] = {}
 
     def names(self) -> list[str]:
@@ -141,15 +138,8 @@ class _Confluent:
         return sorted(found)
 
     def subject(self, name: str) -> Subject:
-        subject = self._subjects[name]
-        found: Any = self._registry.by_version(subject)
-        options = {
-            "format": "avro-confluent",
-            "avro-confluent.url": self._url,
-            "avro-confluent.subject": subject,
-            "avro-confluent.schema": found.schema,
-        }
-        return Subject(name, found.schema, options)
+        found = self._typed.version(self._subjects[name])
+        return Subject(name, *typed_subjects.table_of(found, self._url, self._typed))
 
 
 class _OpenSchema:
@@ -170,4 +160,4 @@ class _OpenSchema:
             "avro-openschema.subject": name,
             "avro-openschema.schema": found.schema,
         }
-        return Subject(name, found.schema, options)
+        return Subject(name, typed_subjects.columns_of_avro(found.schema), options)

@@ -53,7 +53,12 @@ def join_lines(join: Join) -> list[str]:
     if join.residual is not None:
         lines += [f"where {text_of(each, names)}" for each in conjuncts(join.residual)]
     if not keys:
-        return [*lines, "gives the right side to all workers, and needs inputs that end"]
+        if not join.ttl_ms:
+            return [*lines, "gives the right side to all workers, and needs inputs that end"]
+        kept = (
+            f"keeps each row for {duration(join.ttl_ms)}, if an input does not end, and those of one that ends for ever"
+        )
+        return [*lines, "gives the right side to all workers", kept]
     lines.append(f"shuffles both sides by {', '.join(dict.fromkeys(names[one] for one, _ in join.keys))}")
     match join.bound:
         case Interval() as bound:

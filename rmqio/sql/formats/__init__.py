@@ -7,7 +7,7 @@ import contextlib
 from rmqio.sql.catalog.connectors import DATABASE
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
-from rmqio.sql.formats import csv, key_value, python_rows, raw, texts
+from rmqio.sql.formats import csv, json_registry, key_value, python_rows, raw, texts
 from rmqio.sql.formats.base import Decoder, Encoder, Fields
 from rmqio.sql.formats.json import JsonDecoder, JsonOptions
 from rmqio.sql.formats.json_encoder import JsonEncoder
@@ -23,10 +23,12 @@ def check(table: Table) -> None:
     if table.options.connector == DATABASE:
         return
     match table.options.format:
-        case "json":
+        case "json" | "json-confluent":
             JsonOptions.of(options)
             for each in fields:
                 _require_keys(each)
+            if table.options.format == json_registry.FORMAT:
+                json_registry.check(options)
         case "csv":
             texts.require_scalars(table)
             csv.CsvOptions.of(options)
@@ -38,6 +40,10 @@ def check(table: Table) -> None:
             key_value.require_names(fields, key_value.KeyValueOptions.of(options))
         case "avro" | "avro-confluent" | "avro-openschema":
             _check_avro(table, fields, options)
+        case "protobuf" | "protobuf-confluent":
+            from rmqio.sql.formats.protobuf import bodies
+
+            bodies.check(table, fields, options)
         case "grok" | "syslog" | "cef":
             lines.check(table, fields, options)
 
@@ -46,6 +52,8 @@ def require_writable(table: Table) -> None:
     """Raises `Refusal` if the format is only read."""
     if table.options.connector == "rocketmq" and table.options.format in lines.FORMATS:
         raise Refusal(f"{table.name} cannot be written: the format {table.options.format} is only read", None)
+    if table.options.format == json_registry.FORMAT:
+        json_registry.require_writable(table.name, FormatOptions(table.options.of_format))
 
 
 def decoder_of(table: Table, fields: Fields) -> Decoder:
@@ -73,6 +81,12 @@ def decoder_of(table: Table, fields: Fields) -> Decoder:
             from rmqio.sql.formats import open_schema
 
             return open_schema.OpenSchemaDecoder(table, fields, options)
+        case "json-confluent":
+            return json_registry.RegistryJsonDecoder(fields, JsonOptions.of(options))
+        case "protobuf" | "protobuf-confluent":
+            from rmqio.sql.formats.protobuf import bodies
+
+            return bodies.ProtobufDecoder(table, fields, options)
         case "grok" | "syslog" | "cef":
             return lines.decoder_of(table, fields, options)
     return JsonDecoder(fields, JsonOptions.of(options))
@@ -102,6 +116,12 @@ def encoder_of(table: Table, fields: Fields) -> Encoder:
             from rmqio.sql.formats import open_schema
 
             return open_schema.OpenSchemaEncoder(table, fields, options)
+        case "json-confluent":
+            return json_registry.RegistryJsonEncoder(table, fields, options)
+        case "protobuf" | "protobuf-confluent":
+            from rmqio.sql.formats.protobuf import bodies
+
+            return bodies.ProtobufEncoder(table, fields, options)
     return JsonEncoder(fields, JsonOptions.of(options))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,14 +17,18 @@ NAMES: Final = frozenset({
     "csv_null", "raw_charset", "raw_endianness", "pair_delimiter", "key_delimiter", "key_value_null", "json_times",
     "json_fail_on_missing", "json_no_nulls", "json_null_keys", "json_null_key", "json_plain", "avro_schema",
     "avro_file", "avro_encoding", "registry_url", "registry_subject", "grok_pattern", "grok_timeout", "syslog_rfc",
-    "syslog_year", "syslog_zone", "line_length",
+    "syslog_year", "syslog_zone", "line_length", "json_schema", "json_file", "protobuf_descriptor", "protobuf_file",
+    "protobuf_message", "protobuf_defaults",
 })  # fmt: skip
 """The options, by their names in `catalog.options`, that formats read."""
 PATTERN: Final = "grok.patterns."
 """Before the name of a grok pattern of a table's own."""
 _PREFIXES: Final = (
-    "json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema", "grok", "syslog", "cef",
+    "json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema", "json-confluent", "protobuf",
+    "protobuf-confluent", "grok", "syslog", "cef",
 )  # fmt: skip
+_FILES: Final = {"avro_file": "avro_schema", "json_file": "json_schema", "protobuf_file": "protobuf_descriptor"}
+"""Options that name a file, and those that it is read into."""
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([tnrbf0\\'\"]))")
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", "0": "\0"}
 
@@ -36,18 +41,21 @@ def of_format(found: Mapping[str, Option], format_name: str) -> dict[str, Option
     kept = {name: option for name, option in found.items() if name in NAMES or name.startswith(PATTERN)}
     for option in kept.values():
         prefix = option.key.lower().removeprefix("value.").partition(".")[0]
-        if prefix in _PREFIXES and prefix != format_name and not (prefix == "avro" and format_name.startswith("avro-")):
+        if prefix in _PREFIXES and prefix != format_name and not format_name.startswith(f"{prefix}-"):
             raise Refusal(f"the option {option.key!r} is of the format {prefix}, not of {format_name}", option.span)
-    if "avro_file" in kept:
-        option = kept.pop("avro_file")
-        if "avro_schema" in kept:
-            raise Refusal(f"{option.key!r} and {kept['avro_schema'].key!r} both give the schema", option.span)
+    for file, schema in _FILES.items():
+        if file not in kept:
+            continue
+        option = kept.pop(file)
+        if schema in kept:
+            raise Refusal(f"{option.key!r} and {kept[schema].key!r} both give the schema", option.span)
         try:
-            text = Path(option.value.strip()).read_text("utf-8")
+            data = Path(option.value.strip()).read_bytes()
+            text = base64.b64encode(data).decode("ascii") if file == "protobuf_file" else data.decode()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise Refusal(f"the schema's file {option.value!r} cannot be read: {reason}", option.value_span) from None
-        kept["avro_schema"] = replace(option, value=text)
+        kept[schema] = replace(option, value=text)
     return kept
 
 

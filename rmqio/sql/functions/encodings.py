@@ -83,9 +83,13 @@ def _hash(name: str) -> Callable[[str], str]:
 
 def sha2(text: str, bits: int) -> str:
     """Returns the SHA-2 hash of that many bits. Raises `ValueFailure` if there is none."""
+    return _hash(f"sha{_bits(bits)}")(text)
+
+
+def _bits(bits: int) -> int:
     if bits not in (224, 256, 384, 512):
         raise ValueFailure(f"SHA2 has 224, 256, 384 or 512 bits, not {bits}")
-    return _hash(f"sha{bits}")(text)
+    return bits
 
 
 def hash_code(text: str) -> int:
@@ -102,9 +106,9 @@ define("TO_BASE64", "s -> s | x -> s", to_base64)
 define("FROM_BASE64", "s -> s", from_base64)
 define("HEX", "i -> s | s -> s", hexadecimal)
 define("UNHEX", "s -> x", from_hexadecimal, can_be_null=True)
-define("ENCODE", "s s -> x", encode)
-define("DECODE", "x s -> s", decode)
+define("ENCODE", "s s -> x", encode, constants={1: _character_set})
+define("DECODE", "x s -> s", decode, constants={1: _character_set})
 for _name in ("MD5", "SHA1", "SHA224", "SHA256", "SHA384", "SHA512"):
     define(_name, "s -> s", _hash(_name.lower()))
-define("SHA2", "s i -> s", sha2)
+define("SHA2", "s i -> s", sha2, constants={1: _bits})
 define("HASH_CODE", "s -> i", hash_code)

@@ -170,9 +170,9 @@ def _iso(micros: int) -> str:
     )  # fmt: skip
 
 
-define("JSON_VALUE", "s s -> s", value_at, can_be_null=True)
-define("JSON_QUERY", "s s -> s", query, can_be_null=True)
-define("JSON_EXISTS", "s s -> b", exists)
+define("JSON_VALUE", "s s -> s", value_at, can_be_null=True, constants={1: json_paths.steps})
+define("JSON_QUERY", "s s -> s", query, can_be_null=True, constants={1: json_paths.steps})
+define("JSON_EXISTS", "s s -> b", exists, constants={1: json_paths.steps})
 define("JSON_QUOTE", "s -> s", quoted)
 define("JSON_UNQUOTE", "s -> s", unquoted)
 define("JSON_STRING", "any any -> s", json_string)

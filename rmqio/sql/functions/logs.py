@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from rmqio.sql.formats.logs import cef, grok, syslog
 from rmqio.sql.functions.registry import define
 from rmqio.sql.values import ValueFailure
@@ -33,11 +30,6 @@ def cef_fields(text: str) -> dict[str, str] | None:
     return {**extension, **header}
 
 
-def _check_pattern(arguments: Sequence[Any]) -> None:
-    if arguments[1] is not None:
-        grok.compiled(arguments[1])
-
-
-define("GROK", "s s -> ms", grok_fields, can_be_null=True, check=_check_pattern)
+define("GROK", "s s -> ms", grok_fields, can_be_null=True, constants={1: grok.compiled})
 define("PARSE_SYSLOG", "s -> ms", syslog_fields, can_be_null=True, is_pure=False)  # a year can be the present one
 define("PARSE_CEF", "s -> ms", cef_fields, can_be_null=True)

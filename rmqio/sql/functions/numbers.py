@@ -132,10 +132,13 @@ def random_number(seed: int = 0) -> float:
 
 def random_integer(seed_or_bound: int, bound_after_seed: int | None = None) -> int:
     """Returns a random integer of [0, bound). Raises `ValueFailure` if the bound is not positive."""
-    bound = seed_or_bound if bound_after_seed is None else bound_after_seed
+    return random.randrange(_positive(seed_or_bound if bound_after_seed is None else bound_after_seed))
+
+
+def _positive(bound: int) -> int:
     if bound <= 0:
         raise ValueFailure(f"the bound of RAND_INTEGER is {bound}; it must be positive")
-    return random.randrange(bound)
+    return bound
 
 
 def _whole_type(arguments: Sequence[SqlType]) -> SqlType:
@@ -164,6 +167,6 @@ define("FLOOR", "n", _whole(ROUND_FLOOR, math.floor), returns=_whole_type)
 define("ROUND", "n [i]", round_number, returns=_same)  # the planner finds the digits of a DECIMAL
 define("TRUNCATE", "n [i]", truncate_number, returns=_same)
 define("RAND", "[i] -> f", random_number, is_pure=False)
-define("RAND_INTEGER", "i [i] -> i", random_integer, is_pure=False)
+define("RAND_INTEGER", "i [i] -> i", random_integer, is_pure=False, constants={-1: _positive})
 define("UUID", "-> s", new_uuid, is_pure=False)
 define("BIN", "i -> s", inline="format({0} & 0xFFFFFFFFFFFFFFFF, 'b')")

@@ -118,6 +118,11 @@ define("LEAST OF ALL", "any ...", inline="min(*)", returns=_same)
 define("||", "s s -> s", inline="{0} + {1}")
 
 
+def _check_escape(escape: str | None) -> None:
+    if escape is not None and len(escape) != 1:
+        raise ValueFailure(f"{escape!r} is not one character, as ESCAPE needs")
+
+
 @lru_cache(maxsize=1000)
 def like_pattern(pattern: str, escape: str | None = None) -> re.Pattern[str]:
     r"""Returns the regular expression of a LIKE pattern: % is any text, _ is one character.
@@ -126,8 +131,7 @@ def like_pattern(pattern: str, escape: str | None = None) -> re.Pattern[str]:
 
     It never goes back over a % but the last one, so that it takes linear time at each.
     """
-    if escape is not None and len(escape) != 1:
-        raise ValueFailure(f"{escape!r} is not one character, as ESCAPE needs")
+    _check_escape(escape)
     segments = [""]
     characters = iter(_LIKE_TOKEN.findall(pattern) if escape is None else pattern)
     for each in characters:
@@ -156,10 +160,12 @@ def like(text: str, pattern: str, escape: str | None = None) -> bool:
 
 
 @lru_cache(maxsize=1000)
-def _similar_pattern(pattern: str, escape: str) -> re.Pattern[str]:
+def similar_pattern(pattern: str, escape: str | None = None) -> re.Pattern[str]:
+    """Returns the regular expression of a pattern of SIMILAR TO. Raises `ValueFailure`."""
+    _check_escape(escape)
     found, characters, in_set = "", iter(pattern), False
     for each in characters:
-        if escape and each == escape:
+        if each == escape:
             found += re.escape(next(characters, ""))
             continue
         in_set = each == "[" or (in_set and each != "]")
@@ -170,9 +176,9 @@ def _similar_pattern(pattern: str, escape: str) -> re.Pattern[str]:
         raise ValueFailure(f"{shown(pattern)} is not a pattern of SIMILAR TO: {error}") from None
 
 
-def similar(text: str, pattern: str, escape: str = "") -> bool:
+def similar(text: str, pattern: str, escape: str | None = None) -> bool:
     """Returns whether the text matches a pattern of SIMILAR TO: a regular expression with % and _ of LIKE."""
-    return _similar_pattern(pattern, escape).fullmatch(text) is not None
+    return similar_pattern(pattern, escape).fullmatch(text) is not None
 
 
 define("LIKE", "s s [s] -> b", like)
@@ -186,7 +192,13 @@ def item_of_array(array: list[Any], position: int) -> Any:
     return array[position - 1] if 1 <= position <= len(array) else None
 
 
-define("ITEM OF ARRAY", "a i", item_of_array, returns=lambda given: given[0].elements[0], can_be_null=True)
+def _check_position(position: int) -> None:
+    if position < 1:
+        raise ValueFailure(f"positions in an array count from 1, and this is {position}")
+
+
+define("ITEM OF ARRAY", "a i", item_of_array, returns=lambda given: given[0].elements[0], can_be_null=True,
+       constants={1: _check_position})  # fmt: skip
 define("ITEM OF MAP", "m any", inline="{0}.get({1})", returns=lambda given: given[0].elements[1], can_be_null=True)
 define("ARRAY", "any ...", inline="[*]", is_strict=False, returns=lambda given: types.array_of(given[0], False))
 define("MAP", "any any ...", inline="{*}", is_strict=False,

@@ -123,11 +123,12 @@ def _parts(text: str, separator: re.Pattern[str]) -> list[str]:
     return parts
 
 
-define("RLIKE, REGEXP", "s s -> b", matches)
-define("REGEXP_EXTRACT", "s s [i] -> s", extract, can_be_null=True)
-define("REGEXP_EXTRACT_ALL", "s s [i] -> as", extract_all, can_be_null=True)
-define("REGEXP_REPLACE", "s s s -> s", replace)
-define("REGEXP_COUNT", "s s -> i", count)
-define("REGEXP_INSTR", "s s -> i", position)
-define("REGEXP_SUBSTR", "s s -> s", extract, can_be_null=True)
-define("STR_TO_MAP", "s [s] [s] -> ms", text_to_map)
+_CHECKED: Final = {1: regular_expression}
+define("RLIKE, REGEXP", "s s -> b", matches, constants=_CHECKED)
+define("REGEXP_EXTRACT", "s s [i] -> s", extract, can_be_null=True, constants=_CHECKED)
+define("REGEXP_EXTRACT_ALL", "s s [i] -> as", extract_all, can_be_null=True, constants=_CHECKED)
+define("REGEXP_REPLACE", "s s s -> s", replace, constants=_CHECKED)
+define("REGEXP_COUNT", "s s -> i", count, constants=_CHECKED)
+define("REGEXP_INSTR", "s s -> i", position, constants=_CHECKED)
+define("REGEXP_SUBSTR", "s s -> s", extract, can_be_null=True, constants=_CHECKED)
+define("STR_TO_MAP", "s [s] [s] -> ms", text_to_map, constants={1: regular_expression, 2: regular_expression})

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rmqio.sql import types
@@ -17,6 +17,7 @@ from rmqio.sql.types import SqlType
 
 Returns = Callable[[Sequence[SqlType]], SqlType]
 Takes = Callable[[Sequence[SqlType]], Sequence[SqlType] | None]
+Check = Callable[[Any], object]
 
 
 class WrongArguments(Exception):
@@ -38,7 +39,8 @@ class Function:
         they do not fit.
       returns: the type of the result by those of the converted arguments, if the signature does not say it.
       can_be_null: the result can be NULL though no argument is.
-      check: looks at the arguments that are constants, None for others, when a query is planned. Raises `ValueFailure`.
+      constants: what looks at arguments, by position, that are constants, when a query is planned; it raises
+        `ValueFailure` for a value with which the call can only fail.
     """
 
     name: str
@@ -50,7 +52,7 @@ class Function:
     takes: Takes | None = None
     returns: Returns | None = None
     can_be_null: bool = False
-    check: Callable[[Sequence[Any]], None] | None = None
+    constants: Mapping[int, Check] = field(default_factory=dict)
 
 
 FUNCTIONS: Final[dict[str, Function]] = {}

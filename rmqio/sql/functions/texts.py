@@ -102,10 +102,14 @@ def locate(part: str, text: str, start: int = 1) -> int:
     return text.find(part, max(0, start - 1)) + 1 if part else 1
 
 
-def find(text: str, part: str, start: int = 1, occurrence: int = 1) -> int:
-    """Returns where the part stands in the text for the nth time; from the end if the start is negative; 0: nowhere."""
+def _check_occurrence(occurrence: int) -> None:
     if occurrence <= 0:
         raise ValueFailure(f"INSTR looks for occurrence {occurrence}; it must be positive")
+
+
+def find(text: str, part: str, start: int = 1, occurrence: int = 1) -> int:
+    """Returns where the part stands in the text for the nth time; from the end if the start is negative; 0: nowhere."""
+    _check_occurrence(occurrence)
     if start == 0:
         return 0
     if start < 0:
@@ -237,7 +241,7 @@ define("LPAD", "s i s -> s", pad_left, can_be_null=True)
 define("RPAD", "s i s -> s", pad_right, can_be_null=True)
 define("POSITION", "s s -> i", inline="{1}.find({0}) + 1")
 define("LOCATE", "s s [i] -> i", locate)
-define("INSTR", "s s [i] [i] -> i", find)
+define("INSTR", "s s [i] [i] -> i", find, constants={3: _check_occurrence})
 define("OVERLAY", "s s i [i] -> s", overlay)
 define("REPLACE", "s s s -> s", replaced)
 define("REVERSE", "s -> s", inline="{0}[::-1]")

@@ -88,10 +88,14 @@ def date(text: str, pattern: str | None = None) -> int | None:
         return None
 
 
-def instant_of_number(number: int | float | Decimal, precision: int = 3) -> int | None:
-    """Returns the TIMESTAMP_LTZ of seconds (precision 0) or milliseconds (3) since 1970; None: it is out of range."""
+def _check_precision(precision: int) -> None:
     if precision not in (0, 3):
         raise ValueFailure(f"TO_TIMESTAMP_LTZ takes the precision 0 (seconds) or 3 (milliseconds), not {precision}")
+
+
+def instant_of_number(number: int | float | Decimal, precision: int = 3) -> int | None:
+    """Returns the TIMESTAMP_LTZ of seconds (precision 0) or milliseconds (3) since 1970; None: it is out of range."""
+    _check_precision(precision)
     try:
         if isinstance(number, float):
             micros = int(number * 1000) * 1000 if precision == 0 else int(number) * 1000
@@ -238,6 +242,19 @@ def days_between(end: int | str, start: int | str) -> int | None:
     return None if last is None or first is None else last - first
 
 
+def _precision_or_format(value: int | str) -> None:
+    if isinstance(value, str):
+        formatting.pieces(value)
+    else:
+        _check_precision(value)
+
+
+def _older_format(pattern: str) -> None:
+    """The functions of Java's older class read u as the day of the week."""
+    if any(each.letter == "u" for each in formatting.pieces(pattern)):
+        raise ValueFailure("the letter u is not supported here: y is the year")
+
+
 def _dates_as_timestamps(given: Sequence[SqlType]) -> list[SqlType]:
     first, *rest = given
     return [types.TIMESTAMP.nullable(first.is_nullable) if first.kind == "DATE" else first, *rest]
@@ -247,13 +264,15 @@ define("CURRENT_TIMESTAMP, NOW, CURRENT_ROW_TIMESTAMP, PROCTIME", "-> ltz", now_
 define("LOCALTIMESTAMP", "-> ts", local_now, is_pure=False)
 define("CURRENT_DATE", "-> d", today, is_pure=False)
 define("CURRENT_TIME, LOCALTIME", "-> t", time_of_day, is_pure=False)
-define("UNIX_TIMESTAMP", "-> l | s [s] -> l", seconds, is_pure=False)
-define("FROM_UNIXTIME", "i [s] -> s", text_of_seconds)
-define("TO_TIMESTAMP", "s [s] -> ts", timestamp, can_be_null=True)
-define("TO_TIMESTAMP_LTZ", "n [i] -> ltz | s [s] [s] -> ltz", instant, can_be_null=True)
-define("TO_DATE", "s [s] -> d", date, can_be_null=True)
-define("DATE_FORMAT", "dt s -> s | s s -> s", format_time, takes=_dates_as_timestamps, can_be_null=True)
-define("CONVERT_TZ", "s s s -> s", convert_zone, can_be_null=True)
+define("UNIX_TIMESTAMP", "-> l | s [s] -> l", seconds, is_pure=False, constants={1: _older_format})
+define("FROM_UNIXTIME", "i [s] -> s", text_of_seconds, constants={1: _older_format})
+define("TO_TIMESTAMP", "s [s] -> ts", timestamp, can_be_null=True, constants={1: formatting.pieces})
+define("TO_TIMESTAMP_LTZ", "n [i] -> ltz | s [s] [s] -> ltz", instant, can_be_null=True,
+       constants={1: _precision_or_format, 2: values.zone})  # fmt: skip
+define("TO_DATE", "s [s] -> d", date, can_be_null=True, constants={1: _older_format})
+define("DATE_FORMAT", "dt s -> s | s s -> s", format_time, takes=_dates_as_timestamps, can_be_null=True,
+       constants={1: formatting.pieces})  # fmt: skip
+define("CONVERT_TZ", "s s s -> s", convert_zone, can_be_null=True, constants={1: values.zone, 2: values.zone})
 define("LAST_DAY", "d -> d | s -> d", last_day, can_be_null=True)
 define("DATE_ADD", "s i -> s | d i -> s", days_after, can_be_null=True)
 define("DATE_SUB", "s i -> s | d i -> s", days_before, can_be_null=True)

@@ -153,11 +153,10 @@ def require_ends(relation: Relation, ends: Callable[[Relation], bool]) -> None:
 
 
 def _check_crossed(join: Join) -> None:
-    if not join.keys:
+    if not join.keys and not join.ttl_ms:
         raise Refusal(
-            "CROSS JOIN needs inputs that end: each row would wait for all others, for ever. "
-            f"{_ENDS}; a table that is small is a dimension: JOIN t FOR SYSTEM_TIME AS OF PROCTIME() ON a constant "
-            "column of both",
+            "CROSS JOIN keeps every row for ever, for all that may still come: say how long a row waits, with "
+            f"SET 'table.exec.state.ttl' = '1 h' before it. {_ENDS}",
             join.span,
         )
     if not join.ttl_ms:

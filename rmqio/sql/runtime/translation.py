@@ -289,7 +289,7 @@ class Translation:
         return table.options.end_ms is not None or self.connection.stop is not None
 
     def _join(self, join: Join, steps: tuple[Step, ...], target: Target, side: int) -> Any:
-        ends = self._all_end(join)
+        ends = self._all_end(join.left), self._all_end(join.right)
         fn = waiting_join(join, steps, target, side, ends)
         left_keys, right_keys = key_targets(join)
         left = self._rows(join.left, (), left_keys, 0)

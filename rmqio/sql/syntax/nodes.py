@@ -333,14 +333,13 @@ class Unnest(FromItem):
 
 @dataclass(frozen=True)
 class Join(FromItem):
-    """`kind`: INNER, LEFT, RIGHT, FULL or CROSS. `is_where`: a CROSS JOIN that has the condition of WHERE."""
+    """`kind`: INNER, LEFT, RIGHT, FULL or CROSS."""
 
     left: FromItem
     right: FromItem
     kind: str
     condition: Expression | None = None
     using: tuple[Name, ...] = ()
-    is_where: bool = False
 
 
 @dataclass(frozen=True)

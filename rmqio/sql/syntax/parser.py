@@ -80,6 +80,13 @@ _SHOWN: Final = {
 }  # fmt: skip
 
 
+_TAKEN_FOR_ALIAS: Final = re.compile(
+    r"\bMATCH_RECOGNIZE\b|\b(?:UN)?PIVOT(?=\s*\()|\b(?:QUALIFY|TABLESAMPLE|ILIKE|USE|JAR|MODULE)(?=\s*\(?\s*$)",
+    re.IGNORECASE,
+)
+"""Words that are refused, and were taken for a name: only what follows is wrong."""
+
+
 def _described(source: Source, error: UnexpectedInput) -> SqlError:
     start = error.pos_in_stream or 0
     is_token = isinstance(error, UnexpectedToken) and not source.text.startswith("/*", start)
@@ -95,8 +102,8 @@ def _described(source: Source, error: UnexpectedInput) -> SqlError:
     span = Span(start, start + len(token))
     if (refused := REFUSED.get(token.upper())) is not None:
         return source.error(refused, span)
-    if found := re.search(r"\bMATCH_RECOGNIZE\b", source.text[:start], re.IGNORECASE):  # it was taken for an alias
-        return source.error(REFUSED["MATCH_RECOGNIZE"], Span(found.start(), found.end()))
+    if found := _TAKEN_FOR_ALIAS.search(source.text, 0, start):
+        return source.error(REFUSED[found[0].upper()], Span(found.start(), found.end()))
     accepted = error.accepts or error.expected
     text = str(token)
     if token.type in RESERVED and _OF_NAMES & accepted:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import tarfile
+import textwrap
 import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -265,6 +267,59 @@ def test_packages_that_the_executors_have_not(program: Callable[..., Program], t
     program(PACKAGES.replace('"found"', repr(str(tmp_path / "found"))), *flags).output()
     found = (tmp_path / "found").read_text()
     assert found == f"('extra 1', 'setup 1', True, {sys.prefix!r})\n"
+
+
+SQL = """
+    import os, sys
+
+    os.environ["IS_DRIVER"] = "1"
+    from rmqio.cli.main import main
+
+    if __name__ == "__main__":
+        sys.exit(main(["sql", "job.sql", *sys.argv[1:]]))
+"""
+FUNCTIONS = """
+import os, pathlib, socket
+
+if "IS_DRIVER" in os.environ:
+    pathlib.Path(__file__).unlink()  # executors on other machines do not have it
+
+def where(n: int) -> str:
+    return f"{n * 2} {pathlib.Path(__file__).parts[-2]} {'IS_DRIVER' in os.environ}"
+"""
+JOB = """
+CREATE FUNCTION place AS 'functions.where' LANGUAGE PYTHON;
+CREATE TABLE numbers (n INT) WITH ('connector' = 'filesystem', 'path' = '{folder}/numbers', 'format' = 'json');
+CREATE TABLE places (place STRING) WITH ('connector' = 'filesystem', 'path' = '{folder}/places', 'format' = 'json');
+INSERT INTO places SELECT place(n) FROM numbers;
+"""
+
+
+def test_functions_of_sql_that_the_executors_have_from_the_session(
+    program: Callable[..., Program], tmp_path: Path
+) -> None:
+    pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+    (tmp_path / "job.sql").write_text(JOB.format(folder=tmp_path))
+    (tmp_path / "numbers").mkdir()
+    for part in range(4):
+        (tmp_path / f"numbers/{part}.json").write_text("".join(f'{{"n": {part * 10 + n}}}\n' for n in range(10)))
+    for missing in (True, False):
+        (tmp_path / "functions.py").write_text(textwrap.dedent(FUNCTIONS))
+        (tmp_path / "kept").mkdir(exist_ok=True)
+        (tmp_path / "kept/functions.py").write_text(textwrap.dedent(FUNCTIONS))
+        running = program(
+            SQL, *([] if missing else [f"--spark_conf=spark.submit.pyFiles={tmp_path}/kept/functions.py"])
+        )
+        if missing:
+            _, err = running.process.communicate()
+            assert running.process.returncode == 1
+            assert "there is no module functions" in err, err
+            assert "--spark_conf spark.submit.pyFiles=FILE" in err, err
+        else:
+            running.output()
+    lines = [json.loads(line) for file in (tmp_path / "places").iterdir() for line in file.read_text().splitlines()]
+    assert sorted(int(each["place"].split()[0]) for each in lines) == [n * 2 for n in range(40)]
+    assert all(each["place"].endswith("False") for each in lines), "no row was computed in the driver"
 
 
 def test_a_packed_environment(program: Callable[..., Program], tmp_path: Path) -> None:

@@ -146,6 +146,9 @@ def test_sets_without_end_need_a_window() -> None:
         "SELECT k, a FROM t, u",
         "SELECT k, a FROM t CROSS JOIN (SELECT MAX(a) AS a FROM u) AS m WHERE v > a",
         "SELECT t.k, w.a FROM t, u, u AS w WHERE t.g = u.a AND u.a <= w.a",
+        "SELECT t.k, u.a FROM t JOIN u ON t.g > u.a",
+        "SELECT t.k, u.a FROM t JOIN u ON TRUE WHERE t.v < 3",
+        "SELECT t.k, u.a FROM t JOIN u ON t.g < u.a OR u.a IS NULL",
     ],
 )
 def test_a_cross_join_gives_all_pairs(cluster: InMemoryCluster, query: str) -> None:
@@ -155,11 +158,11 @@ def test_a_cross_join_gives_all_pairs(cluster: InMemoryCluster, query: str) -> N
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT k, a FROM t CROSS JOIN u", "CROSS JOIN needs inputs that end: each row would wait for all others"),
+        ("SELECT k, a FROM t CROSS JOIN u", "CROSS JOIN keeps every row for ever, for all that may still come"),
         ("SELECT t.k, w.a FROM t, u, u AS w WHERE t.g = u.a AND u.a = w.a", "this join keeps every row for ever"),
     ],
 )
-def test_a_cross_join_without_end_is_refused(query: str, message: str) -> None:
+def test_a_cross_join_without_end_and_time_to_live_is_refused(query: str, message: str) -> None:
     sink = "CREATE TABLE sink (k STRING, a INT) WITH ('topic' = 'sink');"
     with pytest.raises(SqlError, match=message):
         unbounded(f"{TABLES} {sink} INSERT INTO sink {query};")

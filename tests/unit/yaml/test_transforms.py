@@ -133,6 +133,20 @@ def test_avro_goes_round(cluster: InMemoryCluster) -> None:
         assert_that(found | beam.Map(tuple), equal_to([(1, "a"), (2, "é")]))
 
 
+def test_protobuf_goes_round(cluster: InMemoryCluster) -> None:
+    from tests.unit.sql.formats.protobufs import MONEY, descriptor
+
+    place: dict[str, Any] = {"client_factory": InMemoryClientFactory(cluster.name)}
+    schema = {"protobuf.descriptor": descriptor(MONEY), "protobuf.message-name": "shop.Money"}
+    with beam.Pipeline(options=options([])) as writing:
+        rows = writing | beam.Create([beam.Row(units=1, currency="EUR"), beam.Row(units=2, currency="é")])
+        _ = rows | WriteToRocketMQ("t", format="protobuf", format_options=schema, **place)
+    columns = {"currency": "STRING NOT NULL", "units": "BIGINT NOT NULL"}
+    with beam.Pipeline(options=options([])) as reading:
+        found = reading | read(cluster, format="protobuf", columns=columns, format_options=schema)
+        assert_that(found | beam.Map(tuple), equal_to([("EUR", 1), ("é", 2)]))
+
+
 def test_columns_of_schemas() -> None:
     assert columns_of_json(SCHEMA) == {"id": "BIGINT NOT NULL", "name": "STRING", "tags": "ARRAY<STRING>"}
     nested = {

@@ -114,13 +114,15 @@ def _relation(
             keys.append((_column_of(pair[0], left, left_extra), _column_of(pair[1], right, right_extra)))
         elif each not in bounds.used:
             residual.append(each)
-    if not keys and join.is_where:
+    if not keys and join.kind == "INNER":
         pairs = _crossed(join, left, right, ttl_ms, scope)
         own = tuple(InputRef(each.type, i) for i, each in enumerate(pairs.fields))
         return Calc(pairs.fields, pairs, all_of(conditions), own)
     if not keys:
         also = ": bounds of times come beside one" if bounds.interval else ""
-        _refuse(f"a join needs an equality between a column of each side{also}", (join.condition or join).span)
+        _refuse(
+            f"a {join.kind} JOIN needs an equality between a column of each side{also}", (join.condition or join).span
+        )
     tables = {each.expression.index: each.table for each in scope.columns if isinstance(each.expression, InputRef)}
     names = {i: f"{tables.get(i)}.{each.name}" for i, each in enumerate(left.fields + right.fields)}
     bound = same_window(keys, left, right) or bounds.interval

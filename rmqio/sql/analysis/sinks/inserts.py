@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqio.sql.analysis.sinks.bounded import require_written
 from rmqio.sql.analysis.values.conversions import can_overflow, fits, same_but_null
 from rmqio.sql.catalog.tables import Column, Table
-from rmqio.sql.errors import Refusal, nearest
+from rmqio.sql.errors import Refusal, Span, nearest
 from rmqio.sql.expressions import Constant, Conversion, Expr, InputRef, NotNull
 from rmqio.sql.formats import require_writable
 from rmqio.sql.planning.plan import Calc, Field, Relation, Sink
@@ -28,7 +28,8 @@ def sink_of(statement: statements.Insert, table: Table, relation: Relation) -> S
         )
     found: dict[str, Expr] = {}
     for position, (column, given) in enumerate(zip(targets, relation.fields, strict=True)):
-        found[column.name] = _fitted(InputRef(given.type, position), column, given, statement.query)
+        span = _span(statement.query, position, len(targets))
+        found[column.name] = _fitted(InputRef(given.type, position), column, given, span)
     columns, projections = [], []
     for column in written:
         if column.name not in found and column.metadata is not None:
@@ -60,12 +61,22 @@ def _why(column: Column) -> str:
     return "VIRTUAL" if column.is_virtual else "computed"
 
 
-def _fitted(given: Expr, column: Column, field: Field, query: nodes.Query) -> Expr:
+def _span(query: nodes.Query, position: int, count: int) -> Span:
+    """The place of a column of the query, if it stands in its SELECT or its only row of VALUES."""
+    match query.body:
+        case nodes.Select(items=items) if len(items) == count:
+            item = items[position]
+            return item.expression.span if isinstance(item, nodes.Item) else item.span
+        case nodes.Values(rows=(row,)) if len(row) == count:
+            return row[position].span
+    return query.span
+
+
+def _fitted(given: Expr, column: Column, field: Field, span: Span) -> Expr:
     wanted = column.type
     if not fits(given.type, wanted):
-        raise Refusal(
-            f"{column.name} is {wanted.text}, and the query gives {field.name}, {given.type.text}: use CAST", query.span
-        )
+        name = "" if field.name.startswith("EXPR$") else f"{field.name}, "
+        raise Refusal(f"{column.name} is {wanted.text}, and the query gives {name}{given.type.text}: use CAST", span)
     can_be_null = given.type.is_nullable
     found = given
     if not same_but_null(given.type, wanted):
@@ -74,5 +85,5 @@ def _fitted(given: Expr, column: Column, field: Field, query: nodes.Query) -> Ex
     if wanted.is_nullable or not can_be_null or column.metadata is not None:
         return found
     if given.type.kind == "NULL":
-        raise Refusal(f"{column.name} is NOT NULL, and the query gives NULL", query.span)
+        raise Refusal(f"{column.name} is NOT NULL, and the query gives NULL", span)
     return NotNull(wanted, found, column.name)

@@ -13,6 +13,7 @@ from rmqio.sql.analysis.scope import Scope, field_of
 from rmqio.sql.analysis.values import conversions, intervals, user_calls
 from rmqio.sql.analysis.values.arithmetic import arithmetic
 from rmqio.sql.analysis.values.comparisons import comparison, conditional
+from rmqio.sql.analysis.values.constants import check_pattern
 from rmqio.sql.analysis.values.conversions import converted, same_type
 from rmqio.sql.analysis.values.functions import AGGREGATES, SPECIAL, call_of
 from rmqio.sql.errors import Refusal
@@ -206,6 +207,7 @@ def _like(node: nodes.Like, binder: ExpressionBinder) -> Expr:
     for each, at in zip(bound, operands, strict=True):
         if each.type.kind not in ("VARCHAR", "NULL"):
             raise Refusal(f"{node.kind} compares text, and this is {each.type.text}: use CAST(... AS STRING)", at.span)
+    check_pattern(node, bound[1:])
     found = call_of(node.kind, bound, node)
     return Not(found.type, found) if node.is_negated else found
 

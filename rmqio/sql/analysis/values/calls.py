@@ -10,45 +10,16 @@ from rmqio.sql import types
 from rmqio.sql.analysis.values import intervals
 from rmqio.sql.errors import Refusal
 from rmqio.sql.expressions import Constant, Conversion, Expr, Operation
-from rmqio.sql.functions import formatting, json_paths, patterns
 from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
-from rmqio.sql.values import ValueFailure
 
 CallOf = Callable[[str, list[Expr], nodes.Node], Expr]
 Special = Callable[[nodes.Call, Any, CallOf], Expr]
 """Binds a call: with the binder of its arguments, and what finds the function for those."""
 
 
-def _checked(position: int, check: Callable[[str], object]) -> Special:
-    """A pattern that is a constant is checked when the query is planned, not with every row."""
-
-    def bind(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
-        arguments = [binder.bind(each) for each in node.arguments]
-        _check(arguments, position, check, node)
-        return call_of(node.name.text.upper(), arguments, node)
-
-    return bind
-
-
-def _check(arguments: list[Expr], position: int, check: Callable[[str], object], node: nodes.Call) -> None:
-    given = arguments[position] if position < len(arguments) else None
-    if isinstance(given, Constant) and isinstance(given.value, str):
-        try:
-            check(given.value)
-        except ValueFailure as error:
-            raise Refusal(str(error), node.arguments[position].span) from None
-
-
-def _older_format(pattern: str) -> None:
-    """The functions of Java's older class read u as the day of the week."""
-    if any(each.letter == "u" for each in formatting.pieces(pattern)):
-        raise ValueFailure("the letter u is not supported here: y is the year")
-
-
 def _date_format(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
     arguments = [binder.bind(each) for each in node.arguments]
-    _check(arguments, 1, formatting.pieces, node)
     if arguments and arguments[0].type.kind == "TIMESTAMP_LTZ":
         arguments[0] = intervals.local(arguments[0])
     return call_of("DATE_FORMAT", arguments, node)
@@ -134,16 +105,7 @@ def _carried(value: Any) -> Constant:
     return Constant(SqlType("CARRIED", False), value)
 
 
-_PATTERNS: Final = (
-    "REGEXP", "RLIKE", "REGEXP_EXTRACT", "REGEXP_EXTRACT_ALL", "REGEXP_REPLACE", "REGEXP_COUNT", "REGEXP_INSTR",
-    "REGEXP_SUBSTR",
-)  # fmt: skip
-
 SPECIAL: Final[dict[str, Special]] = {
-    **{name: _checked(1, patterns.regular_expression) for name in _PATTERNS},
-    **{name: _checked(1, formatting.pieces) for name in ("TO_TIMESTAMP", "TO_TIMESTAMP_LTZ")},
-    **{name: _checked(1, _older_format) for name in ("TO_DATE", "FROM_UNIXTIME", "UNIX_TIMESTAMP")},
-    **{name: _checked(1, json_paths.steps) for name in ("JSON_VALUE", "JSON_QUERY", "JSON_EXISTS")},
     **dict.fromkeys(("LAST_DAY", "DATE_ADD", "DATE_SUB", "DATEDIFF"), _of_dates),
     "DATE_FORMAT": _date_format, "FLOOR": _floor_or_ceil, "CEIL": _floor_or_ceil, "CEILING": _floor_or_ceil,
     "ROUND": _rounded, "TRUNCATE": _rounded, "TYPEOF": _type_of,

@@ -8,12 +8,12 @@ from typing import Final, Protocol
 from rmqio.sql import types
 from rmqio.sql.analysis.values import calls, intervals
 from rmqio.sql.analysis.values.comparisons import comparison, conditional
+from rmqio.sql.analysis.values.constants import check_constants
 from rmqio.sql.analysis.values.conversions import converted, same_type
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.expressions import Conditional, Constant, Expr, Is, Not, Operation
 from rmqio.sql.functions import registry
 from rmqio.sql.syntax import nodes
-from rmqio.sql.values import ValueFailure
 
 AGGREGATES: Final = frozenset(
     {
@@ -46,11 +46,7 @@ def call_of(name: str, arguments: list[Expr], node: nodes.Node) -> Expr:
     except registry.WrongArguments as error:
         given = ", ".join(each.type.text for each in arguments) or "nothing"
         raise Refusal(f"{name} does not take ({given}); it is {error}", node.span) from None
-    if function.check is not None:
-        try:
-            function.check([each.value if isinstance(each, Constant) else None for each in arguments])
-        except ValueFailure as error:
-            raise Refusal(f"{name}: {error}", node.span) from None
+    check_constants(function, arguments, node)
     return Operation(result, name, tuple(map(converted, arguments, wanted, [node] * len(wanted))))
 
 

@@ -20,7 +20,8 @@ from rmqio.sql.rows import unpacker
 from rmqio.sql.runtime.outputs import outputs
 
 _EXPIRY: Final = struct.Struct(">q")
-"""Milliseconds since 1970, before the bytes of each row that is kept."""
+"""Milliseconds since 1970, before the bytes of each row that is kept; the largest number: it is kept for ever."""
+_NEVER: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class JoinSpec:
       ttl_ms: how long a row is kept, in milliseconds of processing time.
       fragment: what happens to a pair, which is one row of both.
       side: if the rows go into another join, which input of it they are.
+      kept: whether the rows of the left and of the right are kept for ever: their input ends.
     """
 
     left: tuple[Field, ...]
@@ -39,6 +41,7 @@ class JoinSpec:
     ttl_ms: int
     fragment: Fragment
     side: int = 0
+    kept: tuple[bool, bool] = (False, False)
 
 
 class JoinFn(beam.DoFn):
@@ -106,10 +109,11 @@ class ExpiringJoinFn(JoinFn):
         own, other = (right, left) if side else (left, right)
         now_ms = time.time_ns() // 1_000_000
         partners = [row[8:] for row in other.read() if _EXPIRY.unpack_from(row)[0] > now_ms]
-        until = _EXPIRY.pack(now_ms + self._spec.ttl_ms)
+        is_kept = self._spec.kept[side]
+        until = _EXPIRY.pack(_NEVER if is_kept else now_ms + self._spec.ttl_ms)
         for row in rows:
             own.add(until + row)
-        if not is_set.read():
+        if not is_kept and not is_set.read():
             expiry.set((now_ms + self._spec.ttl_ms) / 1000)
             is_set.write(True)
         if partners:
@@ -126,7 +130,9 @@ class ExpiringJoinFn(JoinFn):
         """Removes the rows that are over their time."""
         now_ms = time.time_ns() // 1_000_000
         next_ms = 0
-        for state in (left, right):
+        for state, is_kept in zip((left, right), self._spec.kept, strict=True):
+            if is_kept:
+                continue
             kept = [row for row in state.read() if _EXPIRY.unpack_from(row)[0] > now_ms]
             state.clear()
             for row in kept:

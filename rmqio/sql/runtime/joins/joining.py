@@ -100,15 +100,17 @@ class JoinRows(beam.PTransform[Any, Any]):
         return MatchSpec(join.left.fields, join.right.fields, join.kind, interval, residual, fragment, self._side)
 
 
-def waiting_join(join: Join, steps: tuple[Any, ...], target: Target, side: int, ends: bool) -> JoinFn | None:
+def waiting_join(
+    join: Join, steps: tuple[Any, ...], target: Target, side: int, ends: tuple[bool, bool]
+) -> JoinFn | None:
     """Returns the DoFn of an inner join that nothing bounds but the time to live; None: it is no such join.
 
-    Raises `SqlError` if the join cannot run.
+    `ends`: whether the left and the right end. Raises `SqlError` if the join cannot run.
     """
     if join.bound is not None:
         return None
     if join.kind != "INNER":
-        if not ends:
+        if not all(ends):
             raise SqlError(
                 f"{join.kind} JOIN of rows that do not end: a row without a partner comes out when none can come any "
                 "more, and nothing says when. Bound the times (AND a.time BETWEEN b.time - INTERVAL '5' MINUTE AND "
@@ -119,5 +121,6 @@ def waiting_join(join: Join, steps: tuple[Any, ...], target: Target, side: int, 
     if join.residual is not None:
         steps = (Step(join.residual, tuple(InputRef(each.type, i) for i, each in enumerate(join.fields))), *steps)
     fragment = Fragment(FromRows(join.fields), steps, target)
-    spec = JoinSpec(join.left.fields, join.right.fields, join.ttl_ms, fragment, side)
-    return JoinFn(spec) if ends else ExpiringJoinFn(spec)
+    kept = (False, False) if join.keys else ends
+    spec = JoinSpec(join.left.fields, join.right.fields, join.ttl_ms, fragment, side, kept)
+    return JoinFn(spec) if all(ends) else ExpiringJoinFn(spec)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.metrics import Metrics
 
 from rmqio.model import Message
 from rmqio.repeats.look_back import LookBack
@@ -47,7 +48,7 @@ def write(sink: Sink, rows: Any, label: str, connection: Connection, run: str) -
     if sink.table.options.connector == "blackhole":
         return
     if sink.table.options.connector == "print":
-        _ = rows | label.replace("Write", "Print") >> beam.Map(_print)
+        _ = rows | label.replace("Write", "Print") >> beam.ParDo(PrintFn())
         return
     if sink.table.options.connector == FILES:
         _ = rows | label >> WriteFiles(sink.table, sink.columns, run[:12])
@@ -65,13 +66,20 @@ def write(sink: Sink, rows: Any, label: str, connection: Connection, run: str) -
     _ = written.failed | f"{label}: refused" >> beam.Map(_refuse)
 
 
-def _print(rows: Sequence[Any]) -> None:
-    for row in rows:
-        if isinstance(row, Message) and row.is_tombstone:
-            print(f"deleted: {row.keys[0]}", flush=True)
-            continue
-        body = row.body if isinstance(row, Message) else row
-        print(body.decode("utf-8", "replace"), flush=True)
+class PrintFn(beam.DoFn):
+    """Prints rows, each in its line."""
+
+    def __init__(self) -> None:
+        self._written = Metrics.counter("rmqio.sql", "messages_sent")
+
+    def process(self, element: Sequence[Any]) -> None:
+        self._written.inc(len(element))
+        for row in element:
+            if isinstance(row, Message) and row.is_tombstone:
+                print(f"deleted: {row.keys[0]}", flush=True)
+                continue
+            body = row.body if isinstance(row, Message) else row
+            print(body.decode("utf-8", "replace"), flush=True)
 
 
 def _refuse(failed: Any) -> None:

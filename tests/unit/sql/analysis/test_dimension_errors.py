@@ -113,7 +113,8 @@ STATEMENTS = [
      "format is 'avro'; it can be json, csv, key-value, raw, parquet, grok, syslog, cef"),
     (table(f"{FILE}, 'format' = 'parqet'"), "format is 'parqet': did you mean 'parquet'?"),
     (table("'topic' = 'x', 'format' = 'parquet'"),
-     "format is 'parquet'; it can be json, csv, raw, key-value, avro, avro-confluent, avro-openschema, grok, syslog, "
+     "format is 'parquet'; it can be json, csv, raw, key-value, avro, avro-confluent, avro-openschema, json-confluent, "
+     "protobuf, protobuf-confluent, grok, syslog, "
      "cef"),
     (table(f"{FILE}, 'refresh' = 'often'"), "'often' is not a time; one is '1 h'"),
     (table(f"{FILE}, 'refresh' = '0 s'"), "refresh is '0 s': loading would never end; leave it out to load once"),

@@ -70,8 +70,8 @@ QUERIES = [
     ("SELECT 12345678901234567890123456789012345678901 FROM orders", "12345678901234567890123456789012345678901", "38"),
     ("SELECT * ", "*", "* needs FROM"),
     ("SELECT o.id FROM orders o JOIN customers o ON o.id = o.id", "customers o", "called o"),
-    ("SELECT o.id FROM orders o JOIN customers c ON o.id > c.id", "o.id > c.id", "a join needs an equality"),
-    ("SELECT o.id FROM orders o LEFT JOIN customers c ON o.id > c.id", "o.id > c.id", "a join needs an equality"),
+    ("SELECT o.id FROM orders o FULL JOIN customers c ON o.id > c.id", "o.id > c.id", "a FULL JOIN needs an equality"),
+    ("SELECT o.id FROM orders o LEFT JOIN customers c ON o.id > c.id", "o.id > c.id", "a LEFT JOIN needs an equality"),
     ("SELECT id FROM orders ORDER BY idd", "idd", "there is no column idd: did you mean 'id'?"),
     ("SELECT id FROM orders UNION SELECT id, name FROM customers", "SELECT id, name FROM customers", "1 and 2"),
     ("SELECT id FROM orders UNION ALL SELECT id, name FROM customers", "SELECT id, name FROM customers", "1 and 2"),
@@ -111,7 +111,7 @@ def test_queries(query: str, marked: str | None, message: str) -> None:
 
 STATEMENTS = [
     ("INSERT INTO sink SELECT 1", "sink takes 2 values (id, name), and the query has 1"),
-    ("INSERT INTO sink SELECT 'a', 'b'", "id is BIGINT, and the query gives EXPR$0, STRING: use CAST"),
+    ("INSERT INTO sink SELECT 'a', 'b'", "id is BIGINT, and the query gives STRING: use CAST"),
     ("INSERT INTO sink (id, nam) SELECT 1, 'b'", "sink has no column nam: did you mean 'name'?"),
     ("INSERT INTO sink (id, id) SELECT 1, 2", "the column id is there twice"),
     ("INSERT INTO sink (id, topic) SELECT 1, 'x'", "the column topic is VIRTUAL: it gets no value"),

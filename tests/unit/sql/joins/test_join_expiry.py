@@ -64,6 +64,24 @@ def test_a_key_that_always_gets_rows_keeps_those_of_its_time_only(monkeypatch: p
     assert (list(left), flag.value) == ([], None)
 
 
+def test_rows_of_an_input_that_ends_are_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_fn, "time", Time)
+    fragment = Fragment(FromRows(FIELDS * 2), (), ToRows())
+    fn = ExpiringJoinFn(JoinSpec(FIELDS, FIELDS, 1000, fragment, kept=(False, True)))
+    fn.setup()
+    cells = [Cells() for _ in range(4)]
+    joined = []
+    for at_ms, side in ((0, 0), (10, 1), (50_000, 0), (50_500, 1)):
+        Time.now_ms = at_ms
+        if cells[2].value is not None and cells[2].value * 1000 <= at_ms:
+            cells[2].value = None
+            fn.expire(*cells)
+        for batch in fn.process((b"", (side, [pack((at_ms,))])), cells[0], cells[1], Time, cells[2], cells[3]):
+            joined += batch
+    assert joined == [(0, 10), (50_000, 10), (50_000, 50_500)]
+    assert (len(cells[0]), len(cells[1])) == (1, 2)
+
+
 def test_partners_over_their_time_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_fn, "time", Time)
     fn = ExpiringJoinFn(JoinSpec(FIELDS, FIELDS, 1000, Fragment(FromRows(FIELDS * 2), (), ToRows())))

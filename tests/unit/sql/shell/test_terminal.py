@@ -97,7 +97,7 @@ def test_what_needs_a_runner_has_a_process_of_its_own(shell: Terminal) -> None:
     assert '{"a":41}\n{"a":42}\n' in found
     shell.run("BEGIN STATEMENT SET; INSERT INTO out VALUES (43);", r"\n")
     shell.run("INSERT INTO out VALUES (44);", r"\n")
-    found = shell.run("END;", "2 rows written|0 rows written", timeout_s=120)
+    found = shell.run("END;", "2 rows written", timeout_s=120)
     assert {'{"a":43}', '{"a":44}'} <= set(found.splitlines())
     shell.type(f"SELECT a {grouped};{ENTER}")
     shell.interrupt()

@@ -144,5 +144,5 @@ def test_functions() -> None:
 
 
 def test_a_pattern_that_is_none_is_refused_where_it_stands() -> None:
-    with pytest.raises(SqlError, match="GROK: there is no grok pattern IPP"):
+    with pytest.raises(SqlError, match="there is no grok pattern IPP"):
         evaluate("GROK(a, '%{IPP:ip}')", {"a": ("STRING", "x")})

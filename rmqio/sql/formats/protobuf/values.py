@@ -1,0 +1,269 @@
+"""Protobuf's values and SQL's: conversions by the types of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+from rmqio.sql import values
+from rmqio.sql.compile.casts import single
+from rmqio.sql.formats.base import CONVERSIONS, Convert, bounded, reason_of, whole
+from rmqio.sql.formats.protobuf.columns import TIMESTAMP, WRAPPERS, Field, is_map, is_repeated, kind_of
+from rmqio.sql.types import BITS, INTEGERS, SqlType
+from rmqio.sql.values import ValueFailure
+
+Get = Callable[[Any], Any]
+"""A message to the SQL value of one of its fields."""
+Put = Callable[[Any, Any], None]
+"""A message and a SQL value that is not NULL, for one of its fields."""
+_PROTO_BITS: Final = {"int32": 32, "int64": 64, "uint32": 33, "uint64": 65}
+"""Bits of a signed integer that holds all values."""
+_FIRST_SECOND: Final = -62_135_596_800
+_LAST_SECOND: Final = 253_402_300_799
+
+
+class Misfit(Exception):
+    """A column whose type cannot hold what the field has. The text says which."""
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def getter(field: Field, kind: SqlType, *, with_defaults: bool) -> Get:
+    """Returns what reads the field as a value of the type. Raises `Misfit`."""
+    name = field.name
+    if is_map(field):
+        entry = field.message_type.fields_by_name
+        if kind.kind != "MAP":
+            raise _misfit(field, kind)
+        key, value = (_reader(entry[each], part) for each, part in zip(("key", "value"), kind.elements, strict=True))
+        return lambda message: {_as(key, k): _as(value, v) for k, v in getattr(message, name).items()}
+    if is_repeated(field):
+        if kind.kind != "ARRAY":
+            raise _misfit(field, kind)
+        read = _reader(field, kind.elements[0])
+        if read is None:
+            return lambda message: list(getattr(message, name))
+        return lambda message: [_as(read, each) for each in getattr(message, name)]
+    read = _reader(field, kind)
+    if not field.has_presence or (with_defaults and field.message_type is None):
+        return lambda message: _as(read, getattr(message, name))
+    return lambda message: _as(read, getattr(message, name)) if message.HasField(name) else None
+
+
+def _as(read: Convert | None, value: Any) -> Any:
+    return value if read is None else read(value)
+
+
+def _reader(field: Field, kind: SqlType) -> Convert | None:
+    """Returns the conversion of one value of the field, which is not NULL, to SQL; None: there is none."""
+    of_field, of_kind = kind_of(field), kind.kind
+    match of_field:
+        case "message":
+            return _message_reader(field, kind)
+        case "bool" if of_kind == "BOOLEAN":
+            return None
+        case "string" if of_kind == "VARCHAR":
+            return None
+        case "bytes" if of_kind == "VARBINARY":
+            return None
+        case "float" if of_kind in ("FLOAT", "DOUBLE"):
+            return None
+        case "double" if of_kind in ("FLOAT", "DOUBLE"):
+            return single if of_kind == "FLOAT" else None
+        case "enum" if of_kind == "VARCHAR":
+            return lambda number: _enum_name(field.enum_type, number)
+        case "enum" if of_kind in INTEGERS:
+            return lambda number: whole(number, BITS[of_kind])
+        case "int32" | "int64" | "uint32" | "uint64" if of_kind in INTEGERS:
+            return None if BITS[of_kind] >= _PROTO_BITS[of_field] else lambda number: whole(number, BITS[of_kind])
+        case "int32" | "int64" | "uint32" | "uint64" if of_kind == "DECIMAL" and kind.scale == 0:
+            return lambda number: _decimal(number, kind)
+    raise _misfit(field, kind)
+
+
+def _message_reader(field: Field, kind: SqlType) -> Convert:
+    message = field.message_type
+    if message.full_name == TIMESTAMP and kind.kind in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        return lambda moment: _micros(moment, kind)
+    if message.full_name in WRAPPERS and kind.kind != "ROW":
+        read = _reader(message.fields_by_name["value"], kind)
+        return lambda wrapper: _as(read, wrapper.value)
+    if kind.kind != "ROW":
+        raise _misfit(field, kind)
+    parts = [getter(each, part, with_defaults=False) for each, part in _fields(message, kind)]
+    return lambda found: tuple(part(found) for part in parts)
+
+
+def _fields(message: Any, kind: SqlType) -> list[tuple[Field, SqlType]]:
+    missing = [each for each in kind.names if each not in message.fields_by_name]
+    if missing:
+        raise Misfit(f"the message {message.full_name} has no field {missing[0]}")
+    return [(message.fields_by_name[name], part) for name, part in zip(kind.names, kind.elements, strict=True)]
+
+
+def _enum_name(enum: Any, number: int) -> str:
+    found = enum.values_by_number.get(number)
+    if found is None:
+        raise ValueFailure(f"{number} is no value of the enum {enum.full_name}")
+    return str(found.name)
+
+
+def _decimal(number: int, kind: SqlType) -> Decimal:
+    if len(str(abs(number))) > kind.precision:
+        raise ValueFailure(f"{number} does not fit into {kind.text}")
+    return Decimal(number)
+
+
+def _micros(moment: Any, kind: SqlType) -> int:
+    if not (_FIRST_SECOND <= moment.seconds <= _LAST_SECOND and 0 <= moment.nanos < 1_000_000_000):
+        raise ValueFailure(f"{moment.seconds} seconds and {moment.nanos} nanoseconds are not in the years 1 to 9999")
+    return values.scaled_time(moment.seconds * 1_000_000 + moment.nanos // 1000, kind.precision)
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def setter(field: Field, kind: SqlType) -> Put:
+    """Returns what writes a value of the type to the field. Raises `Misfit`."""
+    name = field.name
+    if is_map(field):
+        return _map_setter(field, kind)
+    if is_repeated(field):
+        if kind.kind != "ARRAY":
+            raise _misfit(field, kind)
+        if _is_message(field):
+            fill = _filler(field, kind.elements[0])
+
+            def put(message: Any, items: list[Any]) -> None:
+                members = getattr(message, name)
+                for each in items:
+                    fill(members.add(), _not_null(each))
+
+            return put
+        write = _writer(field, kind.elements[0])
+        return lambda message, items: getattr(message, name).extend(write(_not_null(each)) for each in items)
+    if _is_message(field):
+        fill = _filler(field, kind)
+
+        def put_message(message: Any, value: Any) -> None:
+            member = getattr(message, name)
+            member.SetInParent()
+            fill(member, value)
+
+        return put_message
+    write = _writer(field, kind)
+    return lambda message, value: setattr(message, name, write(value))
+
+
+def _map_setter(field: Field, kind: SqlType) -> Put:
+    if kind.kind != "MAP":
+        raise _misfit(field, kind)
+    name, entry = field.name, field.message_type.fields_by_name
+    write_key = _writer(entry["key"], kind.elements[0])
+    if _is_message(entry["value"]):
+        fill = _filler(entry["value"], kind.elements[1])
+
+        def put(message: Any, items: dict[Any, Any]) -> None:
+            members = getattr(message, name)
+            for key, value in items.items():
+                fill(members[write_key(_not_null(key))], _not_null(value))
+
+        return put
+    write = _writer(entry["value"], kind.elements[1])
+
+    def put_scalars(message: Any, items: dict[Any, Any]) -> None:
+        members = getattr(message, name)
+        for key, value in items.items():
+            members[write_key(_not_null(key))] = write(_not_null(value))
+
+    return put_scalars
+
+
+def _is_message(field: Field) -> bool:
+    return kind_of(field) in ("message", "group")
+
+
+def _not_null(value: Any) -> Any:
+    if value is None:
+        raise ValueFailure("a list or a map has NULL in it, and Protobuf has none")
+    return value
+
+
+def _writer(field: Field, kind: SqlType) -> Convert:
+    """Returns the conversion of a SQL value that is not NULL to Protobuf."""
+    of_field, of_kind = kind_of(field), kind.kind
+    fits = {
+        "bool": ("BOOLEAN",), "string": ("VARCHAR",), "bytes": ("VARBINARY",), "float": ("FLOAT",),
+        "double": ("FLOAT", "DOUBLE"), "enum": ("VARCHAR", *INTEGERS),
+    }.get(of_field, (*INTEGERS, "DECIMAL"))  # fmt: skip
+    if of_kind not in fits or (of_kind == "DECIMAL" and kind.scale):
+        raise _misfit(field, kind)
+    if of_kind == "DECIMAL":
+        return int
+    if of_field == "enum" and of_kind == "VARCHAR":
+        return lambda name: _enum_number(field.enum_type, name)
+    return _same
+
+
+def _filler(field: Field, kind: SqlType) -> Put:
+    message = field.message_type
+    if kind_of(field) == "group":
+        raise _misfit(field, kind)
+    if message.full_name == TIMESTAMP and kind.kind in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        return _fill_moment
+    if message.full_name in WRAPPERS and kind.kind != "ROW":
+        return setter(message.fields_by_name["value"], kind)
+    if kind.kind != "ROW":
+        raise _misfit(field, kind)
+    return row_setter(message, [(each, part, each.name) for each, part in _fields(message, kind)])
+
+
+def row_setter(message: Any, fields: list[tuple[Field, SqlType, str]]) -> Put:
+    """Returns what writes a row, a tuple, to a message; NULL leaves a field out. Raises `Misfit`."""
+    puts = [setter(field, kind) for field, kind, _ in fields]
+    choices = [_choice(field) for field, _, _ in fields]
+
+    def put(message: Any, row: tuple[Any, ...]) -> None:
+        chosen: dict[str, str] = {}
+        for (_, _, name), write, choice, value in zip(fields, puts, choices, row, strict=True):
+            if value is None:
+                continue
+            if choice and (other := chosen.setdefault(choice, name)) != name:
+                raise ValueFailure(
+                    f"{other} and {name} are both not NULL, and only one can be: they are of the oneof {choice}"
+                )
+            try:
+                write(message, value)
+            except CONVERSIONS as error:
+                raise ValueFailure(f"column {name}: {reason_of(error)}") from None
+
+    return put
+
+
+def _choice(field: Field) -> str:
+    """The name of the oneof of the field; `optional` of proto3 makes one of one field."""
+    group = field.containing_oneof
+    return group.name if group is not None and len(group.fields) > 1 else ""
+
+
+def _fill_moment(moment: Any, micros: int) -> None:
+    moment.seconds, rest = divmod(micros, 1_000_000)
+    moment.nanos = rest * 1000
+
+
+def _enum_number(enum: Any, name: str) -> int:
+    found = enum.values_by_name.get(name)
+    if found is None:
+        raise ValueFailure(f"{bounded(name)} is no name of the enum {enum.full_name}")
+    return int(found.number)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _misfit(field: Field, kind: SqlType) -> Misfit:
+    what = "a map" if is_map(field) else f"{'a list of ' if is_repeated(field) else ''}{kind_of(field)}"
+    return Misfit(f"the field is {what}, which does not fit {kind.text}")
