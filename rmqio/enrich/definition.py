@@ -139,7 +139,7 @@ class Table:
           types: types of columns, as in `from_csv`; others are text. It has to name all columns that a look-up returns,
             unless these are text.
           deserializer: from a `Record` to a dict of columns; None: bodies are objects of JSON.
-          on_bad_row: "error": a message that is no row fails the pipeline; "skip": it is left out, and logged.
+          on_bad_row: "error": a message that is not a row fails the pipeline; "skip": it is left out, and logged.
           queues: how many queues the topic has on all brokers. The start fails if the route names fewer, because a
             broker is away; None: those that it names are all.
           kept: `cache_dir`: as in `from_parquet`.

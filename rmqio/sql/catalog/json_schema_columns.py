@@ -66,11 +66,11 @@ class JsonSchemaColumns:
         """Returns the type, and whether it can be null. `where`: the references that the walk is in."""
         node, where = self._resolved(node, where)
         if not isinstance(node, dict):
-            raise Refusal("a schema that allows everything is no type of SQL", None)
+            raise Refusal("a schema that allows everything is not a type of SQL", None)
         for key in ("oneOf", "anyOf", "allOf"):
             if key in node:
                 if key == "allOf" and len(node[key]) != 1:
-                    raise Refusal("allOf of several schemas is no type of SQL", None)
+                    raise Refusal("allOf of several schemas is not a type of SQL", None)
                 return self._union(node[key], where)
         kinds = node.get("type")
         if isinstance(kinds, list):
@@ -82,13 +82,13 @@ class JsonSchemaColumns:
             kinds = "object" if "properties" in node else "array" if "items" in node else None
         if kinds == "array":
             if not isinstance(node.get("items"), dict) or "prefixItems" in node:
-                raise Refusal("an array of more than one type is no type of SQL", None)
+                raise Refusal("an array of more than one type is not a type of SQL", None)
             return f"ARRAY<{self._type(node['items'], where)[0]}>", False
         if kinds == "object":
             return self._object(node, where), False
         if kinds not in _SIMPLE:
             raise Refusal(
-                f"{'a schema without a type' if kinds is None else f'the type {kinds}'} is no type of SQL", None
+                f"{'a schema without a type' if kinds is None else f'the type {kinds}'} is not a type of SQL", None
             )
         return _CONNECT.get(str(node.get("connect.type")), _SIMPLE[kinds]), False
 
@@ -98,13 +98,13 @@ class JsonSchemaColumns:
             return f"ROW<{', '.join(fields)}>"
         if isinstance(node.get("additionalProperties"), dict):
             return f"MAP<STRING, {self._type(node['additionalProperties'], where)[0]}>"
-        raise Refusal("an object without properties is no type of SQL", None)
+        raise Refusal("an object without properties is not a type of SQL", None)
 
     def _union(self, nodes: list[Node], where: tuple[str, ...]) -> tuple[str, bool]:
         others = [each for each in nodes if not (isinstance(each, dict) and each.get("type") == "null")]
         if len(others) != 1:
             shown = ", ".join(_name(each) for each in others) or "null alone"
-            raise Refusal(f"a union of {shown} is no type of SQL", None)
+            raise Refusal(f"a union of {shown} is not a type of SQL", None)
         text, is_nullable = self._type(others[0], where)
         return text, is_nullable or len(others) < len(nodes)
 

@@ -95,7 +95,7 @@ class BatchMaker:
 
     def _with_topics(self, made: MadeBatch) -> MadeBatch:
         default = self.maker.topic
-        with contextlib.suppress(TypeError):  # a topic that has no hash is no text
+        with contextlib.suppress(TypeError):  # a topic that has no hash is not text
             own = {*map(_own_topic, made.messages)}
             only = own.pop() or default if len(own) == 1 else None
             if only and isinstance(only, str):

@@ -138,7 +138,7 @@ def _writer(message: Any, fields: Fields) -> Any:
     """Returns what writes a row to a message. Raises `Refusal`."""
     names = {each.name for each in fields}
     if missing := [each.name for each in message.fields if is_required(each) and each.name not in names]:
-        raise Refusal(f"the message {message.full_name} requires {missing[0]}, which is no column", None)
+        raise Refusal(f"the message {message.full_name} requires {missing[0]}, which is not a column", None)
     found = []
     for each in fields:
         try:

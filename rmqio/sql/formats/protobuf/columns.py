@@ -76,7 +76,7 @@ def _type(field: Field, within: tuple[str, ...]) -> str:
 def _one(field: Field, within: tuple[str, ...]) -> str:
     kind = kind_of(field)
     if kind == "group":
-        raise Refusal("a group of proto2 is no type of SQL", None)
+        raise Refusal("a group of proto2 is not a type of SQL", None)
     if kind != "message":
         return _KINDS[kind]
     message = field.message_type

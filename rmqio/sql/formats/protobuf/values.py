@@ -256,7 +256,7 @@ def _fill_moment(moment: Any, micros: int) -> None:
 def _enum_number(enum: Any, name: str) -> int:
     found = enum.values_by_name.get(name)
     if found is None:
-        raise ValueFailure(f"{bounded(name)} is no name of the enum {enum.full_name}")
+        raise ValueFailure(f"{bounded(name)} is not the name of the enum {enum.full_name}")
     return int(found.number)
 
 

@@ -51,17 +51,17 @@ def of(**properties: Any) -> str:
 
 
 UNFIT = {
-    "union": (of(x={"type": ["integer", "string"]}), "its field x: a union of integer, string is no type of SQL"),
-    "anything": (of(x=True), "its field x: a schema that allows everything is no type of SQL"),
-    "untyped": (of(x={"minimum": 3}), "its field x: a schema without a type is no type of SQL"),
+    "union": (of(x={"type": ["integer", "string"]}), "its field x: a union of integer, string is not a type of SQL"),
+    "anything": (of(x=True), "its field x: a schema that allows everything is not a type of SQL"),
+    "untyped": (of(x={"minimum": 3}), "its field x: a schema without a type is not a type of SQL"),
     "text": ('{"type": "string"}', "its schema is not an object with properties"),
     "broken": ("{", "its schema is not valid: JSONDecodeError"),
     "tree": (of(next={"$ref": "#"}), "its field next: the schema # contains itself"),
     "elsewhere": (of(x={"$ref": "other.json"}), "its field x: it refers to another schema, other.json"),
     "nowhere": (of(x={"$ref": "#/$defs/x"}), "its field x: it refers to #/$defs/x, which is not there"),
     "tuple": (of(x={"type": "array", "prefixItems": [NULL]}), "its field x: an array of more than one type"),
-    "hollow": (of(x={"type": "object"}), "its field x: an object without properties is no type of SQL"),
-    "all": (of(x={"allOf": [NULL, NULL]}), "its field x: allOf of several schemas is no type of SQL"),
+    "hollow": (of(x={"type": "object"}), "its field x: an object without properties is not a type of SQL"),
+    "all": (of(x={"allOf": [NULL, NULL]}), "its field x: allOf of several schemas is not a type of SQL"),
 }  # fmt: skip
 
 

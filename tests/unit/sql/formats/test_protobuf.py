@@ -130,7 +130,7 @@ def test_a_bad_body_says_why(data: bytes, columns: dict[str, str], reason: str) 
     [
         ({"card": "STRING", "cash": "INT"}, ("a", 1), "card and cash are both not NULL, .* the oneof payment"),
         ({"small": "BIGINT"}, (1 << 31,), "column small: .*"),
-        ({"status": "STRING"}, ("GONE",), "column status: GONE is no name of the enum shop.Status"),
+        ({"status": "STRING"}, ("GONE",), "column status: GONE is not the name of the enum shop.Status"),
         ({"tags": "ARRAY<STRING>"}, (["a", None],), "column tags: a list or a map has NULL in it"),
         ({"counts": "MAP<STRING, INT>"}, ({"a": None},), "column counts: a list or a map has NULL in it"),
         ({"id": "BIGINT"}, (0,), "the body would be empty"),
@@ -182,7 +182,7 @@ def test_the_descriptor_is_of_a_file_and_the_message_can_have_the_name_of_its_cl
 def test_a_message_with_required_fields_is_written_whole() -> None:
     old = table_with({"may": types.INTEGER}, format="protobuf", protobuf__descriptor=descriptor(OLD),
                      protobuf__message_name="Old")  # fmt: skip
-    with pytest.raises(Refusal, match="the message Old requires must, which is no column"):
+    with pytest.raises(Refusal, match="the message Old requires must, which is not a column"):
         encoder_of(old, fields_of(old))
     whole = table_with({"must": types.INTEGER}, format="protobuf", protobuf__descriptor=descriptor(OLD),
                        protobuf__message_name="Old")  # fmt: skip
