@@ -65,9 +65,7 @@ class Cache(dict[Any, "Found | None"]):
         found = self._compute(value)
         self.misses += 1
         if not self.is_on:
-            self._left -= 1
-            if self._left <= 0 and self.budget.limit:
-                self.is_on, self.misses, self.seen = True, 0, 0
+            self.rest(1)
             return found
         size = len(value) if value.__class__ is str else 8
         if size <= _LONGEST_KEPT:
@@ -79,6 +77,12 @@ class Cache(dict[Any, "Found | None"]):
                 self.clear()
             self.misses = self.seen = 0
         return found
+
+    def rest(self, count: int) -> None:
+        """Notes values that were looked up while the memory is off; after so many, it tries again."""
+        self._left -= count
+        if self._left <= 0 and self.budget.limit:
+            self.is_on, self.misses, self.seen = True, 0, 0
 
 
 class Lookup:

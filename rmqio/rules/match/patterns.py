@@ -98,7 +98,7 @@ class VectorscanPatterns:
             expressions.append(_expression(atom))
             flags.append(scan_flags)
             self._numbers.append(number)
-        self.key = _key(expressions, flags)
+        self.key = key_of(expressions, flags)
         self._database: Any = None
         self._scan: Any = None
         if expressions:
@@ -169,8 +169,8 @@ def _note(number: int, begin: int, end: int, flags: int, hits: list[int]) -> Non
     hits.append(number)
 
 
-def _key(expressions: Sequence[bytes], flags: Sequence[int]) -> str:
-    """The hash of all that the compiled form depends on."""
+def key_of(expressions: Sequence[bytes], flags: Sequence[int]) -> str:
+    """Returns the hash of all that the compiled form depends on."""
     digest = hashlib.sha256(f"1 {importlib.metadata.version('hyperscan')} {platform.machine()} ".encode())
     for expression, flag in zip(expressions, flags, strict=True):
         digest.update(b"%d %d " % (flag, len(expression)))
@@ -192,13 +192,13 @@ def _expression(atom: Atom) -> bytes:
     if atom.kind is Kind.REGEX:
         return value.encode()
     if atom.kind is Kind.CONTAINS:
-        return _escaped(value)
+        return escaped(value)
     if atom.kind is Kind.ENDS_WITH:
-        return _escaped(value) + rb"\z"
+        return escaped(value) + rb"\z"
     parts = parts_of(value)
     made = [b"" if parts[0] is Wild.ANY else rb"\A"]
     for part in parts[parts[0] is Wild.ANY : len(parts) - (parts[-1] is Wild.ANY)]:
-        made.append(b".*" if part is Wild.ANY else _CHARACTER if isinstance(part, Wild) else _escaped(part))
+        made.append(b".*" if part is Wild.ANY else _CHARACTER if isinstance(part, Wild) else escaped(part))
     made.append(b"" if parts[-1] is Wild.ANY else rb"\z")
     return b"".join(made)
 
@@ -206,8 +206,8 @@ def _expression(atom: Atom) -> bytes:
 _SPECIAL: Final = re.compile(rb"[^A-Za-z0-9_\x80-\xff]")
 
 
-def _escaped(text: str) -> bytes:
-    """The text as an expression. Hexadecimal escapes suit every character, also white space and NUL."""
+def escaped(text: str) -> bytes:
+    """Returns the text as an expression. Hexadecimal escapes suit every character, also white space and NUL."""
     return _SPECIAL.sub(lambda found: b"\\x%02x" % found[0][0], text.encode())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.rules.ir import Kind
+from rmqio.rules.ir import Atom, Kind
 from rmqio.rules.limits import Limits
 from rmqio.rules.match.field import FieldIndex
 from rmqio.rules.match.lookup import Budget, Lookup
@@ -45,11 +45,16 @@ class Tables:
         by_atom = {number: tuple(rules) for number, rules in triggered.items()}
         self.budget = Budget(limits.cache_bytes)
         self.lookups = {field: Lookup(index, by_atom, self.budget) for field, index in indexes.items()}
-        self.triggering = {field for number in by_atom for field in (atoms[number].field,)}
+        self._triggers = [atoms[number] for number in by_atom]
+        self.triggering = {atom.field for atom in self._triggers}
         self._simple = {name: each for name, each in self.lookups.items() if name is not None and "." not in name}
         self._dotted = [(name, each) for name, each in self.lookups.items() if name is not None and "." in name]
         self._anywhere = self.lookups.get(None)
         self._not_noted = 0
+
+    def triggers_of(self, field: str) -> list[Atom]:
+        """The atoms of a field that can trigger a rule."""
+        return [atom for atom in self._triggers if atom.field == field]
 
     def is_late(self, number: int) -> bool:
         """Whether an atom is asked for when a rule comes to it."""

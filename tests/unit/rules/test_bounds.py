@@ -15,6 +15,7 @@ from rmqio.rules.errors import RuleError
 from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Place, Rule
 from rmqio.rules.limits import Limits
 from rmqio.rules.match import regexes
+from rmqio.rules.match.patterns import VectorscanPatterns
 from rmqio.rules.match.regexes import has_vectorscan
 from rmqio.rules.plan.wildcards import matches, parts_of
 
@@ -123,7 +124,8 @@ def test_a_wildcard_does_bounded_work() -> None:
 def test_thousands_of_patterns_on_a_long_line_are_one_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     patterns = [f"a{n}.*b{n}.*c{n}" for n in range(300)] + [f"[a-z]{{3}}[0-9]{{{n + 1}}}x" for n in range(5)]
     matcher = compile_rules([rule(Atom("f", Kind.REGEX, text), text) for text in patterns])
-    (patterns_of_field,) = matcher._patterns
+    (patterns_of_field,) = matcher._patterns.values()
+    assert isinstance(patterns_of_field, VectorscanPatterns)
     scans: list[int] = []
     scan = patterns_of_field._scan
 

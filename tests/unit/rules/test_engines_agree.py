@@ -157,3 +157,25 @@ def test_all_kinds_of_numbers_compare(engine: Engine, value: Any) -> None:
     assert [each.id for each in rules if matching([each], {"a": value})] == wanted
     found = compile_rules(rules, engine=engine).match({"a": value})
     assert [hit.rule.id for hit in found] == wanted
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_joined_column_finds_what_rows_find(engine: Engine, seed: int) -> None:
+    """Texts that are looked through at once: without a memory, and nothing but texts in a field."""
+    drawn = random.Random(seed)
+    kinds = (Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH, Kind.EQUALS)
+    words = [word for word in WORDS if word] if drawn.random() < 0.9 else list(WORDS)
+    rules = [
+        Rule(f"r{number}", Atom(drawn.choice("abc"), drawn.choice(kinds), drawn.choice(words), drawn.random() < 0.5))
+        for number in range(drawn.randrange(1, 9))
+    ]
+    matcher = compile_rules(rules, engine=engine, limits=Limits(cache_bytes=0, max_value_bytes=drawn.choice((8, 4096))))
+    assert matcher.is_columnar
+    letters = ("a", "b", "B", "\x00", "z", " ", *(WORDS if drawn.random() < 0.3 else ()))
+    events = [
+        {name: "".join(drawn.choices(letters, k=drawn.randrange(6))) for name in "abc"}
+        for _ in range(drawn.choice((2, 16, 100)))
+    ]
+    wanted = [[rule.id for rule in matching(rules, event, limits=matcher.limits)] for event in events]
+    assert ids(matcher, [json.dumps(event).encode() for event in events]) == wanted
