@@ -103,6 +103,13 @@ class Columns:
                 broken[number] = error
         return events, broken
 
+    def _row_of(self, event: dict[str, Any]) -> Any:
+        row = self._decode(b"{}")
+        for at, name in enumerate(self._names):
+            if name in event:
+                setattr(row, f"f{at}", event[name])
+        return row
+
     def _singly(self, bodies: Sequence[bytes], broken: dict[int, Exception]) -> tuple[list[Any], list[int]]:
         rows, numbers = [], []
         for at, body in enumerate(bodies):
@@ -111,11 +118,11 @@ class Columns:
                 str(body, "utf-8")
             except Exception:  # noqa: BLE001  # a body can be anything
                 try:
-                    event_of(body)  # whose message says what the body is
-                except Exception as plain:  # noqa: BLE001
-                    error = plain
-                broken[at] = error
-                continue
+                    event = event_of(body)  # whose message says what the body is
+                except Exception as error:  # noqa: BLE001
+                    broken[at] = error
+                    continue
+                row = self._row_of(event)
             rows.append(row)
             numbers.append(at)
         return rows, numbers

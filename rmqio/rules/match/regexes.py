@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +16,7 @@ SINGLEMATCH: Final = 8
 UTF8: Final = 32
 PREFILTER: Final = 128
 _NEEDS_EMPTY: Final = "ALLOWEMPTY"
+_FLAGS_SET: Final = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 
 
 class RegexPlan(NamedTuple):
@@ -68,12 +70,21 @@ def re2_of(pattern: str, flags: str) -> Any:
     options.log_errors = False
     options.case_sensitive = "i" not in flags
     options.dot_nl = "s" in flags
-    return re2.compile(f"(?m:{pattern})" if "m" in flags else _ends(pattern), options)
+    by_line = "m" in flags
+    ends, has_line_start = _ends(pattern, by_line=by_line)
+    made = re2.compile(f"(?m:{ends})" if by_line else ends, options)
+    return _ByLine(made) if has_line_start else made
 
 
-def _ends(pattern: str) -> str:
-    """The expression with each `$` as Vectorscan, Perl and Python mean it: also before a newline that is the last."""
+def _ends(pattern: str, *, by_line: bool) -> tuple[str, bool]:
+    """The expression with each `$` as Vectorscan, Perl and Python mean it: also before a newline that is the last.
+
+    `by_line`: whether `m` holds at the beginning; then, and where the expression sets it, `$` is left as it is. Returns
+    also whether a `^` stands there.
+    """
+    has_line_start = False
     made, in_class, at = [], False, 0
+    states = [by_line]  # of each open group
     while at < len(pattern):
         each = pattern[at]
         if each == "\\":
@@ -86,13 +97,39 @@ def _ends(pattern: str) -> str:
             in_class = True
             if pattern[at + 1 : at + 2] == "]" or pattern[at + 1 : at + 3] == "^]":  # a bracket that is a member
                 each = pattern[at : at + (2 if pattern[at + 1] == "]" else 3)]
-        elif each == "$":
+        elif each == "(":
+            flags = _FLAGS_SET.match(pattern, at)
+            if flags is not None and flags[3] == ")":
+                states[-1] = _with_flags(states[-1], flags[1], flags[2])
+                each = flags[0]
+            else:
+                states.append(states[-1] if flags is None else _with_flags(states[-1], flags[1], flags[2]))
+        elif each == ")" and len(states) > 1:
+            states.pop()
+        elif each == "^":
+            has_line_start = has_line_start or states[-1]
+        elif each == "$" and not states[-1]:
             made.append(r"\n?\z")
             at += 1
             continue
         made.append(each)
         at += len(each)
-    return "".join(made)
+    return "".join(made), has_line_start
+
+
+class _ByLine:
+    """An expression with a `^` of lines: Vectorscan knows no line behind a newline that ends the text."""
+
+    def __init__(self, expression: Any) -> None:
+        self._expression = expression
+
+    def search(self, text: str) -> Any:
+        found = self._expression.search(text)
+        return None if found is not None and text.endswith("\n") and found.start() == len(text) else found
+
+
+def _with_flags(by_line: bool, on: str, off: str | None) -> bool:
+    return "m" in on or (by_line and "m" not in (off or ""))
 
 
 def _compiled(pattern: str, flags: int, max_bytes: int) -> tuple[bool, str]:

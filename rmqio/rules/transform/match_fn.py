@@ -131,7 +131,11 @@ def _found(matcher: Matcher, elements: Sequence[Any]) -> tuple[dict[int, list[Hi
     failures: dict[int, Exception] = {}
     for position, (element, body) in enumerate(zip(elements, bodies, strict=True)):
         if body is None:
-            hits = matcher.find_events([event_of_element(element)])
+            try:
+                hits = matcher.find_events([event_of_element(element)])
+            except RecursionError as error:
+                failures[position] = error
+                continue
         else:
             hits, errors = matcher.find([body])
             if errors:

@@ -179,3 +179,31 @@ def test_a_joined_column_finds_what_rows_find(engine: Engine, seed: int) -> None
     ]
     wanted = [[rule.id for rule in matching(rules, event, limits=matcher.limits)] for event in events]
     assert ids(matcher, [json.dumps(event).encode() for event in events]) == wanted
+
+
+LINES = ("(?m)a$", "(?m:a$)b|c$", "(?m)^a", "a$", "(a$)", "(?i)A$", "(?-m)a$", "x|(?m)a$", "(?m)^$", "[$]a", r"\$a")
+
+
+@pytest.mark.skipif(not has_vectorscan(), reason="hyperscan has no wheel here")
+@pytest.mark.parametrize("flags", ["", "m"])
+@pytest.mark.parametrize("pattern", LINES)
+def test_lines_mean_the_same_to_both_engines(pattern: str, flags: str) -> None:
+    pytest.importorskip("re2", reason="google-re2 is not installed")
+    rules = [Rule("r", Atom("f", Kind.REGEX, pattern, flags=flags))]
+    engines = [compile_rules(rules, engine=engine) for engine in ("vectorscan", "plain")]
+    for text in ("a\nb", "a\n", "b\na\n", "xa", "c\nz", "a", "b\n", "$a\n", "A\nx", "", "\n", "a\n\n"):
+        first, second = (bool(engine.match({"f": text})) for engine in engines)
+        assert first == second, text
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_huge_number_is_infinite_wherever_it_stands(engine: Engine) -> None:
+    rules = [Rule("large", Atom("a", Kind.GREATER, 10)), Rule("x", Atom("b", Kind.EQUALS, "x"))]
+    matcher = compile_rules(rules, engine=engine)
+    assert matcher.is_columnar
+    numbers = [b"1e400", b"-1e400", b"1" * 5_000, b"9" * 400, b"9" * 400 + b".5"]
+    bodies = [b'{"%s": %s, "b": "x"}' % (name, number) for name in (b"a", b"unread") for number in numbers]
+    wanted = [["large", "x"], ["x"], ["large", "x"], ["large", "x"], ["large", "x"], *[["x"]] * 5]
+    assert ids(matcher, bodies) == wanted
+    assert [ids(matcher, [body])[0] for body in bodies] == wanted  # by rows
+    assert ids(compile_rules([*rules, Rule("no", Atom("c", Kind.EXISTS))], engine=engine), bodies) == wanted
