@@ -161,6 +161,16 @@ def test_a_process_has_one_matcher_for_a_source(clock: ManualClock) -> None:
         live_rules(source, make)
 
 
+def test_a_set_without_rules_is_reported(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    source = Source()
+    live = live_of(source, clock)
+    assert not caplog.records
+    source.change()
+    clock.advance(11)
+    assert ids(live, {"a": 1}) == []
+    assert ["there are no rules" in each.message for each in caplog.records] == [True]
+
+
 # ---- compiled patterns -----------------------------------------------------------------------------------------------
 
 PATTERNS = [Rule("a", Atom("x", Kind.CONTAINS, "one")), Rule("b", Atom("y", Kind.REGEX, "two+"))]
