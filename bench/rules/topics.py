@@ -25,7 +25,7 @@ from bench.rules.events import few_events, few_rules
 from bench.rules.sides import closures_run
 from bench.tally import UnequalWork
 from rmqio import ClientOptions, MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
-from rmqio.client import Producer, RemotingQueueClient
+from rmqio.client import RemotingProducer, RemotingQueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.rules import Match, MatchRules, RuleSet
 from rmqio.runners import options
@@ -138,7 +138,7 @@ def _fill(name_server: str, count: int) -> int:
     matched = closures_run(few_rules(), with_re=False)
     events = few_events(count, True)
     hits = sum(map(len, matched(events)))
-    with closing(Producer(ClientOptions(name_server))) as producer:
+    with closing(RemotingProducer(ClientOptions(name_server), "bench-rules")) as producer:
         for at in range(0, count, 500):
             made = [Message(body, topic="source", keys=[str(at + n)]) for n, body in enumerate(events[at : at + 500])]
             producer.send_batch(made)

@@ -189,7 +189,7 @@ class Matcher:
 
     def _checked(self, tables: Tables, event: Mapping[str, Any], hits: set[int], candidates: Any) -> list[Hit]:
         found = []
-        evidence = Evidence(self._plan, self._indexes, self._sql, event)
+        evidence = Evidence(self._plan, tables.lookups, self._sql, event)
         late = evidence.late
         for at in sorted(candidates):
             if tables.check(at)(hits, late):

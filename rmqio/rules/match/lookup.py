@@ -102,13 +102,14 @@ class Lookup:
         if isinstance(value, (list, tuple, Mapping)):
             met = dict.fromkeys(self.index.exists)
             for each in flat(value):
-                met.update(
-                    dict.fromkeys(self.index.of(each) if each.__class__ not in (str, int) else self._atoms(each))
-                )
+                met.update(dict.fromkeys(self.atoms_of(each)))
             return self._found(tuple(met))
         return self._of_one(value)
 
-    def _atoms(self, value: Any) -> tuple[int, ...]:
+    def atoms_of(self, value: Any) -> tuple[int, ...]:
+        """Returns the atoms that a single value meets."""
+        if value.__class__ not in (str, int):
+            return self.index.of(value)
         found = self.cache[value]
         return () if found is None else found.atoms
 

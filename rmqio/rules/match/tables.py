@@ -48,7 +48,13 @@ class Tables:
         self._triggers = [atoms[number] for number in by_atom]
         self.triggering = {atom.field for atom in self._triggers}
         self._simple = {name: each for name, each in self.lookups.items() if name is not None and "." not in name}
-        self._dotted = [(name, each) for name, each in self.lookups.items() if name is not None and "." in name]
+        self._dotted = {name: each for name, each in self.lookups.items() if name is not None and "." in name}
+        self._paths: dict[str, list[str]] = {}
+        """Paths by each of their beginnings: one of them is a name of an event that has the path."""
+        for name in self._dotted:
+            parts = name.split(".")
+            for count in range(1, len(parts) + 1):
+                self._paths.setdefault(".".join(parts[:count]), []).append(name)
         self._anywhere = self.lookups.get(None)
         self._not_noted = 0
 
@@ -90,16 +96,19 @@ class Tables:
                     if found is not None:
                         hits.update(found[0])
                         rules.update(found[1])
-        for name, lookup in self._dotted:
-            values = values_at(event, name)
-            if values is not None:
-                found = lookup.of(values[0] if len(values) == 1 else values)
-                if found is not None:
-                    hits.update(found[0])
-                    rules.update(found[1])
+        if self._paths and not self._paths.keys().isdisjoint(event):
+            for name in {path for each in event if each in self._paths for path in self._paths[each]}:
+                values = values_at(event, name)
+                if values is not None:
+                    found = self._dotted[name].of(values[0] if len(values) == 1 else values)
+                    if found is not None:
+                        hits.update(found[0])
+                        rules.update(found[1])
         if self._anywhere is not None:
+            anywhere, cache = self._anywhere, self._anywhere.cache
             for value in everything(event):
-                found = self._anywhere.of(value)
+                kind = value.__class__
+                found = cache[value] if kind is str or kind is int else anywhere.of(value)
                 if found is not None:
                     hits.update(found[0])
                     rules.update(found[1])
