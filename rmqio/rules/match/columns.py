@@ -5,22 +5,19 @@ What a rule reads beside them is decoded for the events that are left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Final, Self
 
 import msgspec
 
-from rmqio.rules.ir import Atom
 from rmqio.rules.match.decode import event_of
-from rmqio.rules.match.joined import JoinedTexts
+from rmqio.rules.match.joined import MakeJoined
 from rmqio.rules.match.tables import Tables
 
 _MOST_FIELDS: Final = 24
 _PLAIN: Final = frozenset({str, int, type(None), msgspec.UnsetType})
 _TEXT: Final = frozenset({str})
-
-MakeJoined = Callable[[Iterable[Atom]], JoinedTexts | None]
 
 
 class Columns:

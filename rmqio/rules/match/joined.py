@@ -1,23 +1,23 @@
-"""One look at a column of texts: which of them can meet a condition.
+"""One look at many texts, such as a column, or all of an event: which of them can meet a condition.
 
-A call of Vectorscan costs more than it takes to look through a short text. So the texts of a column are joined, and
-looked through at once. Whatever is found is then looked up by itself: a text can seem to meet more than it does, never
+A call of Vectorscan costs more than it takes to look through a short text. So the texts are joined, and looked through
+at once. Whatever is found is then looked up by itself: a text can seem to meet more than it does, never
 less.
 """
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Final, Self
 
 from rmqio.rules.ir import Atom, Kind
 from rmqio.rules.limits import Limits
 from rmqio.rules.match import regexes
-from rmqio.rules.match.patterns import DatabaseStore, compiled, escaped, key_of
+from rmqio.rules.match.patterns import Database, DatabaseStore, escaped
 from rmqio.rules.plan.values import text_of
+from rmqio.rules.plan.wildcards import parts_of
 
 _BETWEEN: Final = "\x00"
 _MOST_PATTERNS: Final = 1_000
@@ -25,20 +25,17 @@ _MOST_PER_TEXT: Final = 2
 _LEAST_TEXTS: Final = 16
 _REST: Final = 64
 """Columns that are not joined after one whose texts met too much."""
-_PARTS: Final = frozenset({Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH})
+_PARTS: Final = frozenset({Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH, Kind.WILDCARD})
 
 
 class JoinedTexts:
     """Conditions of a field that are plain text."""
 
-    def __init__(self, exact: set[str], folded: set[str], database: Any, key: str, longest: int) -> None:
-        self.key = key
-        """Of the compiled patterns; empty: there are none."""
+    def __init__(self, exact: set[str], folded: set[str], database: Database | None, longest: int) -> None:
+        self.database = database
         self._exact = exact
         self._folded = folded
-        self._database = database
         self._longest = longest
-        self._own = threading.local()
         self._left = 0
 
     @classmethod
@@ -50,6 +47,8 @@ class JoinedTexts:
         flags: list[int] = []
         for atom in atoms:
             text = text_of(atom.value) or ""
+            if atom.kind is Kind.WILDCARD:  # one of its texts is to be in it
+                text = max((each for each in parts_of(text) if isinstance(each, str)), key=len, default="")
             if atom.kind is Kind.EQUALS:
                 (folded if atom.ignore_case else exact).add(text)
             elif atom.kind in _PARTS and text and _BETWEEN not in text:
@@ -61,20 +60,8 @@ class JoinedTexts:
                 return None
         if len(expressions) > _MOST_PATTERNS or (expressions and not regexes.has_vectorscan()):
             return None
-        database, key = None, ""
-        if expressions:
-            import hyperscan
-
-            key = key_of(expressions, flags)
-            raw = store.get(key, lambda: compiled(expressions, flags))
-            database = hyperscan.loadb(raw, hyperscan.HS_MODE_BLOCK)
-        return cls(exact, folded, database, key, limits.max_value_bytes // 4)
-
-    def raw(self) -> bytes:
-        """Returns the compiled patterns."""
-        import hyperscan
-
-        return bytes(hyperscan.dumpb(self._database))
+        database = Database(expressions, flags, store, limits) if expressions else None
+        return cls(exact, folded, database, limits.max_value_bytes // 4)
 
     def candidates(self, texts: Sequence[str]) -> set[int] | None:
         """Returns the positions of the texts that can meet a condition; None: each is to be looked up by itself."""
@@ -94,8 +81,8 @@ class JoinedTexts:
             lower = [text.lower() for text in texts]
             if not self._folded.isdisjoint(lower):
                 found.update(at for at, text in enumerate(lower) if text in self._folded)
-        if self._database is not None:
-            ends = self._ends_in(joined, len(texts) * _MOST_PER_TEXT)
+        if self.database is not None:
+            ends = _ends_in(self.database, joined, len(texts) * _MOST_PER_TEXT)
             if ends is None:
                 self._left = _REST
                 return None
@@ -105,22 +92,23 @@ class JoinedTexts:
                 found.update(bisect_right(starts, end - 1) - 1 for end in ends)
         return found
 
-    def _ends_in(self, joined: str, most: int) -> list[int] | None:
-        """Where matches end; None: there are more of them."""
-        import hyperscan
 
-        ends: list[int] = []
+def _ends_in(database: Database, joined: str, most: int) -> list[int] | None:
+    """Where matches end; None: there are more of them. None ends at the last byte, see `VectorscanPatterns`."""
+    import hyperscan
 
-        def note(number: int, begin: int, end: int, flags: int, context: Any) -> bool:
-            ends.append(end)
-            return len(ends) > most
+    ends: list[int] = []
 
-        try:
-            scratch = self._own.scratch
-        except AttributeError:
-            scratch = self._own.scratch = hyperscan.Scratch(self._database)
-        try:
-            self._database.scan(f"{_BETWEEN}{joined}{_BETWEEN}".encode(), note, 0, None, scratch)
-        except hyperscan.ScanTerminated:
-            return None
-        return ends
+    def note(number: int, begin: int, end: int, flags: int, context: Any) -> bool:
+        ends.append(end)
+        return len(ends) > most
+
+    try:
+        database.scan(f"{_BETWEEN}{joined}{_BETWEEN}{_BETWEEN}".encode(), note, 0, None, database.scratch())
+    except hyperscan.ScanTerminated:
+        return None
+    return ends
+
+
+MakeJoined = Callable[[Iterable[Atom]], JoinedTexts | None]
+"""Makes what looks for conditions in many texts; None: not all of them can be looked for."""

@@ -16,16 +16,16 @@ SINGLEMATCH: Final = 8
 UTF8: Final = 32
 PREFILTER: Final = 128
 _NEEDS_EMPTY: Final = "ALLOWEMPTY"
+_OF_THE_END: Final = re.compile(r"\\[zZ]|\(\?[a-zA-Z]*-[a-zA-Z]*m")
+"""Parts of an expression that a newline behind the text would mislead."""
 _FLAGS_SET: Final = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 
 
 class RegexPlan(NamedTuple):
-    """How a regular expression is run."""
+    """How a regular expression is run: RE2 decides, on what Vectorscan finds or, without it, on each value."""
 
     scan_flags: int | None
-    """Flags for Vectorscan; None: it does not take the expression."""
-    is_confirmed: bool
-    """Whether RE2 decides, on what Vectorscan finds or, without it, on each value."""
+    """Flags for Vectorscan, with a newline behind the text; None: it does not look for the expression."""
 
 
 def has_vectorscan() -> bool:
@@ -40,25 +40,22 @@ def has_vectorscan() -> bool:
 @lru_cache(65_536)
 def plan_of(pattern: str, flags: str, max_bytes: int, *, with_vectorscan: bool) -> RegexPlan:
     """Returns how to run an expression. Raises `BadAtom`."""
-    reason = ""
-    if with_vectorscan:
-        number = SINGLEMATCH | UTF8
-        for flag in flags:
-            number |= {"i": CASELESS, "m": MULTILINE, "s": DOTALL}[flag]
-        for scan_flags in (number, number | PREFILTER):
+    failure = _re2_failure(pattern, flags)
+    if failure is not None:
+        raise BadAtom(f"the regular expression {pattern[:80]!r} cannot run without backtracking: {failure}")
+    if not with_vectorscan or _OF_THE_END.search(pattern):
+        return RegexPlan(None)
+    number = SINGLEMATCH | UTF8 | MULTILINE
+    for flag in flags:
+        number |= {"i": CASELESS, "m": MULTILINE, "s": DOTALL}[flag]
+    for scan_flags in (number, number | PREFILTER):
+        taken, failure = _compiled(pattern, scan_flags, max_bytes)
+        if failure and _NEEDS_EMPTY in failure:
+            scan_flags |= ALLOWEMPTY
             taken, failure = _compiled(pattern, scan_flags, max_bytes)
-            if failure and _NEEDS_EMPTY in failure:
-                scan_flags |= ALLOWEMPTY
-                taken, failure = _compiled(pattern, scan_flags, max_bytes)
-            reason = reason or failure
-            if taken and not scan_flags & PREFILTER:
-                return RegexPlan(scan_flags, is_confirmed=False)
-            if taken and _re2_failure(pattern, flags) is None:
-                return RegexPlan(scan_flags, is_confirmed=True)
-    failure_2 = _re2_failure(pattern, flags)
-    if failure_2 is None:
-        return RegexPlan(None, is_confirmed=True)
-    raise BadAtom(f"the regular expression {pattern[:80]!r} cannot run without backtracking: {reason or failure_2}")
+        if taken:
+            return RegexPlan(scan_flags)
+    return RegexPlan(None)
 
 
 @lru_cache(4_096)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from rmqio.rules.ir import Atom, Kind
 from rmqio.rules.limits import Limits
 from rmqio.rules.match.field import FieldIndex
+from rmqio.rules.match.joined import MakeJoined
 from rmqio.rules.match.lookup import Budget, Lookup
 from rmqio.rules.plan.checks import Check, check_of
 from rmqio.rules.plan.plan import LATE_KINDS, Plan
@@ -22,7 +23,12 @@ class Tables:
     """Made once for a rule set, and once more when it is known how often atoms match."""
 
     def __init__(
-        self, plan: Plan, indexes: Mapping[str | None, FieldIndex], costs: Mapping[int, float], limits: Limits
+        self,
+        plan: Plan,
+        indexes: Mapping[str | None, FieldIndex],
+        costs: Mapping[int, float],
+        limits: Limits,
+        joined: MakeJoined,
     ) -> None:
         self.nodes = plan.nodes
         atoms = plan.atoms
@@ -56,6 +62,8 @@ class Tables:
             for count in range(1, len(parts) + 1):
                 self._paths.setdefault(".".join(parts[:count]), []).append(name)
         self._anywhere = self.lookups.get(None)
+        anywhere = [atom for atom in atoms if atom.field is None and atom.kind not in LATE_KINDS]
+        self._anywhere_joined = joined(anywhere) if anywhere else None
         self._not_noted = 0
 
     def triggers_of(self, field: str) -> list[Atom]:
@@ -106,7 +114,7 @@ class Tables:
                         rules.update(found[1])
         if self._anywhere is not None:
             anywhere, cache = self._anywhere, self._anywhere.cache
-            for value in everything(event):
+            for value in self._may_meet(list(everything(event))):
                 kind = value.__class__
                 found = cache[value] if kind is str or kind is int else anywhere.of(value)
                 if found is not None:
@@ -115,6 +123,17 @@ class Tables:
         if self.always:
             rules.update(self.always)
         return hits, rules
+
+    def _may_meet(self, values: list[Any]) -> list[Any]:
+        """The values of an event that can meet a condition without a field, if one look can tell; else all."""
+        if self._anywhere_joined is None:
+            return values
+        texts = [value for value in values if value.__class__ is str]
+        positions = self._anywhere_joined.candidates(texts)
+        if positions is None:
+            return values
+        others = [value for value in values if value.__class__ is not str] if len(texts) < len(values) else []
+        return [*others, *(texts[at] for at in positions)]
 
     def note_seen(self, events: Sequence[Mapping[str, Any] | None]) -> None:
         """Notes how often fields were looked up, by an event of 64 or more: memories must know whether they pay."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -164,8 +165,8 @@ def test_all_kinds_of_numbers_compare(engine: Engine, value: Any) -> None:
 def test_a_joined_column_finds_what_rows_find(engine: Engine, seed: int) -> None:
     """Texts that are looked through at once: without a memory, and nothing but texts in a field."""
     drawn = random.Random(seed)
-    kinds = (Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH, Kind.EQUALS)
-    words = [word for word in WORDS if word] if drawn.random() < 0.9 else list(WORDS)
+    kinds = (Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH, Kind.EQUALS, Kind.WILDCARD)
+    words = [word for word in (*WORDS, *WILDCARDS) if word] if drawn.random() < 0.9 else list(WORDS)
     rules = [
         Rule(f"r{number}", Atom(drawn.choice("abc"), drawn.choice(kinds), drawn.choice(words), drawn.random() < 0.5))
         for number in range(drawn.randrange(1, 9))
@@ -178,6 +179,56 @@ def test_a_joined_column_finds_what_rows_find(engine: Engine, seed: int) -> None
         for _ in range(drawn.choice((2, 16, 100)))
     ]
     wanted = [[rule.id for rule in matching(rules, event, limits=matcher.limits)] for event in events]
+    assert ids(matcher, [json.dumps(event).encode() for event in events]) == wanted
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(20))
+def test_keywords_of_an_event_are_found_at_once(engine: Engine, seed: int) -> None:
+    """Conditions without a field, on events of many values."""
+    drawn = random.Random(seed)
+    kinds = (Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH, Kind.EQUALS, Kind.WILDCARD)
+    rules = [
+        Rule(f"r{number}", Atom(None, drawn.choice(kinds), drawn.choice((*WORDS, *WILDCARDS, 5)), drawn.random() < 0.5))
+        for number in range(drawn.randrange(1, 9))
+    ]
+    matcher = compile_rules(rules, engine=engine)
+    letters = ("a", "b", "B", "\x00", "z", " ", *(WORDS if drawn.random() < 0.3 else ()))
+    events = [
+        {f"f{n}": drawn.choice(("".join(drawn.choices(letters, k=4)), 5, [None, "ab"], 5.5, True)) for n in range(30)}
+        for _ in range(20)
+    ]
+    wanted = [[rule.id for rule in matching(rules, event)] for event in events]
+    assert ids(matcher, [json.dumps(event).encode() for event in events]) == wanted
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(12))
+def test_what_ends_with_the_text_is_found(engine: Engine, seed: int) -> None:
+    """Texts of 17 bytes and more, whose last byte ends a match: Vectorscan overlooks some of them."""
+    drawn = random.Random(seed)
+    atoms = []
+    for _ in range(drawn.choice((2, 3, 4, 8, 30))):
+        text = "".join(drawn.choices("ab*", k=drawn.randrange(1, 7)))
+        kind = drawn.choice((Kind.ENDS_WITH, Kind.CONTAINS, Kind.WILDCARD, Kind.REGEX if has_re2() else Kind.ENDS_WITH))
+        value = {
+            Kind.WILDCARD: f"*x*{text[0]}?{text[-1]}",
+            Kind.REGEX: re.escape(text) + drawn.choice(("", "$", "[ab]$")),
+        }
+        atoms.append(Atom("x", kind, value.get(kind, text), drawn.random() < 0.3))
+    rules = [Rule(f"r{number}", atom) for number, atom in enumerate(atoms)]
+    matcher = compile_rules(rules, engine=engine, limits=Limits(cache_bytes=0))
+    ends = [str(atom.value).replace("\\", "").replace("$", "").replace("?", "b") for atom in atoms]
+    events = [
+        {
+            "x": "".join(drawn.choices("xyz", k=drawn.randrange(90)))
+            + drawn.choice((*ends, "b"))
+            + drawn.choice(("", "\n"))
+        }
+        for _ in range(400)
+    ]
+    wanted = [[rule.id for rule in matching(rules, event)] for event in events]
+    assert [[hit.rule.id for hit in matcher.match(event)] for event in events] == wanted
     assert ids(matcher, [json.dumps(event).encode() for event in events]) == wanted
 
 
