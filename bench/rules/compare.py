@@ -27,7 +27,7 @@ class Case(NamedTuple):
     name: str
     rules: Sequence[Rule]
     events: Callable[[int, bool, int], list[bytes]]
-    """Of a count, whether all values are distinct, and the number of the first: other numbers have other values."""
+    """Makes a count of events: whether all values are distinct, and the number of the first event."""
     targets: dict[str, int]
 
 

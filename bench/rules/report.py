@@ -13,7 +13,7 @@ from bench.rules import plot
 from bench.rules.figures import Figure
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "rules" / "figures.md"
-PLOT: Final = Path(__file__).parents[2] / "docs" / "images" / "rules-growth.svg"
+PLOT: Final = Path(__file__).parents[2] / "docs" / "rules" / "growth.svg"
 BEGIN: Final = "<!-- figures: written by python -m bench.rules --docs -->"
 END: Final = "<!-- end of figures -->"
 _HEAD: Final = ("| side | values | us a message | messages/s | target |", "|---|---|--:|--:|---|")
@@ -56,7 +56,7 @@ def text(figures: Sequence[Figure], topics: Sequence[dict[str, Any]], lines: Map
             made += [f"### {title}", "", *_HEAD, *(_row(each) for each in mine), ""]
     if lines:
         made += ["### Cost by the number of rules", ""]
-        made += ["![Microseconds a message by the number of rules](../images/rules-growth.svg)", ""]
+        made += ["![Microseconds a message by the number of rules](growth.svg)", ""]
         counts = sorted({int(x) for points in lines.values() for x, _ in points})
         made += [f"| us a message with | {' | '.join(f'{each:,} rules' for each in counts)} |"]
         made += ["|---|" + "--:|" * len(counts)]

@@ -140,7 +140,7 @@ class Mapping:
         return replace(given, rules=rules, correlations=correlations)
 
     def _fields_of(self, rule: Rule) -> dict[str, tuple[str, ...]]:
-        """What names of fields are in the events of a rule."""
+        """Returns the fields of the events of a rule, by the names that rules have for them."""
         fields = dict(self.fields)
         for each in self.sources:
             if set(each.source) <= set(rule.source):

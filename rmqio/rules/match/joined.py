@@ -94,7 +94,7 @@ class JoinedTexts:
 
 
 def _ends_in(database: Database, joined: str, most: int) -> list[int] | None:
-    """Where matches end; None: there are more of them. None ends at the last byte, see `VectorscanPatterns`."""
+    """The ends of matches; None: there are more of them. None ends at the last byte, see `VectorscanPatterns`."""
     import hyperscan
 
     ends: list[int] = []

@@ -147,7 +147,7 @@ class VectorscanPatterns:
 
     @property
     def databases(self) -> list[Database]:
-        """What is compiled."""
+        """The compiled parts."""
         return [each for each in (self._text_database, self._regular_database) if each is not None]
 
     def find(self, text: str) -> Sequence[int]:
@@ -181,7 +181,7 @@ def compiled(expressions: Sequence[bytes], flags: Sequence[int]) -> bytes:
     return bytes(hyperscan.dumpb(database))
 
 
-def _note(number: int, begin: int, end: int, flags: int, hits: list[int]) -> None:
+def _note(number: int, begin: int, end: int, flags: int, hits: Any) -> None:
     hits.append(number)
 
 

@@ -119,15 +119,15 @@ def contributing(node: Node, is_true: Callable[[int], bool], most: int) -> list[
         kept: dict[int, None] = {}
         count = sum(each is not None for each in found)
         for leaf in join.nodes:
-            if leaf.__class__ is int:
-                if leaf >= 0:  # type: ignore[operator]
-                    if is_true(leaf):  # type: ignore[arg-type]
+            if isinstance(leaf, bool):
+                count += leaf
+            elif isinstance(leaf, int):
+                if leaf >= 0:
+                    if is_true(leaf):
                         count += 1
-                        kept[leaf] = None  # type: ignore[index]
-                elif not is_true(~leaf):  # type: ignore[operator]
+                        kept[leaf] = None
+                elif not is_true(~leaf):
                     count += 1
-            elif leaf is True:
-                count += 1
         for each in found:
             if len(kept) >= most:
                 break
