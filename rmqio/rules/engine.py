@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -15,7 +15,8 @@ from rmqio.rules.match.columns import Columns
 from rmqio.rules.match.decode import Broken, event_of, events_of, failure_text
 from rmqio.rules.match.evidence import Evidence
 from rmqio.rules.match.field import FieldIndex
-from rmqio.rules.match.patterns import DatabaseStore, NoStore, Patterns, PlainPatterns, VectorscanPatterns
+from rmqio.rules.match.joined import JoinedTexts
+from rmqio.rules.match.patterns import Database, DatabaseStore, NoStore, Patterns, PlainPatterns, VectorscanPatterns
 from rmqio.rules.match.tables import Tables
 from rmqio.rules.plan.atoms import BadAtom
 from rmqio.rules.plan.flat import read_rules, write_rules
@@ -60,16 +61,16 @@ class Matcher:
         for number, atom in enumerate(plan.atoms):
             if atom.kind not in LATE_KINDS:
                 by_field.setdefault(atom.field, []).append((number, atom))
-        self._patterns: list[VectorscanPatterns] = []
-        self._store = store if previous is None else _Reused(previous._patterns, store)
+        self._databases: dict[str, Database] = {}
+        self._store = store if previous is None else _Reused(previous._databases, store)
         alone = self._engine == "vectorscan"
         self._indexes = {
             field: FieldIndex(atoms, limits, self._make_patterns, alone=alone) for field, atoms in by_field.items()
         }
-        self._store = store  # what was before is needed no longer
         costs = {number: expected(atom, plan.uses[number]) for number, atom in enumerate(plan.atoms)}
-        self._tables = Tables(plan, self._indexes, costs, limits)
-        self._columns = Columns.of(self._tables, by_field)
+        self._tables = Tables(plan, self._indexes, costs, limits, self._make_joined)
+        self._columns = Columns.of(self._tables, by_field, self._make_joined)
+        self._store = _Reused(self._databases, store)  # what was before is needed no longer
         self._counts: dict[int, int] | None = {}
         self._sampled = 0
 
@@ -120,7 +121,7 @@ class Matcher:
 
     def dump(self) -> bytes:
         """Returns bytes from which `load` makes an equal matcher without compiling patterns."""
-        databases = {each.key: each.raw() for each in self._patterns}
+        databases = {key: each.raw() for key, each in self._databases.items()}
         limits = {name: getattr(self.limits, name) for name in Limits.__slots__}
         return msgspec.msgpack.encode([1, self._engine, limits, write_rules(self.rules), databases])
 
@@ -153,7 +154,13 @@ class Matcher:
         if self._engine == "plain":
             return PlainPatterns(atoms)
         made = VectorscanPatterns(atoms, self._store, self.limits)
-        self._patterns.append(made)
+        self._databases |= {each.key: each for each in made.databases}
+        return made
+
+    def _make_joined(self, atoms: Iterable[Atom]) -> JoinedTexts | None:
+        made = JoinedTexts.of(atoms, self._store, self.limits) if self._engine == "vectorscan" else None
+        if made is not None and made.database is not None:
+            self._databases[made.database.key] = made.database
         return made
 
     def _sample(self, bodies: Sequence[bytes]) -> None:
@@ -174,7 +181,7 @@ class Matcher:
             rest = {number: expected(atom, self._plan.uses[number]) for number, atom in enumerate(self._plan.atoms)}
             most = max(rest.values(), default=1.0)
             costs = {number: counts.get(number, 0) + cost / most / 2 for number, cost in rest.items()}
-            self._tables = Tables(self._plan, self._indexes, costs, self.limits)
+            self._tables = Tables(self._plan, self._indexes, costs, self.limits, self._make_joined)
             if self._columns is not None:
                 self._columns = self._columns.with_tables(self._tables)
 
@@ -182,7 +189,7 @@ class Matcher:
 
     def _checked(self, tables: Tables, event: Mapping[str, Any], hits: set[int], candidates: Any) -> list[Hit]:
         found = []
-        evidence = Evidence(self._plan, self._indexes, self._sql, event)
+        evidence = Evidence(self._plan, tables.lookups, self._sql, event)
         late = evidence.late
         for at in sorted(candidates):
             if tables.check(at)(hits, late):
@@ -228,10 +235,10 @@ class _Given:
 
 
 class _Reused:
-    """Patterns of the matcher before, else those of a store."""
+    """Patterns that a matcher has, else those of a store."""
 
-    def __init__(self, patterns: Sequence[VectorscanPatterns], store: DatabaseStore) -> None:
-        self._by_key = {each.key: each for each in patterns}
+    def __init__(self, databases: Mapping[str, Database], store: DatabaseStore) -> None:
+        self._by_key = databases
         self._store = store
 
     def get(self, key: str, build: Callable[[], bytes]) -> bytes:

@@ -72,7 +72,7 @@ class LiveRules:
         self._signature = source.signature()  # before the load: a change between the two is seen at the next look
         self.matcher = compile_rules(source.load(), limits=limits, store=store)
         self._looked_at = clock()
-        _LOGGER.info("%d rules are in force, version %s", len(self.matcher.rules), self.matcher.version)
+        _note_in_force(self.matcher)
 
     def pinned(self) -> Matcher:
         """Returns the matcher for a bundle. With on_bad_rule="fail", raises the failure of the newest rules."""
@@ -111,7 +111,7 @@ class LiveRules:
                 if matcher.version != self.matcher.version:
                     self.matcher = matcher  # one assignment: a bundle has the one or the other
                     self._counts = Counts(self._counts.reloads + 1, self._counts.failures)
-                    _LOGGER.info("%d rules are in force, version %s", len(rules), matcher.version)
+                    _note_in_force(matcher)
             self._failure, self._reported = None, ""
         except Exception as error:  # noqa: BLE001  # a source can raise anything; the rules before stay
             self._failure = error
@@ -121,6 +121,13 @@ class LiveRules:
                 self._counts = Counts(self._counts.reloads, self._counts.failures + 1)
                 _LOGGER.error("the rules of version %s stay in force: %s", self.matcher.version, error)
         self._looked_at = self._clock()
+
+
+def _note_in_force(matcher: Matcher) -> None:
+    if matcher.rules:
+        _LOGGER.info("%d rules are in force, version %s", len(matcher.rules), matcher.version)
+    else:  # a topic that is empty, or whose rules have aged out
+        _LOGGER.warning("there are no rules, version %s: nothing matches until there are some", matcher.version)
 
 
 _LIVE: dict[str, LiveRules] = {}

@@ -7,23 +7,20 @@ nor its NOT matches.
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from rmqio.rules.field_values import members
 from rmqio.rules.ir import Atom, Condition, Kind
-from rmqio.rules.plan.values import number_of, text_of
 from rmqio.rules.trees import ALWAYS, NEVER, all_of, any_of, negation
-from rmqio.rules.where_typing import ANY, BOOLEAN, NUMBER, TEXT, Typing, path_of
-from rmqio.sql.conditions import compile_condition, deep_trees, nodes, parse_condition, placed, span_in
+from rmqio.rules.where_evaluate import NO_CONSTANT, chain, check, constant, sql_predicate
+from rmqio.rules.where_typing import path_of
+from rmqio.sql.conditions import deep_trees, nodes, parse_condition, placed, span_in
 from rmqio.sql.errors import Refusal
 
 _ORDER: Final = {"<": Kind.LESS, "<=": Kind.AT_MOST, ">": Kind.GREATER, ">=": Kind.AT_LEAST}
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
-_MOST_ROWS: Final = 1_000
-"""Combinations of members, if fields of an expression are lists."""
+
+__all__ = ["condition_of", "sql_predicate"]
 
 
 class _Truth(NamedTuple):
@@ -59,7 +56,7 @@ def _truth(node: nodes.Expression, text: _Text) -> _Truth:
         true, false = _truth(node.operand, text)
         return _Truth(false, true)
     if isinstance(node, nodes.Binary) and node.operator in ("AND", "OR"):
-        parts = [_truth(each, text) for each in _chain(node)]
+        parts = [_truth(each, text) for each in chain(node)]
         trues, falses = [each.true for each in parts], [each.false for each in parts]
         if node.operator == "AND":
             return _Truth(all_of(*trues), any_of(*falses))
@@ -73,22 +70,14 @@ def _truth(node: nodes.Expression, text: _Text) -> _Truth:
     return _plain(node) or _residual(node, text)
 
 
-def _chain(node: nodes.Binary) -> list[nodes.Expression]:
-    """The operands of a chain of one operator, which is deep on its left."""
-    found: list[nodes.Expression] = []
-    pending: list[nodes.Expression] = [node]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, nodes.Binary) and each.operator == node.operator:
-            pending += [each.right, each.left]
-        else:
-            found.append(each)
-    return found
-
-
 def _known(path: str, true: Condition) -> _Truth:
-    """A condition on one field, which is unknown if the field is null or not there."""
-    return _Truth(true, all_of(Atom(path, Kind.EXISTS), negation(Atom(path, Kind.IS_NULL)), negation(true)))
+    """A condition on one field, which is unknown if the field is null or not there, and false if no value meets it."""
+    return _Truth(true, all_of(_valued(path), negation(true)))
+
+
+def _valued(path: str) -> Atom:
+    """Whether the field has a value that is not null: any text, and each value has one."""
+    return Atom(path, Kind.STARTS_WITH, "")
 
 
 def _negated(truth: _Truth, is_negated: bool) -> _Truth:
@@ -136,11 +125,9 @@ def _comparison(operator: str, left: nodes.Expression, right: nodes.Expression) 
         if operator not in ("=", "<>"):
             return None
         true = Atom(path, Kind.FIELD, other)
-        there = (Atom(path, Kind.EXISTS), negation(Atom(path, Kind.IS_NULL)))
-        others = (Atom(other, Kind.EXISTS), negation(Atom(other, Kind.IS_NULL)))
-        return _negated(_Truth(true, all_of(*there, *others, negation(true))), operator == "<>")
-    value = _constant(right)
-    if value is _NONE:
+        return _negated(_Truth(true, all_of(_valued(path), _valued(other), negation(true))), operator == "<>")
+    value = constant(right)
+    if value is NO_CONSTANT:
         return None
     if value is None:
         return _Truth(NEVER, NEVER)
@@ -151,26 +138,9 @@ def _comparison(operator: str, left: nodes.Expression, right: nodes.Expression) 
     return _known(path, Atom(path, _ORDER[operator], value))
 
 
-_NONE: Final = object()
-
-
-def _constant(node: nodes.Expression) -> Any:
-    """The value of a literal; `_NONE`: it is not one of these."""
-    if isinstance(node, nodes.Unary) and node.operator == "-":
-        value = _constant(node.operand)
-        return -value if isinstance(value, (int, float)) and not isinstance(value, bool) else _NONE
-    if not isinstance(node, nodes.Literal) or node.kind not in ("number", "string", "boolean", "null"):
-        return _NONE
-    if node.kind != "number":
-        return node.value if node.kind != "null" else None
-    text = str(node.value)
-    number = float(text) if set(text) & set(".eE") else int(text)
-    return number if abs(number) != float("inf") else _NONE
-
-
 def _like(node: nodes.Like) -> _Truth | None:
     path = path_of(node.operand)
-    pattern = _constant(node.pattern)
+    pattern = constant(node.pattern)
     if path is None or not isinstance(pattern, str) or node.escape is not None:
         return None
     return _negated(_known(path, _atom_of_like(path, pattern)), node.is_negated)
@@ -208,69 +178,5 @@ def _atom_of_like(path: str, pattern: str) -> Atom:
 
 def _residual(node: nodes.Expression, text: _Text) -> _Truth:
     sql = text.sql(node)
-    _compiled(node)  # raises what is wrong with it
+    check(node)
     return _Truth(Atom(None, Kind.SQL, sql), Atom(None, Kind.SQL, f"NOT ({sql})"))
-
-
-# ---- conditions that are not atoms -----------------------------------------------------------------------------------
-
-
-class _Compiled(NamedTuple):
-    evaluate: Callable[[list[tuple[Any, ...]]], list[bool | None]]
-    paths: tuple[str, ...]
-    columns: tuple[tuple[int, str], ...]
-    """(the path by its position, the kind) of each column."""
-
-
-def _compiled(node: nodes.Expression) -> _Compiled:
-    typing = Typing()
-    with deep_trees():
-        typed = typing.condition(node)
-        evaluate = compile_condition(typed, typing.types)
-    paths = tuple(dict.fromkeys(path for path, _ in typing.columns.values()))
-    columns = tuple((paths.index(path), kind) for path, kind in typing.columns.values())
-    return _Compiled(evaluate, paths, columns)
-
-
-@functools.lru_cache(maxsize=10_000)
-def sql_predicate(text: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Returns the function of a condition: whether SQL says TRUE for an event. Raises `SqlError`, a `LocalError`.
-
-    If a field is a list, its members are tried, up to a thousand combinations; one that is true is enough. What fails,
-    such as a division by zero, is not true.
-    """
-    try:
-        compiled = _compiled(parse_condition(text))
-    except Refusal as refusal:
-        raise placed(refusal, text) from None
-
-    def predicate(event: Mapping[str, Any]) -> bool:
-        return True in compiled.evaluate(list(itertools.islice(_rows(compiled, event), _MOST_ROWS)))
-
-    return predicate
-
-
-def _rows(compiled: _Compiled, event: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    found = [members(event, path) or [None] for path in compiled.paths]
-    for values in itertools.product(*found):
-        yield tuple(_CONVERTED[kind](values[place]) for place, kind in compiled.columns)
-
-
-def _number(value: Any) -> float | None:
-    number = number_of(value)
-    try:
-        return None if number is None else float(number)
-    except OverflowError:
-        return None
-
-
-def _boolean(value: Any) -> bool | None:
-    return {"true": True, "false": False}.get(text_of(value) or "")
-
-
-_CONVERTED: Final[dict[str, Callable[[Any], Any]]] = {
-    NUMBER: _number,
-    TEXT: text_of,
-    BOOLEAN: _boolean,
-    ANY: lambda value: None if value is None else True,
-}

@@ -22,7 +22,13 @@ pytestmark = [
     # Beam's worker in this process may still be reading after its job is over. Its thread then ends with this error.
     pytest.mark.filterwarnings("ignore:Exception in thread:pytest.PytestUnhandledThreadExceptionWarning"),
 ]
-FLAGS = ("DirectRunner", "SparkRunner", "FlinkRunner --parallelism=1", "FlinkRunner --parallelism=1 --streaming")
+FLAGS = (
+    "DirectRunner",
+    "SparkRunner",
+    "SparkRunner --streaming",
+    "FlinkRunner --parallelism=1",
+    "FlinkRunner --parallelism=1 --streaming",
+)
 MANY = CorrelationRule("many", CorrelationKind.EVENT_COUNT, ("failed",), 10_000, ("user",), count=3)
 ORDER = CorrelationRule("order", CorrelationKind.TEMPORAL_ORDERED, ("failed", "done"), 60_000, ("user",), generate=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +39,9 @@ ENDLESS = [
     if mode in (Mode.DIRECT, Mode.SPARK_STREAMING, Mode.FLINK_STREAMING)
 ]
 COUNT = 200
+REFRESH_S = 1
+MOST_BUNDLE_S = 3
+"""How long a bundle lasts that began with the rules before."""
 RULES = [
     {"id": "slow", "level": "low", "condition": {"field": "ms", "is": "greater", "value": 90}},
     {
@@ -103,7 +107,10 @@ def test_hits_are_those_of_the_reference(
 
 @pytest.mark.parametrize("runner", ENDLESS)
 def test_rules_change_under_a_job(runner: str, topics: Topics, lab: Lab, tmp_path: Path) -> None:
-    """A new rule goes live, a bad one leaves those before in force, and an event names the version that it met."""
+    """A new rule goes live, a bad one leaves those before in force, and an event names the version that it met.
+
+    After `refresh_s`, each event meets the new rule, in whichever queue and worker it is.
+    """
 
     def publish(name: str, text: str) -> None:
         queue = MessageQueue(topics.rules, lab.broker.name, 0)
@@ -121,7 +128,7 @@ def test_rules_change_under_a_job(runner: str, topics: Topics, lab: Lab, tmp_pat
 
     numbers = iter(range(100_000))
     publish("one.json", json.dumps([RULES[0]]))
-    flags = [*command(lab, topics, runner, tmp_path), f"--rules_topic={topics.rules}", "--refresh_s=1"]
+    flags = [*command(lab, topics, runner, tmp_path), f"--rules_topic={topics.rules}", f"--refresh_s={REFRESH_S}"]
     with started(Job([sys.executable, "-m", "rmqio.pipelines.detect", *flags], tmp_path)) as job:
         meet(job, "slow")
         publish("two.json", json.dumps([{"id": "new", "condition": {"field": "image", "is": "equals", "value": "sh"}}]))
@@ -131,13 +138,24 @@ def test_rules_change_under_a_job(runner: str, topics: Topics, lab: Lab, tmp_pat
         )
         meet(job, "new")
         publish("two.json", json.dumps([{"id": "last", "condition": {"field": "ms", "is": "equals", "value": 95}}]))
-        meet(job, "last")
+        time.sleep(REFRESH_S + MOST_BUNDLE_S)
+        after = next(numbers)
+        later = range(after + 1, after + 1 + COUNT)
+        send(lab, topics.events, [Message(json.dumps({"n": n, "ms": 95, "image": "sh"}).encode()) for n in later])
+        job.wait_until(lambda: len(met_since(lab, topics, after, "slow")) == COUNT, "events of all queues")
+        assert met_since(lab, topics, after, "last") == set(later)
         job.interrupt()
     versions: dict[str, set[str]] = {}
     for hit in hits_of(lab, topics):
         versions.setdefault(hit["rule"], set()).add(hit["rules_version"])
     assert len(versions["new"]) == len(versions["last"]) == 1
     assert versions["new"] | versions["last"] < versions["slow"]
+
+
+def met_since(lab: Lab, topics: Topics, number: int, rule_id: str) -> set[int]:
+    """The events after a number that met a rule."""
+    found = {hit["event"]["n"] for hit in hits_of(lab, topics) if hit["rule"] == rule_id}
+    return {each for each in found if each > number}
 
 
 def hits_of(lab: Lab, topics: Topics) -> list[dict[str, Any]]:

@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from rmqio.errors import LocalError
-from rmqio.rules.correlation.correlate_fn import MATCHES_TAG, CorrelateFn, ToGroupsFn
+from rmqio.interfaces import ClientFactory
+from rmqio.rules.correlation.correlate_fn import ERRORS_TAG, MATCHES_TAG, CorrelateFn, ToGroupsFn
 from rmqio.rules.correlation.outputs import Correlated
 from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.ruleset import RuleSet
+from rmqio.security import Security
+from rmqio.transforms import ReadFailure, WriteDeadLetters
 
 
 class CorrelateResult(NamedTuple):
@@ -21,10 +24,12 @@ class CorrelateResult(NamedTuple):
       correlated: a `Correlated` for each correlation that was found.
       matches: the matches that are reported by themselves, too: those of rules that no correlation takes, or only such
         with `generate`.
+      errors: a `ReadFailure` for each match whose message is no JSON object; also those that go to dead letters.
     """
 
     correlated: Any
     matches: Any
+    errors: Any
 
 
 class Correlate(beam.PTransform):
@@ -36,24 +41,44 @@ class Correlate(beam.PTransform):
     Args:
       rules: the set, whose correlations are taken, or the correlations themselves.
       refresh_s: how often to look whether the set has changed; a set that is not valid leaves the old one.
+      dead_letter_topic: a topic for messages that are no JSON object.
+      name_server, security, client_factory: for the dead-letter topic, as in `WriteToRocketMQ`.
     """
 
-    def __init__(self, rules: RuleSet | Iterable[CorrelationRule], *, refresh_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        rules: RuleSet | Iterable[CorrelationRule],
+        *,
+        refresh_s: float = 30.0,
+        dead_letter_topic: str | None = None,
+        name_server: str | tuple[str, ...] | list[str] | None = None,
+        security: Security | None = None,
+        client_factory: ClientFactory | None = None,
+    ) -> None:
         super().__init__()
         if refresh_s <= 0:
             raise LocalError(f"refresh_s is {refresh_s}; it must be a positive number of seconds")
         self._rules = rules if isinstance(rules, RuleSet) else RuleSet.of(rules)
         self._refresh_s = refresh_s
+        self._letters: WriteDeadLetters | None = None
+        if dead_letter_topic is not None:
+            self._letters = WriteDeadLetters(
+                dead_letter_topic, name_server=name_server, security=security, client_factory=client_factory
+            )
 
     def expand(self, matches: Any) -> CorrelateResult:
         routed = matches | "To groups" >> beam.ParDo(ToGroupsFn(self._rules, self._refresh_s)).with_outputs(
-            MATCHES_TAG, main="events"
+            MATCHES_TAG, ERRORS_TAG, main="events"
         )
         events = routed["events"] | "Events" >> beam.Map(_same).with_output_types(tuple[bytes, bytes])
         in_one_window = events | "One window" >> beam.WindowInto(beam.window.GlobalWindows())
         correlated = in_one_window | "Correlate" >> beam.ParDo(CorrelateFn()).with_output_types(Correlated)
         alone = routed[MATCHES_TAG] | "Matches" >> beam.Map(_same).with_output_types(matches.element_type or Any)
-        return CorrelateResult(correlated, alone)
+        errors = routed[ERRORS_TAG]
+        errors.element_type = ReadFailure
+        if self._letters is not None:
+            _ = errors | "Dead letters" >> self._letters
+        return CorrelateResult(correlated, alone, errors)
 
 
 def _same(value: Any) -> Any:

@@ -17,7 +17,7 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from rmqio.errors import RmqioError
+from rmqio.errors import RmqioError, SerdeError
 from rmqio.rules.correlation.events import event_of, single
 from rmqio.rules.correlation.outputs import Correlated
 from rmqio.rules.correlation.progress import Found, Progress
@@ -25,8 +25,10 @@ from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.formats import RuleText
 from rmqio.rules.formats.json_rules import dumps, parse
 from rmqio.rules.ruleset import RuleSet
+from rmqio.rules.transform.read_failures import failure_of
 
 MATCHES_TAG: Final = "matches"
+ERRORS_TAG: Final = "errors"
 NAMESPACE: Final = "rmqio.rules"
 GRAIN_US: Final = 1_000_000
 """Events of one second are taken together, when the watermark has passed its end."""
@@ -35,7 +37,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class ToGroupsFn(beam.DoFn):
-    """Emits (group, event) for each correlation that takes a match, and to `MATCHES_TAG` what stands by itself."""
+    """Emits (group, event) for each correlation that takes a match, and to `MATCHES_TAG` what stands by itself.
+
+    To `ERRORS_TAG` go messages whose bodies are no events.
+    """
 
     def __init__(self, rules: RuleSet, refresh_s: float) -> None:
         self._rules = rules
@@ -80,10 +85,15 @@ class ToGroupsFn(beam.DoFn):
         taken = self._of_rule.get(element.rule_id)
         if not taken:
             return
-        event = event_of(element.message)
+        try:
+            event = event_of(element.message)
+        except SerdeError as error:
+            Metrics.counter(NAMESPACE, "correlation_broken").inc()
+            yield beam.pvalue.TaggedOutput(ERRORS_TAG, failure_of(element.message, error))
+            return
         for rule, text in taken:
-            group = [single(event, rule.field_of(name, element.rule_id)) for name in rule.group_by]
-            value = single(event, rule.field_of(rule.field, element.rule_id)) if rule.field else None
+            group = [single(event, rule.fields_of(name, element.rule_id)) for name in rule.group_by]
+            value = single(event, rule.fields_of(rule.field, element.rule_id)) if rule.field else None
             if None in group or (rule.field and value is None):
                 Metrics.counter(NAMESPACE, "correlation_without_group").inc()
                 continue

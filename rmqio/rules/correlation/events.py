@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, SerdeError
 from rmqio.rules.field_values import members
+from rmqio.rules.match.decode import event_of as decode
+from rmqio.rules.match.decode import failure_text
 
 
 def event_of(message: Any) -> Mapping[str, Any]:
     """Returns the event of a match's message: a body of JSON, a record, a dict, a Row or a named tuple.
 
-    Raises `LocalError` if it is none.
+    Raises `SerdeError` for a body that is no event, and `LocalError` for an element that is none.
     """
     is_message = hasattr(message, "body") and hasattr(message, "properties")  # a Row can have a field of that name
     body = message.body if is_message else message
     if isinstance(body, (bytes, str)):
         try:
-            found = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise LocalError(f"the message of a match is no JSON: {error}") from error
+            found = decode(body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body)
+        except Exception as error:  # a body can be anything
+            raise SerdeError(failure_text(error)) from error
     elif hasattr(message, "_asdict"):
         found = message._asdict()
     elif hasattr(message, "as_dict"):
@@ -33,7 +34,10 @@ def event_of(message: Any) -> Mapping[str, Any]:
     return found
 
 
-def single(event: Mapping[str, Any], path: str) -> Any:
-    """Returns the value of a field, a list of them if there are several; None: there is none, or it is null."""
-    found = [each for each in members(event, path) if each is not None]
-    return found[0] if len(found) == 1 else found or None
+def single(event: Mapping[str, Any], paths: Sequence[str]) -> Any:
+    """Returns the value of the first field that has one, a list if it has several; None: none has, or it is null."""
+    for path in paths:
+        found = [each for each in members(event, path) if each is not None]
+        if found:
+            return found[0] if len(found) == 1 else found
+    return None

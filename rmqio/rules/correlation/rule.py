@@ -33,7 +33,7 @@ class CorrelationRule:
       operator, count: how the number compares, for `event_count` and `value_count`: one of `OPERATORS`.
       field: the field whose values `value_count` counts.
       aliases: for a name in `group_by` or `field`, the field that it stands for in the events of a rule:
-        ((name, rule id, field), ...).
+        ((name, rule id, field), ...); of several fields, the first that has a value.
       generate: whether matches of `rules` are reported by themselves, too.
     """
 
@@ -52,9 +52,7 @@ class CorrelationRule:
     generate: bool = False
     place: Place = _NOWHERE
 
-    def field_of(self, name: str, rule_id: str) -> str:
-        """Returns the field that a name stands for in the events of a rule."""
-        for alias, rule, field in self.aliases:
-            if alias == name and rule == rule_id:
-                return field
-        return name
+    def fields_of(self, name: str, rule_id: str) -> tuple[str, ...]:
+        """Returns the fields that a name stands for in the events of a rule: the first that has a value is taken."""
+        there = tuple(field for alias, rule, field in self.aliases if alias == name and rule == rule_id)
+        return there or (name,)

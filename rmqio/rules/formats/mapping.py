@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import collections.abc
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
-from rmqio.rules.correlation.rule import CorrelationRule
+from rmqio.rules.correlation.aliases import with_fields
 from rmqio.rules.formats.base import Parsed
 from rmqio.rules.ir import Atom, Condition, Kind, Rule
 from rmqio.rules.trees import all_of, any_of, rebuilt
@@ -130,13 +130,27 @@ class Mapping:
         if not self.fields and not self.sources:
             return given
         rules = tuple(self._of_rule(each) for each in given.rules)
-        return replace(given, rules=rules, correlations=tuple(map(self._of_correlation, given.correlations)))
+        fields = {each.id: self._fields_of(each) for each in given.rules}
+        others = dict(self.fields)  # rules of another format
 
-    def _of_rule(self, rule: Rule) -> Rule:
-        fields, when = dict(self.fields), []
+        def fields_of(name: str, rule_id: str) -> Sequence[str]:
+            return fields.get(rule_id, others).get(name, (name,))
+
+        correlations = tuple(with_fields(each, fields_of) for each in given.correlations)
+        return replace(given, rules=rules, correlations=correlations)
+
+    def _fields_of(self, rule: Rule) -> dict[str, tuple[str, ...]]:
+        """Returns the fields of the events of a rule, by the names that rules have for them."""
+        fields = dict(self.fields)
         for each in self.sources:
             if set(each.source) <= set(rule.source):
                 fields |= dict(each.fields)
+        return fields
+
+    def _of_rule(self, rule: Rule) -> Rule:
+        fields, when = self._fields_of(rule), []
+        for each in self.sources:
+            if set(each.source) <= set(rule.source):
                 when += [any_of(*(_is(name, value) for value in values)) for name, values in each.when]
 
         def change(atom: Atom) -> Condition:
@@ -147,16 +161,6 @@ class Mapping:
             return any_of(*(replace(atom, field=name) for name in names))
 
         return replace(rule, condition=all_of(*when, rebuilt(rule.condition, change)))
-
-    def _of_correlation(self, rule: CorrelationRule) -> CorrelationRule:
-        names = {name: there[0] for name, there in self.fields if there}
-        known = {name for name, _, _ in rule.aliases}
-
-        def there_is(name: str) -> str:
-            return name if name in known else names.get(name, name)
-
-        aliases = tuple((name, rule_id, names.get(there, there)) for name, rule_id, there in rule.aliases)
-        return replace(rule, group_by=tuple(map(there_is, rule.group_by)), field=there_is(rule.field), aliases=aliases)
 
 
 def _is(name: str, value: Any) -> Atom:

@@ -5,11 +5,13 @@ pySigma is licensed under the LGPL. It is imported where rules are parsed, and i
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
 from rmqio.errors import LocalError
+from rmqio.rules.correlation.aliases import with_fields
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import Parsed, RuleText, line_with_caret
 from rmqio.rules.ir import Rule
@@ -54,9 +56,12 @@ def parse(texts: Sequence[RuleText], pipeline: Any = None) -> Parsed:
     known = {name: rule_id for name, rule_id in named if uses[name] == 1}  # a name of two rules names neither
     correlations = []
     good = {each.id for each in rules}
+    by_id = {each.id: each.rule for each in documents if each.kind == "rule"}
     for each in documents:
         if each.kind == "correlation":
             correlation = sigma_correlations.correlation_of(each, known, good)
+            if pipeline is not None and not isinstance(correlation, Problem):
+                correlation = with_fields(correlation, functools.partial(sigma_conditions.fields_of, by_id, pipeline))
             if isinstance(correlation, Problem):
                 problems.append(correlation)
             else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sigma.conditions import (
@@ -90,6 +90,14 @@ def rule_of(document: Document, filters: Sequence[Any], pipeline: Any) -> Rule |
         tuple((key, value) for key, value in source if value is not None),
         document.place,
     )
+
+
+def fields_of(rules: Mapping[str, Any], pipeline: Any, name: str, rule_id: str) -> list[str]:
+    """Returns what a field is in the events of a rule: a pipeline maps the fields that a rule lists, too."""
+    rule = copy.deepcopy(rules[rule_id])
+    rule.fields = [name]
+    pipeline.apply(rule)
+    return list(rule.fields)
 
 
 def _condition(node: Any) -> Condition:

@@ -12,24 +12,33 @@ from typing import Any, Final, Self
 import msgspec
 
 from rmqio.rules.match.decode import event_of
+from rmqio.rules.match.joined import MakeJoined
 from rmqio.rules.match.tables import Tables
 
 _MOST_FIELDS: Final = 24
 _PLAIN: Final = frozenset({str, int, type(None), msgspec.UnsetType})
+_TEXT: Final = frozenset({str})
 
 
 class Columns:
     """The columns that can trigger a rule."""
 
-    def __init__(self, tables: Tables, names: Sequence[str], decoder: Any) -> None:
+    def __init__(self, tables: Tables, names: Sequence[str], decoder: Any, joined: MakeJoined) -> None:
         self._decode = decoder.decode
         self._decoder = decoder
         self._names = names
-        self._columns = [(attrgetter(f"f{at}"), tables.lookups[name]) for at, name in enumerate(names)]
+        self._make_joined = joined
+        self._columns = [
+            (attrgetter(f"f{at}"), tables.lookups[name], joined(tables.triggers_of(name)))
+            for at, name in enumerate(names)
+        ]
 
     @classmethod
-    def of(cls, tables: Tables, fields: Iterable[str | None]) -> Self | None:
-        """Returns the columns; None: row by row is better, or all that is right."""
+    def of(cls, tables: Tables, fields: Iterable[str | None], joined: MakeJoined) -> Self | None:
+        """Returns the columns; None: row by row is better, or all that is right.
+
+        `joined`: makes of the atoms of a field what looks for them in a whole column, or None.
+        """
         triggering = tables.triggering
         if tables.always or len(triggering) > _MOST_FIELDS or None in triggering:
             return None
@@ -43,13 +52,14 @@ class Columns:
                 rename={f"f{at}": name for at, name in enumerate(names)},
                 gc=False,
             )
-            return cls(tables, names, msgspec.json.Decoder(row))
+            decoder = msgspec.json.Decoder(row)
         except (ValueError, TypeError):  # a name with a quote in it, for instance
             return None
+        return cls(tables, names, decoder, joined)
 
     def with_tables(self, tables: Tables) -> Self | None:
         """The columns for other triggers."""
-        return type(self).of(tables, tables.lookups)
+        return type(self).of(tables, tables.lookups, self._make_joined)
 
     def candidates(self, bodies: Sequence[bytes]) -> tuple[list[tuple[int, dict[str, Any]]], dict[int, Exception]]:
         """Returns the events that can match a rule, and the errors of bodies that are not events, by position."""
@@ -63,10 +73,16 @@ class Columns:
         except Exception:  # noqa: BLE001  # a body can be anything
             rows, numbers = self._singly(bodies, broken)
         left: set[int] = set()
-        for get, lookup in self._columns:
+        for get, lookup, joined in self._columns:
             column = list(map(get, rows))
             cache = lookup.cache
             kinds = {*map(type, column)}
+            if joined is not None and not cache.is_on and kinds == _TEXT:
+                positions = joined.candidates(column)
+                if positions is not None:
+                    cache.rest(len(column))
+                    left |= positions
+                    continue
             found: list[Any]
             if kinds <= _PLAIN:
                 found = list(map(cache.__getitem__, column))
@@ -84,6 +100,13 @@ class Columns:
                 broken[number] = error
         return events, broken
 
+    def _row_of(self, event: dict[str, Any]) -> Any:
+        row = self._decode(b"{}")
+        for at, name in enumerate(self._names):
+            if name in event:
+                setattr(row, f"f{at}", event[name])
+        return row
+
     def _singly(self, bodies: Sequence[bytes], broken: dict[int, Exception]) -> tuple[list[Any], list[int]]:
         rows, numbers = [], []
         for at, body in enumerate(bodies):
@@ -92,11 +115,11 @@ class Columns:
                 str(body, "utf-8")
             except Exception:  # noqa: BLE001  # a body can be anything
                 try:
-                    event_of(body)  # whose message says what the body is
-                except Exception as plain:  # noqa: BLE001
-                    error = plain
-                broken[at] = error
-                continue
+                    event = event_of(body)  # whose message says what the body is
+                except Exception as error:  # noqa: BLE001
+                    broken[at] = error
+                    continue
+                row = self._row_of(event)
             rows.append(row)
             numbers.append(at)
         return rows, numbers

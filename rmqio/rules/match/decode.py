@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -32,7 +33,10 @@ def failure_text(error: Exception) -> str:
 
 def event_of(body: bytes) -> dict[str, Any]:
     """The event in a body. Raises what `failure_text` explains."""
-    event = msgspec.json.decode(body)
+    try:
+        event = msgspec.json.decode(body)
+    except msgspec.ValidationError:  # a number beyond a double, or with too many digits: all else is a DecodeError
+        event = _with_infinite_numbers(body)
     if event.__class__ is not dict:
         raise SerdeError(f"the body is JSON, but no object: {_JSON_NAMES.get(type(event), 'text')}")
     found: dict[str, Any] = event
@@ -47,13 +51,35 @@ def events_of(bodies: Sequence[bytes]) -> tuple[list[Any], dict[int, Exception]]
     for at, body in enumerate(bodies):
         try:
             event = decode(body)
-            if event.__class__ is not dict:
-                event = event_of(body)
-        except Exception as error:  # noqa: BLE001  # a body can be anything
-            broken[at] = error
+        except Exception:  # noqa: BLE001  # a body can be anything
             event = None
+        if event.__class__ is not dict:
+            try:
+                event = event_of(body)
+            except Exception as error:  # noqa: BLE001
+                broken[at] = error
+                event = None
         events.append(event)
     return events, broken
+
+
+def _with_infinite_numbers(body: bytes) -> Any:
+    """The value of a body; numbers that are too large are infinite, so that no rule depends on what others read."""
+    try:
+        return json.loads(body, parse_int=_whole_number, parse_constant=_no_constant)
+    except ValueError as error:
+        raise SerdeError(f"the body is not JSON: {error}") from error
+
+
+def _whole_number(digits: str) -> int | float:
+    try:
+        return int(digits)
+    except ValueError:  # more than 4,300 digits
+        return float(digits)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 _JSON_NAMES = {list: "a list", int: "a number", float: "a number", bool: "true or false", type(None): "null"}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from rmqio.rules.ir import Atom, Kind
-from rmqio.rules.match.field import FieldIndex
+from rmqio.rules.match.lookup import Lookup
 from rmqio.rules.plan.atoms import condition_text
 from rmqio.rules.plan.plan import Plan
 from rmqio.rules.plan.values import everything, flat, is_number, text_of, values_at
@@ -20,10 +20,10 @@ class Evidence:
     """It remembers what it has been asked."""
 
     def __init__(
-        self, plan: Plan, indexes: Mapping[str | None, FieldIndex], predicates: Predicates, event: Mapping[str, Any]
+        self, plan: Plan, lookups: Mapping[str | None, Lookup], predicates: Predicates, event: Mapping[str, Any]
     ) -> None:
         self._plan = plan
-        self._indexes = indexes
+        self._lookups = lookups
         self._predicates = predicates
         self._event = event
         self._known: dict[int, bool] = {}
@@ -59,10 +59,10 @@ class Evidence:
         met = self._met.get(field)
         if met is None:
             met = self._met[field] = {}
-            index = self._indexes[field]
+            atoms_of = self._lookups[field].atoms_of
             values = everything(self._event) if field is None else values_at(self._event, field) or ()
             for each in (leaf for value in values for leaf in flat(value)):
-                for number in index.of(each):
+                for number in atoms_of(each):
                     met.setdefault(number, each)
         return met
 

@@ -37,6 +37,9 @@ class FieldIndex:
             table.setdefault(text_of(atom.value) or "", []).append(number)
             if is_number(atom.value):
                 self._numbers.setdefault(atom.value, []).append(number)
+        begins = by_kind.get(Kind.STARTS_WITH, ())
+        self._any_text = tuple(number for number, atom in begins if not atom.value)
+        by_kind[Kind.STARTS_WITH] = [pair for pair in begins if pair[1].value]
         self._begins = _beginnings(by_kind, Kind.STARTS_WITH)
         kinds = [kind for kind in PATTERN_KINDS if kind in by_kind]
         self._ends = (Beginnings(()), Beginnings(()))
@@ -78,7 +81,7 @@ class FieldIndex:
         """A function of the parts that this field has: asking each part whether it is empty costs more than most do."""
         begins, begins_folded = self._begins
         ends, ends_folded = self._ends
-        lines = [f"found = [{', '.join(map(str, self.exists))}]"]
+        lines = [f"found = [{', '.join(map(str, (*self.exists, *self._any_text)))}]"]
         if self._exact:
             lines += ["if text in exact: found += exact[text]"]
         if self._folded or begins_folded or ends_folded:

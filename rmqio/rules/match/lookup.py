@@ -65,9 +65,7 @@ class Cache(dict[Any, "Found | None"]):
         found = self._compute(value)
         self.misses += 1
         if not self.is_on:
-            self._left -= 1
-            if self._left <= 0 and self.budget.limit:
-                self.is_on, self.misses, self.seen = True, 0, 0
+            self.rest(1)
             return found
         size = len(value) if value.__class__ is str else 8
         if size <= _LONGEST_KEPT:
@@ -79,6 +77,12 @@ class Cache(dict[Any, "Found | None"]):
                 self.clear()
             self.misses = self.seen = 0
         return found
+
+    def rest(self, count: int) -> None:
+        """Notes values that were looked up while the memory is off; after so many, it tries again."""
+        self._left -= count
+        if self._left <= 0 and self.budget.limit:
+            self.is_on, self.misses, self.seen = True, 0, 0
 
 
 class Lookup:
@@ -98,13 +102,14 @@ class Lookup:
         if isinstance(value, (list, tuple, Mapping)):
             met = dict.fromkeys(self.index.exists)
             for each in flat(value):
-                met.update(
-                    dict.fromkeys(self.index.of(each) if each.__class__ not in (str, int) else self._atoms(each))
-                )
+                met.update(dict.fromkeys(self.atoms_of(each)))
             return self._found(tuple(met))
         return self._of_one(value)
 
-    def _atoms(self, value: Any) -> tuple[int, ...]:
+    def atoms_of(self, value: Any) -> tuple[int, ...]:
+        """Returns the atoms that a single value meets."""
+        if value.__class__ not in (str, int):
+            return self.index.of(value)
         found = self.cache[value]
         return () if found is None else found.atoms
 

@@ -20,6 +20,7 @@ from rmqio.rules.match import regexes
 from rmqio.rules.plan.wildcards import Wild, matches, parts_of
 
 PATTERN_KINDS: Final = frozenset({Kind.CONTAINS, Kind.ENDS_WITH, Kind.WILDCARD, Kind.REGEX})
+_END: Final = b"\xff\xfe"
 _CHARACTER: Final = rb"(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})"
 
 Build = Callable[[], bytes]
@@ -62,98 +63,113 @@ class PlainPatterns:
         return found
 
 
+class Database:
+    """Compiled patterns. Scratch space is kept for each thread."""
+
+    def __init__(
+        self, expressions: Sequence[bytes], flags: Sequence[int], store: DatabaseStore, limits: Limits
+    ) -> None:
+        import hyperscan
+
+        self.key = key_of(expressions, flags)
+        raw = store.get(self.key, lambda: compiled(expressions, flags))
+        if len(raw) > limits.max_database_bytes:
+            raise LocalError(f"{len(raw):,} bytes of compiled patterns; max_database_bytes is "
+                             f"{limits.max_database_bytes:,}")  # fmt: skip
+        self._database = hyperscan.loadb(raw, hyperscan.HS_MODE_BLOCK)
+        self.scan = self._database.scan
+        self._own = threading.local()
+
+    def hits(self, text: bytes) -> list[int]:
+        """Returns the numbers of the expressions that a text meets."""
+        found: list[int] = []
+        self.scan(text, _note, 0, found, self.scratch())
+        return found
+
+    def scratch(self) -> Any:
+        """Returns the scratch space of this thread."""
+        try:
+            return self._own.scratch
+        except AttributeError:
+            import hyperscan
+
+            scratch = self._own.scratch = hyperscan.Scratch(self._database)
+            return scratch
+
+    def raw(self) -> bytes:
+        """Returns the compiled patterns."""
+        import hyperscan
+
+        return bytes(hyperscan.dumpb(self._database))
+
+
 class VectorscanPatterns:
-    """Finds all patterns at once. Scratch space is kept for each thread.
+    """Finds all patterns at once.
+
+    Vectorscan (that of hyperscan 0.9.1) overlooks some texts whose last byte is the last one of a match. So no match
+    ends there: a byte that UTF-8 does not have is the end of a text, and one more is behind it. Regular expressions
+    would see such bytes. They are looked for with newlines behind the text, where `$` matches before each newline; RE2
+    decides on those that are found.
 
     Texts that ignore case are stored in their folded form, and found without regard to the case of ASCII. So one pass
     does for a text that is all ASCII. Any other is scanned as it is for patterns with case, and folded for the others.
     """
 
     def __init__(self, atoms: Sequence[tuple[int, Atom]], store: DatabaseStore, limits: Limits) -> None:
-        import hyperscan
-
-        self._numbers: list[int] = []
         self._folded: set[int] = set()
-        self._confirmed: dict[int, Any] = {}
+        self._confirm: dict[int, Any] = {}
         self._alone: list[tuple[int, Any]] = []
-        expressions: list[bytes] = []
-        flags: list[int] = []
+        texts: list[tuple[int, bytes, int]] = []
+        regular: list[tuple[int, bytes, int]] = []
         for number, atom in sorted(
             atoms, key=_content
         ):  # so that equal patterns have equal keys, whatever their numbers
-            scan_flags: int | None = regexes.SINGLEMATCH | regexes.DOTALL
             if atom.kind is Kind.REGEX:
                 plan = regexes.plan_of(str(atom.value), atom.flags, limits.max_regex_bytes, with_vectorscan=True)
-                scan_flags = plan.scan_flags
-                if plan.is_confirmed:
-                    confirm = regexes.re2_of(str(atom.value), atom.flags).search
-                    if scan_flags is None:
-                        self._alone.append((number, confirm))
-                        continue
-                    self._confirmed[number] = confirm
-            elif atom.ignore_case:
-                scan_flags = regexes.SINGLEMATCH | regexes.DOTALL | regexes.CASELESS
+                confirm = regexes.re2_of(str(atom.value), atom.flags).search
+                if plan.scan_flags is None:
+                    self._alone.append((number, confirm))
+                else:
+                    self._confirm[number] = confirm
+                    regular.append((number, str(atom.value).encode(), plan.scan_flags))
+                continue
+            flags = regexes.SINGLEMATCH | regexes.DOTALL
+            if atom.ignore_case:
+                flags |= regexes.CASELESS
                 self._folded.add(number)
-            assert scan_flags is not None
-            expressions.append(_expression(atom))
-            flags.append(scan_flags)
-            self._numbers.append(number)
-        self.key = _key(expressions, flags)
-        self._database: Any = None
-        self._scan: Any = None
-        if expressions:
-            raw = store.get(self.key, lambda: compiled(expressions, flags))
-            if len(raw) > limits.max_database_bytes:
-                raise LocalError(f"{len(raw):,} bytes of compiled patterns; max_database_bytes is "
-                                 f"{limits.max_database_bytes:,}")  # fmt: skip
-            self._database = hyperscan.loadb(raw, hyperscan.HS_MODE_BLOCK)
-            self._scan = self._database.scan
-            self.size = len(raw)
-        self._own = threading.local()
+            texts.append((number, _expression(atom), flags))
+        self._texts = [number for number, _, _ in texts]
+        self._regular = [number for number, _, _ in regular]
+        self._text_database, self._regular_database = (
+            Database([each[1] for each in some], [each[2] for each in some], store, limits) if some else None
+            for some in (texts, regular)
+        )
+
+    @property
+    def databases(self) -> list[Database]:
+        """The compiled parts."""
+        return [each for each in (self._text_database, self._regular_database) if each is not None]
 
     def find(self, text: str) -> Sequence[int]:
-        hits: list[int] = []
-        if self._database is not None:
-            try:
-                scratch = self._own.scratch
-            except AttributeError:
-                scratch = self._made_scratch()
-            self._scan(text.encode(), _note, 0, hits, scratch)
-            if self._folded and not text.isascii():
-                return self._found_beyond_ascii(text, hits, scratch)
-        if not hits and not self._alone:
-            return ()
-        numbers = self._numbers
-        return self._confirmed_of(text, [numbers[hit] for hit in hits])
-
-    def _found_beyond_ascii(self, text: str, hits: list[int], scratch: Any) -> Sequence[int]:
-        numbers, folded = self._numbers, self._folded
-        found = [numbers[hit] for hit in hits if numbers[hit] not in folded]
-        more: list[int] = []
-        self._scan(text.casefold().encode(), _note, 0, more, scratch)
-        return self._confirmed_of(text, found + [numbers[hit] for hit in more if numbers[hit] in folded])
-
-    def _confirmed_of(self, text: str, found: list[int]) -> Sequence[int]:
-        confirmed = self._confirmed
-        if confirmed:
-            found = [each for each in found if each not in confirmed or confirmed[each](text) is not None]
+        raw = text.encode()
+        found: list[int] = []
+        if self._text_database is not None:
+            numbers, folded = self._texts, self._folded
+            hits = self._text_database.hits(raw + _END)
+            found = [numbers[hit] for hit in hits]
+            if folded and not text.isascii():
+                found = [number for number in found if number not in folded]
+                more = self._text_database.hits(text.casefold().encode() + _END)
+                found += [numbers[hit] for hit in more if numbers[hit] in folded]
+        if self._regular_database is not None:
+            for hit in self._regular_database.hits(raw + b"\n\n"):
+                number = self._regular[hit]
+                if self._confirm[number](text) is not None:
+                    found.append(number)
         for number, search in self._alone:
             if search(text) is not None:
                 found.append(number)
         return found
-
-    def raw(self) -> bytes:
-        """The compiled patterns."""
-        import hyperscan
-
-        return b"" if self._database is None else bytes(hyperscan.dumpb(self._database))
-
-    def _made_scratch(self) -> Any:
-        """The scratch space of this thread."""
-        import hyperscan
-
-        scratch = self._own.scratch = hyperscan.Scratch(self._database)
-        return scratch
 
 
 def compiled(expressions: Sequence[bytes], flags: Sequence[int]) -> bytes:
@@ -165,12 +181,12 @@ def compiled(expressions: Sequence[bytes], flags: Sequence[int]) -> bytes:
     return bytes(hyperscan.dumpb(database))
 
 
-def _note(number: int, begin: int, end: int, flags: int, hits: list[int]) -> None:
+def _note(number: int, begin: int, end: int, flags: int, hits: Any) -> None:
     hits.append(number)
 
 
-def _key(expressions: Sequence[bytes], flags: Sequence[int]) -> str:
-    """The hash of all that the compiled form depends on."""
+def key_of(expressions: Sequence[bytes], flags: Sequence[int]) -> str:
+    """Returns the hash of all that the compiled form depends on."""
     digest = hashlib.sha256(f"1 {importlib.metadata.version('hyperscan')} {platform.machine()} ".encode())
     for expression, flag in zip(expressions, flags, strict=True):
         digest.update(b"%d %d " % (flag, len(expression)))
@@ -192,22 +208,22 @@ def _expression(atom: Atom) -> bytes:
     if atom.kind is Kind.REGEX:
         return value.encode()
     if atom.kind is Kind.CONTAINS:
-        return _escaped(value)
+        return escaped(value)
     if atom.kind is Kind.ENDS_WITH:
-        return _escaped(value) + rb"\z"
+        return escaped(value) + rb"\xff"
     parts = parts_of(value)
     made = [b"" if parts[0] is Wild.ANY else rb"\A"]
     for part in parts[parts[0] is Wild.ANY : len(parts) - (parts[-1] is Wild.ANY)]:
-        made.append(b".*" if part is Wild.ANY else _CHARACTER if isinstance(part, Wild) else _escaped(part))
-    made.append(b"" if parts[-1] is Wild.ANY else rb"\z")
+        made.append(b".*" if part is Wild.ANY else _CHARACTER if isinstance(part, Wild) else escaped(part))
+    made.append(b"" if parts[-1] is Wild.ANY else rb"\xff")
     return b"".join(made)
 
 
 _SPECIAL: Final = re.compile(rb"[^A-Za-z0-9_\x80-\xff]")
 
 
-def _escaped(text: str) -> bytes:
-    """The text as an expression. Hexadecimal escapes suit every character, also white space and NUL."""
+def escaped(text: str) -> bytes:
+    """Returns the text as an expression. Hexadecimal escapes suit every character, also white space and NUL."""
     return _SPECIAL.sub(lambda found: b"\\x%02x" % found[0][0], text.encode())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -15,15 +16,16 @@ SINGLEMATCH: Final = 8
 UTF8: Final = 32
 PREFILTER: Final = 128
 _NEEDS_EMPTY: Final = "ALLOWEMPTY"
+_OF_THE_END: Final = re.compile(r"\\[zZ]|\(\?[a-zA-Z]*-[a-zA-Z]*m")
+"""Parts of an expression that a newline behind the text would mislead."""
+_FLAGS_SET: Final = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 
 
 class RegexPlan(NamedTuple):
-    """How a regular expression is run."""
+    """How a regular expression is run: RE2 decides, on what Vectorscan finds or, without it, on each value."""
 
     scan_flags: int | None
-    """Flags for Vectorscan; None: it does not take the expression."""
-    is_confirmed: bool
-    """Whether RE2 decides, on what Vectorscan finds or, without it, on each value."""
+    """Flags for Vectorscan, with a newline behind the text; None: it does not look for the expression."""
 
 
 def has_vectorscan() -> bool:
@@ -38,25 +40,22 @@ def has_vectorscan() -> bool:
 @lru_cache(65_536)
 def plan_of(pattern: str, flags: str, max_bytes: int, *, with_vectorscan: bool) -> RegexPlan:
     """Returns how to run an expression. Raises `BadAtom`."""
-    reason = ""
-    if with_vectorscan:
-        number = SINGLEMATCH | UTF8
-        for flag in flags:
-            number |= {"i": CASELESS, "m": MULTILINE, "s": DOTALL}[flag]
-        for scan_flags in (number, number | PREFILTER):
+    failure = _re2_failure(pattern, flags)
+    if failure is not None:
+        raise BadAtom(f"the regular expression {pattern[:80]!r} cannot run without backtracking: {failure}")
+    if not with_vectorscan or _OF_THE_END.search(pattern):
+        return RegexPlan(None)
+    number = SINGLEMATCH | UTF8 | MULTILINE
+    for flag in flags:
+        number |= {"i": CASELESS, "m": MULTILINE, "s": DOTALL}[flag]
+    for scan_flags in (number, number | PREFILTER):
+        taken, failure = _compiled(pattern, scan_flags, max_bytes)
+        if failure and _NEEDS_EMPTY in failure:
+            scan_flags |= ALLOWEMPTY
             taken, failure = _compiled(pattern, scan_flags, max_bytes)
-            if failure and _NEEDS_EMPTY in failure:
-                scan_flags |= ALLOWEMPTY
-                taken, failure = _compiled(pattern, scan_flags, max_bytes)
-            reason = reason or failure
-            if taken and not scan_flags & PREFILTER:
-                return RegexPlan(scan_flags, is_confirmed=False)
-            if taken and _re2_failure(pattern, flags) is None:
-                return RegexPlan(scan_flags, is_confirmed=True)
-    failure_2 = _re2_failure(pattern, flags)
-    if failure_2 is None:
-        return RegexPlan(None, is_confirmed=True)
-    raise BadAtom(f"the regular expression {pattern[:80]!r} cannot run without backtracking: {reason or failure_2}")
+        if taken:
+            return RegexPlan(scan_flags)
+    return RegexPlan(None)
 
 
 @lru_cache(4_096)
@@ -68,12 +67,21 @@ def re2_of(pattern: str, flags: str) -> Any:
     options.log_errors = False
     options.case_sensitive = "i" not in flags
     options.dot_nl = "s" in flags
-    return re2.compile(f"(?m:{pattern})" if "m" in flags else _ends(pattern), options)
+    by_line = "m" in flags
+    ends, has_line_start = _ends(pattern, by_line=by_line)
+    made = re2.compile(f"(?m:{ends})" if by_line else ends, options)
+    return _ByLine(made) if has_line_start else made
 
 
-def _ends(pattern: str) -> str:
-    """The expression with each `$` as Vectorscan, Perl and Python mean it: also before a newline that is the last."""
+def _ends(pattern: str, *, by_line: bool) -> tuple[str, bool]:
+    """The expression with each `$` as Vectorscan, Perl and Python mean it: also before a newline that is the last.
+
+    `by_line`: whether `m` holds at the beginning; then, and where the expression sets it, `$` is left as it is. Returns
+    also whether a `^` stands there.
+    """
+    has_line_start = False
     made, in_class, at = [], False, 0
+    states = [by_line]  # of each open group
     while at < len(pattern):
         each = pattern[at]
         if each == "\\":
@@ -86,13 +94,39 @@ def _ends(pattern: str) -> str:
             in_class = True
             if pattern[at + 1 : at + 2] == "]" or pattern[at + 1 : at + 3] == "^]":  # a bracket that is a member
                 each = pattern[at : at + (2 if pattern[at + 1] == "]" else 3)]
-        elif each == "$":
+        elif each == "(":
+            flags = _FLAGS_SET.match(pattern, at)
+            if flags is not None and flags[3] == ")":
+                states[-1] = _with_flags(states[-1], flags[1], flags[2])
+                each = flags[0]
+            else:
+                states.append(states[-1] if flags is None else _with_flags(states[-1], flags[1], flags[2]))
+        elif each == ")" and len(states) > 1:
+            states.pop()
+        elif each == "^":
+            has_line_start = has_line_start or states[-1]
+        elif each == "$" and not states[-1]:
             made.append(r"\n?\z")
             at += 1
             continue
         made.append(each)
         at += len(each)
-    return "".join(made)
+    return "".join(made), has_line_start
+
+
+class _ByLine:
+    """An expression with a `^` of lines: Vectorscan knows no line behind a newline that ends the text."""
+
+    def __init__(self, expression: Any) -> None:
+        self._expression = expression
+
+    def search(self, text: str) -> Any:
+        found = self._expression.search(text)
+        return None if found is not None and text.endswith("\n") and found.start() == len(text) else found
+
+
+def _with_flags(by_line: bool, on: str, off: str | None) -> bool:
+    return "m" in on or (by_line and "m" not in (off or ""))
 
 
 def _compiled(pattern: str, flags: int, max_bytes: int) -> tuple[bool, str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.rules.ir import Kind
+from rmqio.rules.ir import Atom, Kind
 from rmqio.rules.limits import Limits
 from rmqio.rules.match.field import FieldIndex
+from rmqio.rules.match.joined import MakeJoined
 from rmqio.rules.match.lookup import Budget, Lookup
 from rmqio.rules.plan.checks import Check, check_of
 from rmqio.rules.plan.plan import LATE_KINDS, Plan
@@ -22,7 +23,12 @@ class Tables:
     """Made once for a rule set, and once more when it is known how often atoms match."""
 
     def __init__(
-        self, plan: Plan, indexes: Mapping[str | None, FieldIndex], costs: Mapping[int, float], limits: Limits
+        self,
+        plan: Plan,
+        indexes: Mapping[str | None, FieldIndex],
+        costs: Mapping[int, float],
+        limits: Limits,
+        joined: MakeJoined,
     ) -> None:
         self.nodes = plan.nodes
         atoms = plan.atoms
@@ -45,11 +51,24 @@ class Tables:
         by_atom = {number: tuple(rules) for number, rules in triggered.items()}
         self.budget = Budget(limits.cache_bytes)
         self.lookups = {field: Lookup(index, by_atom, self.budget) for field, index in indexes.items()}
-        self.triggering = {field for number in by_atom for field in (atoms[number].field,)}
+        self._triggers = [atoms[number] for number in by_atom]
+        self.triggering = {atom.field for atom in self._triggers}
         self._simple = {name: each for name, each in self.lookups.items() if name is not None and "." not in name}
-        self._dotted = [(name, each) for name, each in self.lookups.items() if name is not None and "." in name]
+        self._dotted = {name: each for name, each in self.lookups.items() if name is not None and "." in name}
+        self._paths: dict[str, list[str]] = {}
+        """Paths by each of their beginnings: one of them is a name of an event that has the path."""
+        for name in self._dotted:
+            parts = name.split(".")
+            for count in range(1, len(parts) + 1):
+                self._paths.setdefault(".".join(parts[:count]), []).append(name)
         self._anywhere = self.lookups.get(None)
+        anywhere = [atom for atom in atoms if atom.field is None and atom.kind not in LATE_KINDS]
+        self._anywhere_joined = joined(anywhere) if anywhere else None
         self._not_noted = 0
+
+    def triggers_of(self, field: str) -> list[Atom]:
+        """The atoms of a field that can trigger a rule."""
+        return [atom for atom in self._triggers if atom.field == field]
 
     def is_late(self, number: int) -> bool:
         """Whether an atom is asked for when a rule comes to it."""
@@ -85,22 +104,36 @@ class Tables:
                     if found is not None:
                         hits.update(found[0])
                         rules.update(found[1])
-        for name, lookup in self._dotted:
-            values = values_at(event, name)
-            if values is not None:
-                found = lookup.of(values[0] if len(values) == 1 else values)
-                if found is not None:
-                    hits.update(found[0])
-                    rules.update(found[1])
+        if self._paths and not self._paths.keys().isdisjoint(event):
+            for name in {path for each in event if each in self._paths for path in self._paths[each]}:
+                values = values_at(event, name)
+                if values is not None:
+                    found = self._dotted[name].of(values[0] if len(values) == 1 else values)
+                    if found is not None:
+                        hits.update(found[0])
+                        rules.update(found[1])
         if self._anywhere is not None:
-            for value in everything(event):
-                found = self._anywhere.of(value)
+            anywhere, cache = self._anywhere, self._anywhere.cache
+            for value in self._may_meet(list(everything(event))):
+                kind = value.__class__
+                found = cache[value] if kind is str or kind is int else anywhere.of(value)
                 if found is not None:
                     hits.update(found[0])
                     rules.update(found[1])
         if self.always:
             rules.update(self.always)
         return hits, rules
+
+    def _may_meet(self, values: list[Any]) -> list[Any]:
+        """The values of an event that can meet a condition without a field, if one look can tell; else all."""
+        if self._anywhere_joined is None:
+            return values
+        texts = [value for value in values if value.__class__ is str]
+        positions = self._anywhere_joined.candidates(texts)
+        if positions is None:
+            return values
+        others = [value for value in values if value.__class__ is not str] if len(texts) < len(values) else []
+        return [*others, *(texts[at] for at in positions)]
 
     def note_seen(self, events: Sequence[Mapping[str, Any] | None]) -> None:
         """Notes how often fields were looked up, by an event of 64 or more: memories must know whether they pay."""

@@ -104,27 +104,38 @@ def depth(node: Node) -> int:
 
 def contributing(node: Node, is_true: Callable[[int], bool], most: int) -> list[int]:
     """The atoms that made a node match, at most so many: of a disjunction those of its members that match."""
-
-    def of_leaf(leaf: Node) -> list[int] | None:
-        if isinstance(leaf, bool):
-            return [] if leaf else None
-        assert isinstance(leaf, int)
-        if leaf >= 0:
-            return [leaf] if is_true(leaf) else None
-        return None if is_true(~leaf) else []
-
-    def of_join(is_and: bool, found: Sequence[list[int] | None]) -> list[int] | None:
-        true = [each for each in found if each is not None]
-        if len(true) < len(found) if is_and else not true:
-            return None
+    # Leaves are looked at where they stand: a list of a thousand words is one join.
+    rest: list[tuple[Join, bool]] = [(Join(True, (node,)), False)]
+    done: list[list[int] | None] = []
+    while rest:
+        join, is_open = rest.pop()
+        inner = [each for each in join.nodes if isinstance(each, Join)]
+        if inner and not is_open:
+            rest.append((join, True))
+            rest += [(each, False) for each in reversed(inner)]
+            continue
+        found = done[len(done) - len(inner) :]
+        del done[len(done) - len(inner) :]
         kept: dict[int, None] = {}
-        for each in true:
-            kept.update(dict.fromkeys(each))
+        count = sum(each is not None for each in found)
+        for leaf in join.nodes:
+            if isinstance(leaf, bool):
+                count += leaf
+            elif isinstance(leaf, int):
+                if leaf >= 0:
+                    if is_true(leaf):
+                        count += 1
+                        kept[leaf] = None
+                elif not is_true(~leaf):
+                    count += 1
+        for each in found:
             if len(kept) >= most:
                 break
-        return list(kept)[:most]
-
-    return folded(node, of_leaf, of_join) or []
+            if each:
+                kept.update(dict.fromkeys(each))
+        matches = count == len(join.nodes) if join.is_and else count > 0
+        done.append(list(kept)[:most] if matches else None)
+    return done[0] or []
 
 
 def holds(node: Node, is_true: Callable[[int], bool]) -> bool:

@@ -7,6 +7,7 @@ rules age out with their topic.
 from __future__ import annotations
 
 import hashlib
+import pickle
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +19,8 @@ from rmqio.rules.errors import Problem, RuleError
 from rmqio.rules.formats.base import RuleText
 
 _WAIT_MS: Final = 500
+_SEEN: Final[dict[bytes, set[MessageQueue]]] = {}
+"""The queues that this process has seen, by topic and client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class Topic:
 
     def _ranges(self, client: QueueClient) -> list[tuple[MessageQueue, int, int]]:
         queues = sorted(client.queues(self.topic, refresh=True))
+        self._check_route(queues)
         answers = client.look_up([OffsetQuery(queue, kind) for queue in queues for kind in ("min", "max")])
         numbers: list[int] = []
         for each in answers:
@@ -73,6 +77,18 @@ class Topic:
             assert each is not None
             numbers.append(each)
         return list(zip(queues, numbers[::2], numbers[1::2], strict=True))
+
+    def _check_route(self, queues: list[MessageQueue]) -> None:
+        """Raises `RuleError` if queues are gone that this process has seen: their rules would go, too."""
+        seen = _SEEN.setdefault(hashlib.sha256(pickle.dumps(self)).digest(), set())
+        gone = seen.difference(queues)
+        if gone:
+            reason = (
+                f"{len(gone)} of its queues, such as {min(gone)}, are not in the route any more: their broker is away. "
+                "If they were removed on purpose, start again"
+            )
+            raise RuleError((Problem(self.topic, 0, "", reason),))
+        seen.update(queues)
 
     def _read(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import apache_beam as beam
 
@@ -31,11 +32,21 @@ def event_of_element(element: Any) -> Mapping[str, Any]:
     return event
 
 
+_SINGLE: Final = frozenset({str, int, float, bool, bytes, type(None)})
+
+
 def _plain(value: Any) -> Any:
+    """The value with Rows and named tuples as dicts, at any depth; the same object if it has none."""
+    if value.__class__ in _SINGLE:
+        return value
     if isinstance(value, beam.Row):
         return {name: _plain(each) for name, each in value.as_dict().items()}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: _plain(each) for name, each in value._asdict().items()}
+    if isinstance(value, Mapping):
+        changed = {name: plain for name, each in value.items() if (plain := _plain(each)) is not each}
+        return {**value, **changed} if changed else value
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        plain_members = [_plain(each) for each in value]
+        return plain_members if any(map(operator.is_not, plain_members, value)) else value
     return value

@@ -9,16 +9,14 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 
 from rmqio.batches import Batch
-from rmqio.errors import LocalError, SerdeError
-from rmqio.model import Record
+from rmqio.errors import LocalError
 from rmqio.rules.engine import Hit, Matcher
 from rmqio.rules.ir import Rule
 from rmqio.rules.live import LiveRules
-from rmqio.rules.match.decode import failure_text
 from rmqio.rules.transform.events import body_of, event_of_element
 from rmqio.rules.transform.outputs import Match, MatchedMessage
-from rmqio.transforms import ReadFailure
-from rmqio.transforms.parts import failure_of_record, failure_of_value, observe_process
+from rmqio.rules.transform.read_failures import failure_in, failure_of
+from rmqio.transforms.parts import observe_process
 
 ERRORS_TAG: Final = "errors"
 NAMESPACE: Final = "rmqio.rules"
@@ -71,7 +69,8 @@ class MatchFn(beam.DoFn):
                 positions = [position for position, _ in outputs]
                 yield batch.with_values([output for _, output in outputs], positions, step=self._step)
         for position, error in failures.items():
-            yield beam.pvalue.TaggedOutput(ERRORS_TAG, _failure(element, position, error, is_batch=self._batches))
+            failure = failure_in(element, position, error) if self._batches else failure_of(element, error)
+            yield beam.pvalue.TaggedOutput(ERRORS_TAG, failure)
 
     def finish_bundle(self) -> None:
         """Updates the metrics: once a bundle, and with a bounded number of names."""
@@ -131,7 +130,11 @@ def _found(matcher: Matcher, elements: Sequence[Any]) -> tuple[dict[int, list[Hi
     failures: dict[int, Exception] = {}
     for position, (element, body) in enumerate(zip(elements, bodies, strict=True)):
         if body is None:
-            hits = matcher.find_events([event_of_element(element)])
+            try:
+                hits = matcher.find_events([event_of_element(element)])
+            except RecursionError as error:
+                failures[position] = error
+                continue
         else:
             hits, errors = matcher.find([body])
             if errors:
@@ -147,14 +150,3 @@ def _match(rule: Rule, hit: Hit, message: Any, version: str) -> Match:
 
 def _level(hit: Hit) -> int:
     return _LEVELS.get(hit.rule.level, -1)
-
-
-def _failure(element: Any, position: int, error: Exception, *, is_batch: bool) -> ReadFailure:
-    """With the coordinates that are known."""
-    reason = SerdeError(failure_text(error))
-    value = element[position] if is_batch else element
-    if isinstance(value, Record):
-        return failure_of_record(value, reason)
-    queue = element.queue if isinstance(element, Batch) else None
-    failure = failure_of_value(value, queue, element.offsets[position] if queue is not None else -1, reason)
-    return failure._replace(body=value, kind="") if isinstance(value, bytes) else failure

@@ -82,11 +82,12 @@ def test_what_would_need_backtracking_is_refused(pattern: str) -> None:
 
 
 @needs_vectorscan
-def test_a_regex_that_is_too_large_is_refused() -> None:
-    atom = Atom("f", Kind.REGEX, "(ab|cd){1,1500}x")
-    assert ids(compile_rules([rule(atom)]).match({"f": "abcdx"})) == ["r"]
-    with pytest.raises(RuleError, match=r"rule r: the regular expression .*max_regex_bytes is 1,000"):
-        compile_rules([rule(atom)], limits=Limits(max_regex_bytes=1_000))
+def test_a_regex_that_is_too_large_is_left_to_re2_or_refused() -> None:
+    atom = Atom("f", Kind.REGEX, "(ab|cd){1,900}x")
+    for limits in (Limits(), Limits(max_regex_bytes=1_000)):
+        assert ids(compile_rules([rule(atom)], limits=limits).match({"f": "abcdx"})) == ["r"]
+    with pytest.raises(RuleError, match=r"rule r: the regular expression .*invalid repetition size: \{1,1500\}"):
+        compile_rules([rule(Atom("f", Kind.REGEX, "(ab|cd){1,1500}x"))])
 
 
 def test_expressions_that_make_re_explode_are_linear() -> None:
@@ -123,15 +124,15 @@ def test_a_wildcard_does_bounded_work() -> None:
 def test_thousands_of_patterns_on_a_long_line_are_one_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     patterns = [f"a{n}.*b{n}.*c{n}" for n in range(300)] + [f"[a-z]{{3}}[0-9]{{{n + 1}}}x" for n in range(5)]
     matcher = compile_rules([rule(Atom("f", Kind.REGEX, text), text) for text in patterns])
-    (patterns_of_field,) = matcher._patterns
+    (database,) = matcher._databases.values()
     scans: list[int] = []
-    scan = patterns_of_field._scan
+    scan = database.scan
 
     def counted(*given: Any) -> Any:
         scans.append(1)
         return scan(*given)
 
-    monkeypatch.setattr(patterns_of_field, "_scan", counted)
+    monkeypatch.setattr(database, "scan", counted)
     line = "a1 b1 " * 1_500 + "a7 b7 c7 xyz12x"
     assert ids(matcher.match({"f": line})) == [patterns[7], patterns[301]]
     assert len(scans) == 2  # one for the match, one to say which value it was

@@ -161,6 +161,16 @@ def test_a_process_has_one_matcher_for_a_source(clock: ManualClock) -> None:
         live_rules(source, make)
 
 
+def test_a_set_without_rules_is_reported(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    source = Source()
+    live = live_of(source, clock)
+    assert not caplog.records
+    source.change()
+    clock.advance(11)
+    assert ids(live, {"a": 1}) == []
+    assert ["there are no rules" in each.message for each in caplog.records] == [True]
+
+
 # ---- compiled patterns -----------------------------------------------------------------------------------------------
 
 PATTERNS = [Rule("a", Atom("x", Kind.CONTAINS, "one")), Rule("b", Atom("y", Kind.REGEX, "two+"))]
@@ -181,7 +191,7 @@ class Counting:
 def test_only_fields_that_changed_are_compiled() -> None:
     first, second = Counting(), Counting()
     before = compile_rules(PATTERNS, store=first)
-    assert len(first.keys) == 2
+    assert len(first.keys) == 3  # of each field, and of x once more for whole columns
     rules = [Rule("new", Atom("y", Kind.CONTAINS, "three")), *PATTERNS]  # which gives all atoms other numbers
     after = compile_rules(rules, store=second, previous=before)
     assert len(second.keys) == 1
@@ -192,7 +202,7 @@ def test_only_fields_that_changed_are_compiled() -> None:
 def test_processes_share_what_is_compiled(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "rules")
     compile_rules(PATTERNS, store=store)
-    assert len([path for path in store.folder.iterdir() if not path.name.startswith("lock-")]) == 2
+    assert len([path for path in store.folder.iterdir() if not path.name.startswith("lock-")]) == 3
 
     def never() -> bytes:
         raise AssertionError("it is there")

@@ -67,6 +67,24 @@ def test_each_kind_of_element_is_looked_at(rules: Any) -> None:
         assert_that(errors, is_empty(), "no errors")
 
 
+def deep() -> Any:
+    made: Any = {}
+    for _ in range(2_000):
+        made = {"b": made}
+    return made
+
+
+def test_rows_are_opened_wherever_they_stand(rules: Any) -> None:
+    elements = [{"x": [{"y": beam.Row(a=Event(3))}]}, beam.Row(x={"y": {"a": {"a": 2}}}), {"x": {"y": {"a": 1}}}]
+    ruleset = Fixed((Rule("in", Atom("x.y.a.a", Kind.GREATER, 1)),))
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        hits, errors = pipeline | beam.Create([0]) | beam.FlatMap(lambda _: [*elements, deep()]) | rules(ruleset)
+        assert_that(hits | beam.Map(lambda match: match.atoms[0][2]), equal_to([3, 2]))
+        assert_that(
+            errors | beam.Map(lambda failure: failure.reason), equal_to(["the body is nested too deep"]), "deep"
+        )
+
+
 @pytest.mark.parametrize(
     ("which", "wanted"), [("all", ["low", "high", "also"]), ("first", ["low"]), ("best", ["high"])]
 )

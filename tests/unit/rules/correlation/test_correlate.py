@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -18,6 +19,8 @@ from rmqio.rules.correlation.correlate import Correlate
 from rmqio.rules.correlation.events import event_of
 from rmqio.rules.correlation.outputs import Correlated, CorrelatedCoder
 from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from tests.helpers.transforms.reading import clean_cluster
 
 
 class Hit(NamedTuple):
@@ -125,3 +128,24 @@ def test_a_refresh_needs_a_time() -> None:
 
 def test_a_row_with_a_field_named_body_is_an_event() -> None:
     assert event_of(beam.Row(body="text", user="u")) == {"body": "text", "user": "u"}
+
+
+def test_a_message_that_is_no_event_goes_to_the_dead_letters() -> None:
+    with clean_cluster() as cluster:
+        _correlate_deep(cluster)
+        letters = cluster.records("dead")
+    assert sorted(len(each.body) for each in letters) == [3, 120_001]
+
+
+def _correlate_deep(cluster: InMemoryCluster) -> None:
+    cluster.create_topic("dead", 1)
+    deep = Hit(b'{"a":' * 20_000 + b"1" + b"}" * 20_000, "failed")
+    hits = [TimestampedValue(deep, 1), hit(2, "failed", user="a"), TimestampedValue(Hit(b"[1]", "failed"), 3)]
+    with BeamPipeline(options=PipelineOptions([])) as pipeline:
+        factory = InMemoryClientFactory(cluster.name)
+        correlate = Correlate([replace(MANY, count=1)], dead_letter_topic="dead", client_factory=factory)
+        found = pipeline | beam.Create(hits) | "Hits" >> beam.Map(lambda each: each) | correlate
+        assert_that(found.correlated | beam.Map(lambda each: each.number), equal_to([1]))
+        reasons = found.errors | "Reasons" >> beam.Map(lambda failure: failure.reason)
+        wanted = ["the body is nested too deep", "the body is JSON, but no object: a list"]
+        assert_that(reasons, equal_to(wanted), label="reasons")

@@ -284,7 +284,7 @@ def test_a_correlation_names_the_rules_of_other_files(kind: str, condition: str)
     assert rule.kind is CorrelationKind(kind)
     assert rule.rules == (_ID.format(1), _ID.format(2))
     assert rule.timespan_ms == 600_000
-    assert rule.field_of("user", _ID.format(2)) == "user.name"
+    assert rule.fields_of("user", _ID.format(2)) == ("user.name",)
     if condition:
         assert (rule.operator, rule.count) in (("gt", 5), ("lte", 3))
 
@@ -314,3 +314,48 @@ def test_base64_offsets_are_three_texts() -> None:
     found = list(atoms(parsed(_item("a|base64offset|contains: 'abc'")).rules[0].condition))
     assert [each.kind for each in found] == [Kind.CONTAINS] * 3
     assert found[0] == Atom("a", Kind.CONTAINS, "YWJj", ignore_case=True)
+
+
+_SOURCES = {"fields": {"user": "actor"}, "sources": [{"product": "linux", "fields": {"user": ["uid", "login.name"]}}]}
+_OF_SOURCES = """\
+name: ours
+priority: 10
+transformations:
+  - {id: linux, type: field_name_mapping, mapping: {user: uid}, rule_conditions: [{type: logsource, product: linux}]}
+  - id: windows
+    type: field_name_mapping
+    mapping: {user: actor, host: computer}
+    rule_conditions: [{type: logsource, product: windows}]
+"""
+_BY_USER = _CORRELATION[: _CORRELATION.index("  aliases")].format(type="value_count", rules="first, second")
+
+
+@pytest.mark.parametrize("is_pipeline", [False, True])
+def test_a_mapping_by_log_source_reaches_correlations(is_pipeline: bool, tmp_path: Path) -> None:
+    given: Any = _SOURCES
+    if is_pipeline:
+        given = tmp_path / "pipeline.yml"
+        given.write_text(_OF_SOURCES)
+    linux = sigma("sel: {user: x}", number=2, more="name: second\n").replace("product: windows", "product: linux")
+    texts = [
+        RuleText("c.yml", f"{_BY_USER}  condition: {{gte: 2, field: host}}\n"),
+        RuleText("a.yml", sigma("sel: {user: x}", number=1, more="name: first\n")),
+        RuleText("b.yml", linux),
+    ]
+    found = parse(texts, mapping=Mapping.of(given))
+    assert not found.problems
+    (rule,) = found.correlations
+    of_linux = ("uid",) if is_pipeline else ("uid", "login.name")
+    assert [rule.fields_of("user", _ID.format(number)) for number in (1, 2)] == [("actor",), of_linux]
+    of_host = ("computer" if is_pipeline else "host", "host")
+    assert [rule.fields_of(rule.field, _ID.format(number)) for number in (1, 2)] == [(each,) for each in of_host]
+
+
+def test_a_name_that_is_one_field_for_all_rules_is_called_as_that_field() -> None:
+    texts = [
+        RuleText("c.yml", f"{_BY_USER}  condition: {{gte: 2, field: host}}\n"),
+        RuleText("a.yml", sigma("sel: {user: x}", number=1, more="name: first\n")),
+        RuleText("b.yml", sigma("sel: {user: x}", number=2, more="name: second\n")),
+    ]
+    (rule,) = parse(texts, mapping=Mapping.of({"user": "actor"})).correlations
+    assert (rule.group_by, rule.field, rule.aliases) == (("actor",), "host", ())

@@ -59,11 +59,18 @@ _EVENTS = st.fixed_dictionaries(
         "f": st.sampled_from([None, True, False]),
     },
 )  # fmt: skip
+_LISTS = st.dictionaries(
+    st.sampled_from("nm"), st.recursive(st.sampled_from([None, 1, 2, -1]), lambda each: st.lists(each, max_size=3))
+).flatmap(
+    lambda numbers: st.dictionaries(
+        st.sampled_from("st"), st.sampled_from([[], [None], ["a", None], ["a", "ab"], [[], ["b*"]], "a", {}, [{}]])
+    ).map(lambda texts: numbers | texts)
+)  # fmt: skip
 _COLUMNS = "n DOUBLE, m DOUBLE, s VARCHAR, t VARCHAR, f BOOLEAN"
 
 
-@given(_WHERE, st.lists(_EVENTS, min_size=1, max_size=3))
-@settings(max_examples=120, deadline=None)
+@given(_WHERE, st.lists(_EVENTS | _LISTS, min_size=1, max_size=4))
+@settings(max_examples=200, deadline=None)
 def test_atoms_say_what_sql_says(where: str, events: list[dict[str, Any]]) -> None:
     condition = condition_of(where)
     predicate = sql_predicate(where)
@@ -96,6 +103,15 @@ def test_duckdb_says_the_same(cases: list[tuple[str, dict[str, Any]]]) -> None:
         ("a = '5'", {"a": 5}, True),
         ("a LIKE '4%'", {"a": 46}, True),
         ("a = 1", {"a": [3, 1]}, True),
+        ("a > 1", {"a": [3, 1]}, True),
+        ("NOT a > 1", {"a": [3, 1]}, False),  # a member is greater
+        ("NOT a > 5", {"a": [3, None]}, True),
+        ("NOT ABS(a) > 5", {"a": [3, None]}, True),
+        ("NOT ABS(a) > 1", {"a": [3, 1]}, False),
+        ("NOT a > 5", {"a": []}, False),  # nothing is compared
+        ("a IS NULL", {"a": [3, None]}, True),
+        ("a IS NULL", {"a": []}, False),
+        ("a <> b", {"a": [1, 2], "b": [2, 3]}, False),
         ("a.b = 1", {"a": {"b": 1}}, True),
         ("a.b = 1", {"a.b": 1}, True),
         ("`a.b` = 1", {"a": {"b": 1}}, True),

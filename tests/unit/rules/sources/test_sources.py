@@ -16,6 +16,7 @@ from rmqio.rules.ir import Atom, Kind, Rule
 from rmqio.rules.ruleset import RuleSet
 from rmqio.rules.sources import write_manifest
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.testing.memory import InMemoryQueueClient
 
 
 def rule(rule_id: str) -> str:
@@ -180,3 +181,22 @@ def test_a_message_without_a_key_is_a_problem_and_not_lost() -> None:
         rules = RuleSet.from_topic("rules", client_factory=InMemoryClientFactory(cluster.name))
         with pytest.raises(RuleError, match=r"needs a key, which is the name of its file .*offset 0"):
             rules.load()
+
+
+def test_queues_that_leave_the_route_leave_the_set_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server forgets a broker that is away for minutes, and with it its queues."""
+    with InMemoryCluster() as cluster:
+        cluster.create_topic("rules", 2)
+        for number in range(2):
+            cluster.append("rules", rule(f"r{number}").encode(), queue_id=number, keys=[f"{number}.json"])
+        rules = RuleSet.from_topic("rules", client_factory=InMemoryClientFactory(cluster.name))
+        assert ids(rules) == ["r0", "r1"]
+        with monkeypatch.context() as patched:
+            all_queues = InMemoryQueueClient.queues
+            patched.setattr(InMemoryQueueClient, "queues", lambda self, topic, **given: all_queues(self, topic)[:1])
+            for look in (rules.load, rules.signature):
+                with pytest.raises(
+                    RuleError, match=r"rules: 1 of its queues, such as .*, are not in the route any more"
+                ):
+                    look()
+        assert ids(rules) == ["r0", "r1"]
