@@ -45,7 +45,7 @@ says which file, line and rule is wrong.
 """
 _EPILOG: Final = """\
 Other options go to Beam and its runner; --report shows how the runner handles the pipeline, without running it. A
-message that is no JSON object goes to --dead_letter_topic; without one, it is logged.
+message that is not a JSON object goes to --dead_letter_topic; without one, it is logged.
 
 exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
 """
@@ -91,7 +91,7 @@ def _encoded(body: dict[str, Any]) -> bytes:
 
 
 def log_failure(failure: ReadFailure) -> None:
-    """Log a message that is no event."""
+    """Log a message that is not an event."""
     where_ = f"{failure.topic}/{failure.broker}/{failure.queue_id}, offset {failure.queue_offset}"
     _LOGGER.warning("left out %s: %s", where_, failure.reason)
 
@@ -152,7 +152,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--mapping", metavar="FILE", help="names of fields and log sources, see docs/rules/sigma.md")
     add("--refresh_s", type=float, default=30.0, help="how old the rules may be, in seconds. Default: 30")
     add("--match", choices=("all", "first", "best"), default="all", help="which rules of an event. Default: all")
-    add("--dead_letter_topic", metavar="TOPIC", help="topic for messages that are no JSON object; must exist")
+    add("--dead_letter_topic", metavar="TOPIC", help="topic for messages that are not JSON objects; must exist")
     add_enrich_arguments(parser)
     return parser
 

@@ -1,4 +1,4 @@
-"""Conditions of SQL that are no atoms: they are computed for an event.
+"""Conditions of SQL that are not atoms: they are computed for an event.
 
 Each comparison is about all members of its lists: it is true if one of their combinations makes it true, false if none
 does and one makes it false, else unknown. AND, OR, NOT and IS TRUE are about comparisons. So a condition means the same

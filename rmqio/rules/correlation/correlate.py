@@ -24,7 +24,7 @@ class CorrelateResult(NamedTuple):
       correlated: a `Correlated` for each correlation that was found.
       matches: the matches that are reported by themselves, too: those of rules that no correlation takes, or only such
         with `generate`.
-      errors: a `ReadFailure` for each match whose message is no JSON object; also those that go to dead letters.
+      errors: a `ReadFailure` for each match whose message is not a JSON object; also those that go to dead letters.
     """
 
     correlated: Any
@@ -41,7 +41,7 @@ class Correlate(beam.PTransform):
     Args:
       rules: the set, whose correlations are taken, or the correlations themselves.
       refresh_s: how often to look whether the set has changed; a set that is not valid leaves the old one.
-      dead_letter_topic: a topic for messages that are no JSON object.
+      dead_letter_topic: a topic for messages that are not JSON objects.
       name_server, security, client_factory: for the dead-letter topic, as in `WriteToRocketMQ`.
     """
 

@@ -39,7 +39,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 class ToGroupsFn(beam.DoFn):
     """Emits (group, event) for each correlation that takes a match, and to `MATCHES_TAG` what stands by itself.
 
-    To `ERRORS_TAG` go messages whose bodies are no events.
+    To `ERRORS_TAG` go messages whose bodies are not events.
     """
 
     def __init__(self, rules: RuleSet, refresh_s: float) -> None:

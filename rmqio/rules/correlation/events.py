@@ -14,7 +14,7 @@ from rmqio.rules.match.decode import failure_text
 def event_of(message: Any) -> Mapping[str, Any]:
     """Returns the event of a match's message: a body of JSON, a record, a dict, a Row or a named tuple.
 
-    Raises `SerdeError` for a body that is no event, and `LocalError` for an element that is none.
+    Raises `SerdeError` for a body that is not an event, and `LocalError` for an element that is none.
     """
     is_message = hasattr(message, "body") and hasattr(message, "properties")  # a Row can have a field of that name
     body = message.body if is_message else message

@@ -82,7 +82,9 @@ class Mapping:
         except yaml.YAMLError as error:
             raise LocalError(f"the mapping {path} is not YAML: {error}") from error
         if not isinstance(found, dict):
-            raise LocalError(f"the mapping {path} is no object: it has fields and sources, or is a pipeline of pySigma")
+            raise LocalError(
+                f"the mapping {path} is not an object: it has fields and sources, or is a pipeline of pySigma"
+            )
         if _PIPELINE_KEYS & found.keys():
             mapping = cls(pipeline_text=text)
             mapping.pipeline()  # a mistake in it is an error here, and not in a worker

@@ -79,7 +79,7 @@ def _whole_number(digits: str) -> int | float:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 _JSON_NAMES = {list: "a list", int: "a number", float: "a number", bool: "true or false", type(None): "null"}

@@ -1,4 +1,4 @@
-"""Elements that are no events, as failures with the coordinates that are known."""
+"""Elements that are not events, as failures with the coordinates that are known."""
 
 from __future__ import annotations
 
