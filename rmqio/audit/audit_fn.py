@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -13,11 +14,11 @@ import numpy as np
 from apache_beam.coders import TupleCoder, VarIntCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 from apache_beam.transforms.window import WindowFn
-from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.audit.identity import hash_of
-from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, Hop, Key, Sketch, Total, encode, fold, mixed
+from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, Hop, Key, Sketch, Total, encode, fold, summed
 from rmqio.batches import Batch
 from rmqio.errors import LocalError
 from rmqio.model import Message, Record
@@ -26,12 +27,14 @@ from rmqio.transforms.metrics import observe_process
 SKETCHES_TAG: Final = "sketches"
 _FOLD_AT: Final = 1 << 16
 """Elements that are kept until they are added up: half a megabyte."""
+_WINDOW_BITS: Final = 20
+"""Of the number of a window among those of the rows that are added up at once."""
 _NO_PLACE: Final = ("", "", -1, "")
 
 Place = tuple[str, str, int, str]
 """Topic, broker, queue id, steps."""
-_Row = tuple[int, int, int, int]
-"""First and last offset (exclusive) or a hash and zero, the window, the time."""
+_COLUMNS: Final = 4
+"""Of a row: first and last offset (exclusive) in a block, or a hash and zero; the window; the time."""
 
 
 class CountFn(beam.DoFn):
@@ -57,7 +60,7 @@ class CountFn(beam.DoFn):
         self._begin()
 
     def _begin(self) -> None:
-        self._rows: dict[Place, list[_Row]] = {}
+        self._rows: dict[Place, array[int]] = {}
         self._waiting = 0
         self._totals: dict[tuple[Place, int, int], Total] = {}
 
@@ -67,19 +70,20 @@ class CountFn(beam.DoFn):
         if self._id_of is not None:
             self._count_ids(element, window_ms, now_ms)
         elif type(element) is Record:
-            offset = element[3]
-            self._rows.setdefault((element[0], element[1], element[2], ""), []).append(
-                (offset, offset + 1, window_ms, now_ms)
-            )
+            topic, broker, queue_id, offset = element[:4]
+            self._rows_of((topic, broker, queue_id, "")).extend((offset, offset + 1, window_ms, now_ms))
             self._waiting += 1
         elif isinstance(element, Batch) and element.queue is not None:
-            rows = self._rows.setdefault((*element.queue, element.steps), [])
-            offsets = element.offsets
-            if isinstance(offsets, range) and offsets.step == 1:
-                if offsets:
-                    rows.append((offsets.start, offsets.stop, window_ms, now_ms))
-            else:
-                rows += [(offset, offset + 1, window_ms, now_ms) for offset in offsets]
+            rows, offsets = self._rows_of((*element.queue, element.steps)), element.offsets
+            if not isinstance(offsets, range) or offsets.step != 1:
+                for offset in offsets:
+                    rows.extend((offset, offset + 1, window_ms, now_ms))
+            elif offsets:
+                start, stop = offsets.start, offsets.stop
+                while (border := (start >> BLOCK_BITS) + 1 << BLOCK_BITS) < stop:
+                    rows.extend((start, border, window_ms, now_ms))
+                    start = border
+                rows.extend((start, stop, window_ms, now_ms))
             self._waiting += len(element)
         else:
             raise self._without_place(element)
@@ -87,12 +91,18 @@ class CountFn(beam.DoFn):
             self._fold()
         return (element,)
 
+    def _rows_of(self, place: Place) -> array[int]:
+        rows = self._rows.get(place)
+        if rows is None:
+            rows = self._rows[place] = array("q")
+        return rows
+
     def finish_bundle(self) -> Iterator[Any]:
         self._fold()
         totals, self._totals = self._totals, {}
         for ((topic, broker, queue_id, steps), block, window_ms), total in totals.items():
             key = Key(self._run, self._hop, topic, broker, queue_id, block, window_ms, steps)
-            at = Timestamp(micros=window_ms * 1000)
+            at = max(Timestamp(micros=window_ms * 1000), MIN_TIMESTAMP)
             windows = self._windowing.assign(WindowFn.AssignContext(at))
             pair = key.text(), _signed(total)
             yield beam.pvalue.TaggedOutput(SKETCHES_TAG, WindowedValue(pair, at, windows[:1]))
@@ -100,38 +110,32 @@ class CountFn(beam.DoFn):
     def _count_ids(self, element: Any, window_ms: int, now_ms: int) -> None:
         assert self._id_of is not None
         values = element if isinstance(element, list) else (element,)
-        rows = self._rows.setdefault(_NO_PLACE, [])
+        rows = self._rows_of(_NO_PLACE)
         for value in values:
             text = self._id_of(value)
             if not isinstance(text, str):
                 raise LocalError(f"id_of of Audit({self._hop!r}) returned {type(text).__name__}; it must return text")
-            rows.append((int.from_bytes(hash_of(text), "big"), 0, window_ms, now_ms))
+            rows.extend((int.from_bytes(hash_of(text), "big", signed=True), 0, window_ms, now_ms))
         self._waiting += len(values)
 
     def _fold(self) -> None:
         """Add up what waits."""
-        for place, rows in self._rows.items():
-            if not rows:
+        for place, waiting in self._rows.items():
+            if not waiting:
                 continue
+            starts, stops, windows, times = np.array(waiting, np.int64).reshape(-1, _COLUMNS).T
+            counts = None
             if place == _NO_PLACE:
-                hashes = np.array([row[0] for row in rows], np.uint64)
+                hashes = starts.astype(np.uint64)
                 units = (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
-                windows, times = np.array([row[2:] for row in rows], np.int64).T
             else:
-                starts, stops, windows, times = np.array(rows, np.int64).T
-                counts = stops - starts
-                if int(counts.max()) > 1:
-                    behind = np.repeat(starts - (np.cumsum(counts) - counts), counts)
-                    offsets = behind + np.arange(len(behind))
-                    windows, times = np.repeat(windows, counts), np.repeat(times, counts)
-                else:
-                    offsets = starts
-                units, hashes = offsets >> BLOCK_BITS, mixed(offsets)
-            for window_ms in np.unique(windows).tolist():
-                is_there = windows == window_ms
-                for unit, total in fold(units[is_there], hashes[is_there], times[is_there]):
-                    key = place, unit, window_ms
-                    self._totals[key] = self._totals.get(key, Total()).plus(total)
+                units, hashes, counts = starts >> BLOCK_BITS, summed(starts, stops), stops - starts
+            found, numbers = windows[:1], np.zeros(1, np.int64)
+            if (windows != windows[0]).any():
+                found, numbers = np.unique(windows, return_inverse=True)
+            for code, total in fold(units << _WINDOW_BITS | numbers, hashes, times, counts):
+                key = place, code >> _WINDOW_BITS, int(found[code & (1 << _WINDOW_BITS) - 1])
+                self._totals[key] = self._totals.get(key, Total()).plus(total)
         self._rows, self._waiting = {}, 0
 
     def _without_place(self, element: Any) -> LocalError:

@@ -5,25 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from rmqio.audit.hops import passed_of
-from rmqio.audit.reading import bounds_of
-from rmqio.audit.sketch import BLOCK, BLOCK_BITS, Key, Sketch, Total, decode, mixed
+from rmqio.audit.reading import Sketches
+from rmqio.audit.sketch import BLOCK, BLOCK_BITS, Total, mixed
 from rmqio.audit.units import Unit
 from rmqio.dead_letters.reading import read_ranges
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
-from rmqio.start import StartFrom, StopAt
 
 
 def hops_of_block(
     client: QueueClient, topic: str, queue: MessageQueue, offset: int
 ) -> tuple[list[tuple[str, int, int, bool]], list[str]]:
     """Return name, messages in the block, how many went by, and whether they are the same, by hop; and known steps."""
-    sketches: dict[Key, Sketch] = {}
-    for part in read_ranges(client, bounds_of(client, topic, StartFrom.earliest(), StopAt.latest())):
-        for record in part.records:
-            sketch = decode(record.body)
-            sketches[sketch.key] = sketch
-    hops = passed_of(sketches.values(), queue.topic)
+    sketches = Sketches()
+    sketches.read(client, topic)
+    hops = passed_of(sketches, queue.topic)
     begin = offset >> BLOCK_BITS << BLOCK_BITS
     block = range(max(begin, client.min_offset(queue)), min(begin + BLOCK, client.max_offset(queue)))
     there = [

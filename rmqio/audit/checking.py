@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -17,11 +17,10 @@ from rmqio.audit.compare.matching import match
 from rmqio.audit.compare.order import Order
 from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, Edge, Fault, Passed, edges_of, passed_of
 from rmqio.audit.identity import Identity, candidates, parse_identity
-from rmqio.audit.reading import Side, bounds_of, choose, read_into, sample
-from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, Sketch, decode, mixed_one
+from rmqio.audit.reading import Side, Sketches, bounds_of, choose, read_into, sample
+from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, mixed_one
 from rmqio.audit.units import NO_QUEUE, Unit, Units
-from rmqio.dead_letters.reading import read_ranges
-from rmqio.errors import LocalError, WireError
+from rmqio.errors import LocalError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom, StopAt
@@ -134,8 +133,7 @@ class Checker:
         self.sink = Side(request.to_topic, self._spool())
         self.letters = None if request.dead_letter_topic is None else Side(request.dead_letter_topic, self.sink.spool)
         self._identity: Identity | None = None
-        self._sketches: dict[tuple[Any, ...], Sketch] = {}
-        self._audit_ends: dict[MessageQueue, int] = {}
+        self._sketches = Sketches()
         self._notes: list[str] = []
         self._checked_ms = 0
 
@@ -153,7 +151,7 @@ class Checker:
         request, self._checked_ms = self._request, int(time.time() * 1000)
         ranges = self._new(self.source, request.start, request.stop)
         if request.audit_topic is not None:
-            self._read_sketches(request.audit_topic)
+            self._sketches.read(self._client, request.audit_topic)
         self._tell(f"reading {request.to_topic}")
         sinks = self._new(self.sink, _from_time(request.start), StopAt.latest())
         identity = self._identity
@@ -168,7 +166,7 @@ class Checker:
         self._tell(f"reading {request.from_topic}: {sum(map(len, ranges.values())):,} messages by {identity.name}")
         read_into(self._client, self.source, ranges, identity.of_source)
         if request.audit_topic is not None:
-            self._read_sketches(request.audit_topic)  # of what has arrived meanwhile
+            self._sketches.read(self._client, request.audit_topic)  # of what has arrived meanwhile
 
     def forget(self, before_ms: int) -> None:
         """Forget messages that were stored before a time. Only for a check without files."""
@@ -193,7 +191,7 @@ class Checker:
 
     def _choose(self, ranges: Mapping[MessageQueue, range]) -> Identity:
         request = self._request
-        steps = dict.fromkeys(sketch.key.steps for sketch in self._sketches.values())
+        steps = dict.fromkeys(sketch.key.steps for sketch in self._sketches)
         if request.by != "auto":
             if request.by != "place":
                 return parse_identity(request.by)
@@ -209,23 +207,6 @@ class Checker:
                 "--by=field:order_id"
             )
         return identity
-
-    def _read_sketches(self, topic: str) -> None:
-        ranges = {}
-        for queue, each in bounds_of(self._client, topic, StartFrom.earliest(), StopAt.latest()).items():
-            begin = self._audit_ends.get(queue, each.start)
-            ranges[queue] = range(begin, max(begin, each.stop))
-            self._audit_ends[queue] = max(begin, each.stop)
-        for part in read_ranges(self._client, ranges):
-            for record in part.records:
-                try:
-                    sketch = decode(record.body)
-                except WireError as error:
-                    raise WireError(
-                        f"--audit_topic {topic}: {part.queue}, offset {record.queue_offset}: {error}"
-                    ) from None
-                # The last one of a key counts. Those of one key are in one queue, so the order is that of the queue.
-                self._sketches[sketch.key] = sketch
 
     # ---- what came of them ------------------------------------------------------------------------------------------
 
@@ -271,7 +252,7 @@ class Checker:
         diverted: Sequence[tuple[MessageQueue, int, int]],
     ) -> Result:
         request = self._request
-        hops = passed_of(self._sketches.values(), request.from_topic)
+        hops = passed_of(self._sketches, request.from_topic)
         notes = list(self._notes)
         if request.audit_topic is not None and not hops:
             notes.append(f"{request.audit_topic} has no sketch of messages of {request.from_topic}")

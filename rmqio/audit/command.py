@@ -61,8 +61,8 @@ def run(found: argparse.Namespace, *, client_factory: ClientFactory | None = Non
 def report_of(client: QueueClient, result: Result, limit: int) -> dict[str, Any]:
     """Return the report, with the ids of the messages that it names."""
     named: list[tuple[MessageQueue, int]] = []
-    for places in result.findings.places.values():
-        named += [(place.queue, place.offset) for place in places[:limit]]
+    for kind in result.findings.places:
+        named += [(place.queue, place.offset) for place in result.findings.first(kind, limit)]
     return document(result, limit, ids_at(client, named))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -64,7 +64,7 @@ class Passed:
         return sum(total.elements for total in self.units.values())
 
 
-def passed_of(sketches: Collection[Sketch], topic: str) -> dict[str, Passed]:
+def passed_of(sketches: Iterable[Sketch], topic: str) -> dict[str, Passed]:
     """Return what each hop has of a topic, or without places, in the order of the pipeline."""
     found: dict[str, Passed] = {}
     for key, hop, total in sketches:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rmqio.audit.compare.entries import Spool, entries_of
+from rmqio.audit.compare.entries import Spool, contained, entries_of
 from rmqio.audit.identity import Identity, Text, hash_of
+from rmqio.audit.sketch import Key, Sketch, decode
 from rmqio.command_line.parser import did_you_mean
 from rmqio.dead_letters.reading import Part, ranges_of, read_ranges
-from rmqio.errors import RmqioError, TopicNotExist
+from rmqio.errors import RmqioError, TopicNotExist, WireError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue, Record
 from rmqio.start import StartFrom, StopAt
@@ -89,6 +90,36 @@ def add_part(side: Side, part: Part, identity: Text) -> None:
         side.spool.add(entries_of(hashes, side.spool.number_of(part.queue), offsets, times))
 
 
+class Sketches:
+    """The totals that an audit topic has: of each key the last one."""
+
+    def __init__(self) -> None:
+        self._found: dict[Key, tuple[int, Sketch]] = {}
+        self._ends: dict[MessageQueue, int] = {}
+
+    def __iter__(self) -> Iterator[Sketch]:
+        return (sketch for _, sketch in self._found.values())
+
+    def read(self, client: QueueClient, topic: str) -> None:
+        """Read what is new. Raises `WireError` for another message."""
+        ranges = {}
+        for queue, each in bounds_of(client, topic, StartFrom.earliest(), StopAt.latest()).items():
+            begin = self._ends.get(queue, each.start)
+            ranges[queue] = range(begin, max(begin, each.stop))
+            self._ends[queue] = max(begin, each.stop)
+        for part in read_ranges(client, ranges):
+            for record in part.records:
+                try:
+                    sketch = decode(record.body)
+                except WireError as error:
+                    where = f"audit topic {topic}: {part.queue}, offset {record.queue_offset}"
+                    raise WireError(f"{where}: {error}") from None
+                # Those of one key are in one queue, in order, unless the topic has got more queues meanwhile.
+                known = self._found.get(sketch.key)
+                if known is None or known[0] <= record.store_timestamp_ms:
+                    self._found[sketch.key] = record.store_timestamp_ms, sketch
+
+
 def sample(client: QueueClient, ranges: Mapping[MessageQueue, range], most: int) -> list[Record]:
     """Return the first messages of each queue."""
     few = {queue: range(each.start, min(each.stop, each.start + most)) for queue, each in ranges.items()}
@@ -97,8 +128,6 @@ def sample(client: QueueClient, ranges: Mapping[MessageQueue, range], most: int)
 
 def choose(found: Sequence[Record], sink: Spool, among: Iterable[Identity]) -> tuple[Identity, int]:
     """Return the identity by which most messages of a sample are in the sink, and how many; the first of equal ones."""
-    from rmqio.audit.compare.entries import contained
-
     best: tuple[Identity, int] | None = None
     for identity in among:
         texts = [text for text in map(identity.of_source, found) if text is not None]

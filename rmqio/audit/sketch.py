@@ -104,24 +104,35 @@ def mixed_one(offset: int) -> int:
     return int(mixed(np.array([offset], np.int64))[0])
 
 
-def fold(codes: Numbers, hashes: Numbers, times: Numbers) -> list[tuple[int, Total]]:
-    """Return the total for each code."""
+def fold(codes: Numbers, hashes: Numbers, times: Numbers, counts: Numbers | None = None) -> list[tuple[int, Total]]:
+    """Return the total for each code. `counts`: a row is so many messages, and its hash the sum of theirs."""
     if not len(codes):
         return []
+    counts = np.ones(len(codes), np.int64) if counts is None else counts
     if (codes[1:] < codes[:-1]).any():
         order = np.argsort(codes, kind="stable")
-        codes, hashes, times = codes[order], hashes[order], times[order]
+        codes, hashes, times, counts = codes[order], hashes[order], times[order], counts[order]
     begins = np.concatenate(([0], np.flatnonzero(codes[1:] != codes[:-1]) + 1))
-    counts = np.diff(np.append(begins, len(codes)))
     columns = (
-        counts,
+        np.add.reduceat(counts, begins),
         np.add.reduceat(hashes, begins),
-        np.add.reduceat(times, begins),
+        np.add.reduceat(times * counts, begins),
         np.minimum.reduceat(times, begins),
         np.maximum.reduceat(times, begins),
     )
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return [(code, Total(*row)) for code, row in zip(codes[begins].tolist(), rows, strict=True)]
+
+
+def summed(starts: Numbers, stops: Numbers) -> Numbers:
+    """Return for each range of offsets, none of which is empty, the sum of the hashes."""
+    counts = stops - starts
+    if int(counts.max()) == 1:
+        return mixed(starts)
+    begins = np.cumsum(counts) - counts
+    offsets = np.repeat(starts - begins, counts) + np.arange(int(counts.sum()))
+    found: Numbers = np.add.reduceat(mixed(offsets), begins)
+    return found
 
 
 def encode(sketch: Sketch) -> bytes:

@@ -10,7 +10,6 @@ import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import Tuple
-from apache_beam.typehints.typehints import TypeConstraint
 
 from rmqio.audit.audit_fn import SKETCHES_TAG, CountFn, TotalsFn, id_of_message
 from rmqio.audit.sketch import Hop
@@ -20,7 +19,6 @@ from rmqio.model import Message, Record
 from rmqio.options import WriteOptions
 from rmqio.security import Security
 from rmqio.transforms import WriteToRocketMQ
-from rmqio.transforms.batch_coder import BatchConstraint
 
 _PAIR: Final = Tuple[str, Tuple[int, int, int, int, int]]
 
@@ -104,10 +102,8 @@ class Audit(beam.PTransform):
         return passed
 
     def _require_places(self, element_type: Any) -> None:
-        is_known = isinstance(element_type, type) and element_type is not object
-        if isinstance(element_type, BatchConstraint) or element_type is Record or not is_known:
-            return
-        if isinstance(element_type, TypeConstraint):
+        """Refuse a type that certainly has no place. Of others, each element is looked at."""
+        if not isinstance(element_type, type) or issubclass(element_type, (Record, list)) or element_type is object:
             return
         raise LocalError(
             f"Audit({self.hop!r}) cannot tell elements of type {element_type.__name__} apart, because they have no "

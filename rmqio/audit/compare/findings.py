@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -124,6 +125,10 @@ class Findings:
             self.places["out_of_order"].append(
                 Place("out_of_order", sources[source], offset, time_ms, 0, sinks[to], at, came_ms - time_ms)
             )
+
+    def first(self, kind: str, most: int) -> list[Place]:
+        """Return the earliest messages of a kind."""
+        return heapq.nsmallest(most, self.places[kind], key=lambda place: (place.time_ms, place.queue, place.offset))
 
     def delay_below(self, share: float) -> int:
         """Return an upper bound, a power of two, of the delay of this share of the messages."""

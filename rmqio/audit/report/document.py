@@ -56,7 +56,7 @@ def document(result: Result, most: int, ids: dict[tuple[MessageQueue, int], dict
             kind: _ranges(result, findings.places[kind], most) for kind in ("lost", "doubled") if findings.places[kind]
         },
         "messages": {
-            kind: [_message(result, place, ids) for place in findings.places[kind][:most]]
+            kind: [_message(result, place, ids) for place in findings.first(kind, most)]
             for kind in _SHOWN_KINDS
             if findings.places[kind]
         },

@@ -23,8 +23,8 @@ p { margin: .3rem 0; } .soft { color: var(--soft); } .good { color: var(--good);
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; } th, td { text-align: left;
   padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--line); white-space: nowrap; } th { font-weight: 600; }
 td.n, th.n { text-align: right; } td.text { white-space: normal; }
-svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 12px; } svg .title { fill: var(--ink);
-  font-weight: 600; } svg .tick { text-anchor: end; } svg .grid { stroke: var(--line); }
+svg { width: 100%; min-width: 40rem; height: auto; } svg text { fill: var(--soft); font-size: 12px; }
+svg .title { fill: var(--ink); font-weight: 600; } svg .tick { text-anchor: end; } svg .grid { stroke: var(--line); }
 .s-on_time { fill: var(--arrived); } .s-lost { fill: var(--lost); } .s-doubled { fill: var(--doubled); }
 .s-late { fill: var(--late); } .s-pending { fill: var(--pending); } .s-max_delay_ms { fill: var(--arrived); }
 """
@@ -59,7 +59,7 @@ def _body(report: dict[str, Any]) -> Iterator[str]:
             f"at most {duration(delay['max'])}. Late is over {duration(report['late_ms'])}.</p>"
         )
     yield from (f'<p class="soft">Note: {_t(note)}.</p>' for note in report["notes"])
-    yield "<h2>Over time</h2>" + _plot(report)
+    yield f'<h2>Over time</h2><div class="wide">{_plot(report)}</div>'
     if report["hops"]:
         yield "<h2>Hops</h2>" + _table(
             ("hop", "after", ">elements", ">runs", ">mean delay", ">longest delay of a block"),
@@ -120,7 +120,7 @@ def _plot(report: dict[str, Any]) -> str:
     if wrong:
         panels.append(Panel("Wrong: " + ", ".join(each.title for each in wrong), wrong, _count))
     panels.append(Panel("Longest delay", [Series("max_delay_ms", "longest delay")], duration))
-    return svg(windows, report["window_ms"], panels, time_text)
+    return svg(windows, report["window_ms"], panels, lambda ms: time_text(ms).replace(".000Z", "Z"))
 
 
 def _count(number: float) -> str:
@@ -136,7 +136,8 @@ def _queues(queues: Sequence[dict[str, Any]], *, with_topic: bool) -> str:
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     def cell(tag: str, title: str, value: Any) -> str:
-        shown = "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+        is_count = isinstance(value, int) and not title.endswith("offset")  # an offset is to be copied
+        shown = "" if value is None else f"{value:,}" if is_count else str(value)
         kind = "n" if title.startswith(">") else "text" if title == "where" else ""
         return f'<{tag} class="{kind}">{_t(shown)}</{tag}>'
 

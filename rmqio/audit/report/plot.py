@@ -49,6 +49,11 @@ def svg(
         bottom = top + _HEIGHT
         most = max(sum(bar.get(each.key, 0) for each in panel.series) for bar in bars) or 1
         parts.append(f'<text class="title" x="{_LEFT}" y="{top - 8}">{escape(panel.title)}</text>')
+        if len(panel.series) > 1:
+            for place, each in enumerate(panel.series):
+                left = _WIDTH - _RIGHT - 120 * (len(panel.series) - place)
+                parts.append(f'<rect class="s-{each.key}" x="{left}" y="{top - 17}" width="10" height="10"/>')
+                parts.append(f'<text x="{left + 15}" y="{top - 8}">{escape(each.title)}</text>')
         for share in (0, 0.5, 1):
             y = bottom - _HEIGHT * share
             parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -56,8 +61,8 @@ def svg(
                 f'<text class="tick" x="{_LEFT - 6}" y="{y + 4:.1f}">{escape(panel.text(most * share))}</text>'
             )
         for bar in bars:
-            left, right = x(bar["start_ms"]), x(bar["end_ms"])
-            width = max(right - left - (1 if right - left > 4 else 0), 0.8)
+            begins, ends = x(bar["start_ms"]), x(bar["end_ms"])
+            width = max(ends - begins - (1 if ends - begins > 4 else 0), 0.8)
             at = float(bottom)
             for each in panel.series:
                 value = bar.get(each.key, 0)
@@ -67,14 +72,12 @@ def svg(
                 at -= size
                 told = f"{time_text(bar['start_ms'])}: {each.title} {panel.text(value)}"
                 parts.append(
-                    f'<rect class="s-{each.key}" x="{left:.1f}" y="{at:.1f}" width="{width:.1f}" height="{size:.1f}">'
+                    f'<rect class="s-{each.key}" x="{begins:.1f}" y="{at:.1f}" width="{width:.1f}" height="{size:.1f}">'
                     f"<title>{escape(told)}</title></rect>"
                 )
     bottom = height - 8
     for at, anchor in ((begin, "start"), ((begin + end) // 2, "middle"), (end, "end")):
-        parts.append(
-            f'<text class="time" x="{x(at):.1f}" y="{bottom}" text-anchor="{anchor}">{escape(time_text(at))}</text>'
-        )
+        parts.append(f'<text x="{x(at):.1f}" y="{bottom}" text-anchor="{anchor}">{escape(time_text(at))}</text>')
     return "".join([*parts, "</svg>"])
 
 

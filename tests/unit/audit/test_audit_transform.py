@@ -10,10 +10,12 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from rmqio import MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
+from rmqio import Batch, MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.audit import Audit
 from rmqio.audit.checking import Request, Result, audit
 from rmqio.audit.report.document import document
+from rmqio.audit.sketch import decode, encode
+from rmqio.errors import LocalError, WireError
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.batch_coder import BatchConstraint
 from rmqio.transforms.shared import close_shared_clients
@@ -177,3 +179,102 @@ def test_in_batches_with_steps_and_dead_letters(flow: Flow) -> None:
     lost = {(each["offset"], each["where"]) for each in report["messages"]["lost"]}
     assert (15, "between 'mapped' and topic sink") in lost
     assert (4, "between 'read' and 'dropped'") in lost
+
+
+def test_elements_without_a_place_are_counted_by_their_ids(flow: Flow) -> None:
+    def keep(number: str) -> bool:
+        return number not in ("33", "44")
+
+    def message(number: str) -> Message:
+        return Message(number.encode(), keys=(f"k{number}",))
+
+    flow.run(
+        lambda pipeline: (
+            pipeline
+            | flow.read()
+            | "Number" >> beam.Map(lambda record: record.body.decode()).with_output_types(str)
+            | flow.hop("numbers", id_of=lambda number: f"k{number}")
+            | beam.Filter(keep)
+            | "Sliding" >> beam.WindowInto(beam.window.SlidingWindows(60, 20))
+            | flow.hop("kept", id_of=lambda number: f"k{number}")
+            | beam.WindowInto(beam.window.GlobalWindows())
+            | beam.Map(message).with_output_types(Message)
+            | flow.write()
+        )
+    )
+    result = flow.audit(by="keys")
+    assert {name: passed.count for name, passed in result.hops.items()} == {"numbers": COUNT, "kept": COUNT - 2}
+    report = document(result, 10, {})
+    assert [each["where"] for each in report["messages"]["lost"]] == ["between 'numbers' and 'kept'"] * 2
+
+
+def test_without_timestamps_and_over_block_borders(flow: Flow) -> None:
+    """Batches of a user's own, with a border of blocks inside, in several runs."""
+    queue = flow.cluster.records("source")[0].queue
+    for _ in range(8_100):
+        flow.cluster.append("source", b"0", queue_id=queue.queue_id)
+    ranges = [range(1), range(1, 8_250)]
+    for each in ranges:
+        batch = Batch([b"x"] * len(each), queue, each)
+        flow.run(lambda pipeline, batch=batch: pipeline | beam.Create([batch]) | flow.hop("made"))  # type: ignore[misc]
+    shuffled = Batch([b"x"] * 3, queue, [5_000, 4_095, 4_096])
+    flow.run(lambda pipeline: pipeline | beam.Create([shuffled]) | flow.hop("other"))
+    (made, other) = flow.audit(by="keys").hops.values()
+    assert sorted((unit.block, total.elements) for unit, total in made.units.items()) == [
+        (0, 4_096),
+        (1, 4_096),
+        (2, 58),
+    ]
+    assert len(made.runs) == 2
+    assert [(unit.block, total.elements) for unit, total in sorted(other.units.items())] == [(0, 1), (1, 2)]
+
+
+def test_what_has_gone_by_is_the_last_total_of_a_key(flow: Flow) -> None:
+    """Several bundles of a run add up in the runner's state; each emits the total so far."""
+    queue = flow.cluster.records("source")[0].queue
+    batches = [Batch([b"x"] * 2, queue, range(at, at + 2)) for at in range(0, 100, 2)]
+    flow.run(lambda pipeline: pipeline | beam.Create(batches) | beam.Reshuffle() | flow.hop("made"))
+    (made,) = flow.audit(by="keys").hops.values()
+    assert made.count == 100
+    sketches = [decode(record.body) for record in flow.cluster.records("hops")]
+    last = max(sketches, key=lambda sketch: sketch.total.elements)
+    assert last.total.elements == 100
+    # An attempt that failed after it had written, and then the one that succeeded.
+    (queue_id,) = {record.queue_id for record in flow.cluster.records("hops")}
+    failed = last._replace(total=last.total._replace(elements=102))
+    for sketch in (failed, last):
+        flow.cluster.append("hops", encode(sketch), queue_id=queue_id)
+    (made,) = flow.audit(by="keys").hops.values()
+    assert made.count == 100
+
+
+def test_another_message_in_the_audit_topic_is_an_error(flow: Flow) -> None:
+    flow.cluster.append("hops", b"hello")
+    with pytest.raises(WireError, match="audit topic hops: queue hops/broker-a/0, offset 0: not a sketch of Audit"):
+        flow.audit(by="keys")
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda flow, found: flow.hop(""), "it must be text"),
+        (lambda flow, found: flow.hop("a", window_s=0), "window_s is 0"),
+        (lambda flow, found: flow.hop("a", id_of=3), "id_of is 3"),
+        (lambda flow, found: found | flow.hop("a"), "have no place in a topic: give id_of="),
+        (
+            lambda flow, found: (found | flow.hop("a", id_of=str), found | "again" >> flow.hop("a", id_of=str)),
+            "two Audits are named 'a'",
+        ),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(build: Callable[[Flow, Any], Any], expected: str, flow: Flow) -> None:
+    found = beam.Pipeline(runner=FnApiRunner()) | beam.Create([1]).with_output_types(int)
+    with pytest.raises(LocalError, match=expected):
+        build(flow, found)
+
+
+def test_an_element_without_a_place_is_an_error_that_says_what_to_do(flow: Flow) -> None:
+    with pytest.raises(Exception, match="give id_of="):
+        flow.run(
+            lambda pipeline: pipeline | beam.Create([1]) | beam.Map(lambda n: n).with_output_types(Any) | flow.hop("a")
+        )
