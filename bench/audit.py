@@ -1,4 +1,4 @@
-"""What `Audit` costs: a copy of a topic with hops beside the same copy without, and `rmqio audit` of the two topics.
+"""The cost of `Audit`: a copy of a topic with hops beside the same copy without, and `rmqio audit` of the two topics.
 
 python -m bench.audit [--runner=SparkRunner] [--messages 1000000] [--size 100] [--hops 1] [--repeats 5] [--elements]
 

@@ -26,8 +26,8 @@ exit status: 0 nothing is lost or doubled, 1 something is, or the audit failed, 
 
 examples:
   %(prog)s --from_topic orders --to_topic orders-copy
-  %(prog)s --from_topic orders --to_topic bills --by field:order_id --html bills.html
-  %(prog)s --from_topic orders --to_topic bills --audit_topic orders-audit --live"""
+  %(prog)s --from_topic orders --to_topic bills --by field:order_id
+  %(prog)s --from_topic orders --to_topic bills --audit_topic hops --live"""
 
 
 def add_options(parser: Parser) -> None:

@@ -28,13 +28,13 @@ SKETCHES_TAG: Final = "sketches"
 _FOLD_AT: Final = 1 << 16
 """Elements that are kept until they are added up: half a megabyte."""
 _WINDOW_BITS: Final = 20
-"""Of the number of a window among those of the rows that are added up at once."""
+"""Bits for the number of a window among the windows of the rows that are added up at once."""
 _NO_PLACE: Final = ("", "", -1, "")
 
 Place = tuple[str, str, int, str]
 """Topic, broker, queue id, steps."""
 _COLUMNS: Final = 4
-"""Of a row: first and last offset (exclusive) in a block, or a hash and zero; the window; the time."""
+"""The columns of a row: first and last offset (exclusive) in a block, or a hash and zero; the window; the time."""
 
 
 class CountFn(beam.DoFn):

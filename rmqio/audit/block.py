@@ -1,4 +1,4 @@
-"""What the hops of a pipeline know of the block of offsets that a message is in."""
+"""Looks up the sketches of the block of offsets that a message is in."""
 
 from __future__ import annotations
 

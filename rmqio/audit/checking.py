@@ -34,7 +34,7 @@ _NEVER_MS: Final = 1 << 62
 
 @dataclass(frozen=True)
 class Request:
-    """What to audit.
+    """Describes an audit.
 
     Args:
       by: as `--by`.
@@ -58,7 +58,7 @@ class Request:
 
 @dataclass
 class Result:
-    """What an audit has found."""
+    """The result of an audit."""
 
     request: Request
     identity: Identity
@@ -82,7 +82,7 @@ class Result:
 
     @property
     def wrong(self) -> dict[str, int]:
-        """What is wrong, with its count; empty: all arrived, once."""
+        """The kinds of faults with their counts; empty: all arrived, once."""
         total = self.findings.total
         found = {
             "lost": total.lost,
@@ -308,7 +308,7 @@ def _by_unit(messages: Sequence[tuple[MessageQueue, int, int]], by_id: bool) -> 
 
 
 def _from_time(start: StartFrom) -> StartFrom:
-    """Where the second topic is read from: what came of a message was stored later."""
+    """The start in the second topic: what came of a message was stored later."""
     if start.kind != "timestamp":
         return StartFrom.earliest()
     return StartFrom.timestamp(max(0, start.timestamp_ms - _CLOCKS_MS))

@@ -1,4 +1,4 @@
-"""Where messages were lost, doubled or held up: compares the sketches of hops, from one to the next."""
+"""Compares the sketches of hops, from one to the next: finds where messages were lost, doubled or held up."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Total(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What a sketch is about. Without a place, `topic` and `broker` are empty, and `block` is a part of the hashes."""
+    """The subject of a sketch. Without a place, `topic` and `broker` are empty, and `block` is a part of the hashes."""
 
     run: str
     hop: str
@@ -80,7 +80,7 @@ class Hop(NamedTuple):
     depth: int
     """How many others are before it on the longest way."""
     after: tuple[str, ...]
-    """Those directly before it."""
+    """The names of the hops directly before it."""
 
 
 class Sketch(NamedTuple):

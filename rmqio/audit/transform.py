@@ -81,7 +81,7 @@ class Audit(beam.PTransform):
             with_sent=False,
         )
         self.place = Hop(hop, 0, ())
-        """Where it is in the pipeline, known once it is applied."""
+        """Its place in the pipeline, known once it is applied."""
 
     def expand(self, elements: Any) -> Any:
         element_type = elements.element_type

@@ -1,4 +1,4 @@
-"""What an audit has found: counts, which are exact, and places, of which the first are kept."""
+"""The findings of an audit: counts, which are exact, and places, of which the first are kept."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Numbers = npt.NDArray[Any]
 
 
 class Matched(NamedTuple):
-    """What came of rows with the same hashes."""
+    """The result of pairing rows with the same hashes."""
 
     sent: Entries
     """Rows of the first topic that arrived; `got` has those of the second, in the same order."""

@@ -1,4 +1,4 @@
-"""What is known of a message beside its content: places, ids, and what it is a copy or a dead letter of."""
+"""Facts of a message beside its content: places, ids, and what it is a dead letter of."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ exit status: 0 it came to a topic that --to names, or to the dead letters, 1 it 
 
 examples:
   rmqio trace orders --queue broker-a:3 --offset 17 --to bills
-  rmqio trace orders --id 7F000001A1B218B4AAC2123456780000 --to bills --dead_letter_topic orders-dead
-  rmqio trace orders --queue 3 --offset 17 --to bills --audit_topic orders-audit"""
+  rmqio trace orders --id 7F000001A1B218B4AAC2123456780000 --to bills
+  rmqio trace orders --queue 3 --offset 17 --to bills --audit_topic hops"""
 
 
 class Trail(NamedTuple):
@@ -49,7 +49,7 @@ class Trail(NamedTuple):
 
 
 class AtHop(NamedTuple):
-    """What a hop of an `Audit` knows of the block of a message."""
+    """The sketch of a hop of an `Audit`, for the block of a message."""
 
     hop: str
     sent: int
