@@ -57,7 +57,7 @@ def test_hyphens_behind_a_double_hyphen_are_a_body() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("pek orders", "rmqio: 'pek' is not one of topics, groups, describe, peek, tail, find, trace, produce, offsets, sql, "),
+        ("pek orders", "rmqio: 'pek' is not one of topics, groups, describe, peek, tail, find, trace, produce, "),
         ("pek orders", "completion; did you mean peek? (see rmqio --help)"),
         ("offsets shw orders", "rmqio offsets: 'shw' is not one of show, reset; did you mean show?"),
         ("topics creat orders", "unknown argument 'orders'; did you mean `rmqio topics create`?"),
