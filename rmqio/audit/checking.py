@@ -16,7 +16,7 @@ from rmqio.audit.compare.findings import Findings, Place
 from rmqio.audit.compare.matching import match
 from rmqio.audit.compare.order import Order
 from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, Edge, Fault, Passed, edges_of, passed_of
-from rmqio.audit.identity import Identity, candidates, parse_identity
+from rmqio.audit.identity import Identity, candidates, hash_of, parse_identity
 from rmqio.audit.reading import Side, Sketches, bounds_of, choose, read_into, sample
 from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, mixed_one
 from rmqio.audit.units import NO_QUEUE, Unit, Units
@@ -27,6 +27,10 @@ from rmqio.start import StartFrom, StopAt
 
 _SAMPLE: Final = 200
 """Messages of each queue that choose the identity."""
+_COPIES: Final = 3
+"""Further values of a message that are looked for among messages of no message there."""
+_MOST_COPIED: Final = 5_000_000
+"""Messages for which they are looked for, since each takes 3 us."""
 _CLOCKS_MS: Final = 60_000
 """How far the clocks of two brokers may be apart."""
 _NEVER_MS: Final = 1 << 62
@@ -237,9 +241,27 @@ class Checker:
                     ]
             for pairs in order.disorder():
                 findings.add_disorder(pairs, sources, sinks)
+        self._find_copies(findings, identity, arrived)
         for queue, offsets in self.source.without_identity.items():
             expected.add_offsets(queue, offsets)
         return self._with_hops(findings, identity, expected, arrived, diverted)
+
+    def _find_copies(self, findings: Findings, identity: Identity, arrived: Units) -> None:
+        """Find copies that have an id of their own: a function gave several values for one value of a batch."""
+        if identity.of_copy is None or self.source.spool.count > _MOST_COPIED:
+            return
+        queues = self.source.spool.queues
+        for number in range(1, _COPIES + 1):
+            before = len(findings.places["foreign"])
+            if not before:
+                return
+            for (sent,) in parts_of(self.source.spool):
+                places = zip(sent["queue"].tolist(), sent["offset"].tolist(), strict=True)
+                hashes = [hash_of(identity.of_copy(queues[queue], offset, number)) for queue, offset in places]
+                rows, came = findings.known_copies(sent, queues, np.frombuffer(b"".join(hashes), ">u8").astype("<u8"))
+                arrived.add(rows, queues, came)
+            if len(findings.places["foreign"]) == before:
+                return
 
     def _letter_numbers(self) -> set[int]:
         topic = None if self.letters is None else self.letters.topic

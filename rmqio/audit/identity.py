@@ -35,6 +35,9 @@ class Identity:
     of_source: Text
     of_sink: Text
     of_letter: Text
+    of_copy: Callable[[MessageQueue, int, int], str] | None = None
+    """Of what a batch gets for another value of a message: by its queue, offset, and the number of the value. None: it
+    has the identity of the first one."""
 
 
 def hash_of(text: str) -> bytes:
@@ -80,7 +83,10 @@ def _by_place(steps: str) -> Identity:
         place = origin_of(record)
         return None if place is None else place_ids(place[0], (place[1],), steps)[0]
 
-    return Identity("place", of_source, unique_id, of_letter)
+    def of_copy(queue: MessageQueue, offset: int, number: int) -> str:
+        return place_ids(queue, (offset,), f"{steps}\0{number}")[0]
+
+    return Identity("place", of_source, unique_id, of_letter, of_copy)
 
 
 def origin_of(letter: Record) -> tuple[MessageQueue, int] | None:

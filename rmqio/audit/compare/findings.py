@@ -115,6 +115,32 @@ class Findings:
         self._keep("doubled", found.doubled_of, sources, found.doubled, sinks)
         self._keep("late", late, sources, late_got, sinks)
 
+    def known_copies(
+        self, sent: Entries, sources: list[MessageQueue], hashes: npt.NDArray[Any]
+    ) -> tuple[Entries, npt.NDArray[Any]]:
+        """Count messages of no message there as doubled, if they have one of the given hashes: those of further values
+        of `sent`. Returns the rows that they are copies of, and when the copies came.
+        """
+        by_hash = {place.id: place for place in self.places["foreign"]}
+        there = np.flatnonzero(np.isin(hashes, np.array([*by_hash], np.uint64)))
+        came = np.array([by_hash[int(hashes[at])].time_ms for at in there], np.int64)
+        rows = sent[there]
+        for row, at in zip(rows.tolist(), there.tolist(), strict=True):
+            place = by_hash[int(hashes[at])]
+            id_, queue, offset, time_ms = row
+            self.places["doubled"].append(
+                Place(
+                    "doubled", sources[queue], offset, time_ms, id_, place.queue, place.offset, place.time_ms - time_ms
+                )
+            )
+            for counts in (self.total, self.sinks[place.queue]):
+                counts.foreign -= 1
+                counts.doubled += 1
+        found = {by_hash[int(hashes[at])] for at in there.tolist()}
+        self.places["foreign"] = [place for place in self.places["foreign"] if place not in found]
+        self._count_windows("doubled", rows)
+        return rows, came
+
     def add_disorder(self, pairs: npt.NDArray[Any], sources: list[MessageQueue], sinks: list[MessageQueue]) -> None:
         """Add pairs of `Order.disorder`."""
         self.total.out_of_order += len(pairs)
