@@ -8,9 +8,10 @@ from typing import Final
 
 from rmqio.audit.checking import Request
 from rmqio.audit.identity import KINDS, parse_identity
-from rmqio.command_line.arguments import DURATION, SECONDS, TIME_HELP, start_parser, stop_parser, whole_number
+from rmqio.command_line.arguments import start_parser, stop_parser, whole_number
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
+from rmqio.start.texts import DURATION, SECONDS, TIME_HELP
 
 _ROWS_OF_MB: Final = 10_000
 """Rows of 26 bytes, of both topics, beside copies of them while they are sorted."""

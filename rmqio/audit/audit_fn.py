@@ -22,7 +22,7 @@ from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, Hop, Key, Sketch, Total,
 from rmqio.batches import Batch
 from rmqio.errors import LocalError
 from rmqio.model import Message, Record
-from rmqio.transforms.metrics import observe_process
+from rmqio.transforms.parts import observe_process
 
 SKETCHES_TAG: Final = "sketches"
 _FOLD_AT: Final = 1 << 16

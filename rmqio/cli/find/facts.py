@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from rmqio.batches import record_id
-from rmqio.cli.messages.printing import Item, Printer
-from rmqio.cli.output import count, plural, print_json, time_text
+from rmqio.cli.messages.printing import Printer
+from rmqio.command_line.contents import Item
+from rmqio.command_line.output import count, plural, print_json, time_text
 from rmqio.command_line.terminal import safe_line
 from rmqio.model import DELAY, TIMER_DELIVER_MS, UNIQ_KEY, Record
 

@@ -9,17 +9,18 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from rmqio.cli.arguments import new_command
-from rmqio.cli.connect import open_admin, queue_client, queues_of, short
 from rmqio.cli.find.facts import show
 from rmqio.cli.messages.reading import add_body_options, printer_of
-from rmqio.cli.output import note
-from rmqio.cli.queues.contents import Range, for_all, place_in_time, resolve
-from rmqio.cli.values import QueueName, parse_count, parse_from, parse_offset, parse_queue
-from rmqio.command_line.arguments import TIME_HELP, Position, parse_time
+from rmqio.command_line.arguments import parse_time
+from rmqio.command_line.commands import new_command
+from rmqio.command_line.connect import open_admin, queue_client, queues_of, short
+from rmqio.command_line.contents import Range, for_all, place_in_time, resolve
+from rmqio.command_line.output import note
+from rmqio.command_line.values import QueueName, parse_count, parse_from, parse_offset, parse_queue
 from rmqio.errors import LocalError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, MessageQueue, Record
+from rmqio.start.texts import TIME_HELP, Position
 
 FOUND: Final = 0
 NOT_FOUND: Final = 1

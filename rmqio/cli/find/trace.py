@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmqio.batches import place_ids
-from rmqio.cli.arguments import new_command
-from rmqio.cli.connect import open_admin, queue_client, queues_of, short
-from rmqio.cli.errors import CommandFailed
 from rmqio.cli.find.facts import item_of, origin_of
 from rmqio.cli.find.find import add_place, at_offset, by_id
 from rmqio.cli.messages.printing import Printer
-from rmqio.cli.output import count, duration, plural, print_json, time_text
-from rmqio.cli.values import QueueName
+from rmqio.command_line.commands import new_command
+from rmqio.command_line.connect import open_admin, queue_client, queues_of, short
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.output import count, duration, plural, print_json, time_text
 from rmqio.command_line.terminal import safe_line
+from rmqio.command_line.values import QueueName
 from rmqio.errors import LocalError
 from rmqio.interfaces import QueueClient
 from rmqio.model import UNIQ_KEY, MessageQueue, Record
