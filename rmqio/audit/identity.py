@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmqio.batches import place_ids
-from rmqio.command_line.parser import did_you_mean
 from rmqio.dead_letters import letters
 from rmqio.errors import LocalError
 from rmqio.model import UNIQ_KEY, MessageQueue, Record
+from rmqio.near_names import did_you_mean
 
 Text = Callable[[Record], str | None]
 """The identity of a message as text; None: it has none."""
@@ -36,8 +36,8 @@ class Identity:
     of_sink: Text
     of_letter: Text
     of_copy: Callable[[MessageQueue, int, int], str] | None = None
-    """Of what a batch gets for another value of a message: by its queue, offset, and the number of the value. None: it
-    has the identity of the first one."""
+    """The identity of a further value of a message in a batch, by queue, offset and the number of the value. None: it
+    is that of the first one."""
 
 
 def hash_of(text: str) -> bytes:

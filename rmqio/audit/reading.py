@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from rmqio.audit.compare.entries import Spool, contained, entries_of
 from rmqio.audit.identity import Identity, Text, hash_of
 from rmqio.audit.sketch import Key, Sketch, decode
-from rmqio.command_line.parser import did_you_mean
 from rmqio.dead_letters.reading import Part, ranges_of, read_ranges
 from rmqio.errors import RmqioError, TopicNotExist, WireError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue, Record
+from rmqio.near_names import did_you_mean
 from rmqio.start import StartFrom, StopAt
 
 

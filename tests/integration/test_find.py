@@ -98,7 +98,7 @@ def rmqio_quiet(rmqio: Tool, topic: str, message_id: str) -> str:
 
 
 def test_what_cannot_be_found_is_told(rmqio: Tool, topics: Topics) -> None:
-    rmqio("find", topics.source, "--id", "0" * 32, status=1)
+    rmqio("find", topics.source, "--id", "F" * 32, status=1)
     assert "no such message" in rmqio.err
     rmqio("find", topics.source, "--key", "k", "--offset", "1", status=2)
     assert "--key and --offset are given" in rmqio.err
