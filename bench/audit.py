@@ -2,8 +2,9 @@
 
 python -m bench.audit [--runner=SparkRunner] [--messages 1000000] [--size 100] [--hops 1] [--repeats 5] [--elements]
 
-The sides run by turns. The time of the same pipeline on an empty topic is subtracted from each run: a hop's stage of
-totals, which a pipeline has once, is told apart from what each message costs. CPU is that of this process and its
+The sides run by turns. The time of the same pipeline on a topic with four messages is subtracted from each run: the
+stage of totals and the first write to the audit topic, which a pipeline has once, are told apart from what each message
+costs. CPU is that of this process and its
 children, which is all of Direct and Spark's Python, but not Spark's JVM. After each run, the sketches must have counted
 as many messages as the source has.
 """
@@ -82,7 +83,7 @@ def measure(broker: LocalRocketMQ, given: argparse.Namespace) -> list[list[str]]
     name_server = broker.name_server
     start_up: dict[bool, Used] = {}
     for with_audit in (True, False):
-        runs = [copy(given, name_server, "empty", "nothing", "audit-empty" if with_audit else None) for _ in range(3)]
+        runs = [copy(given, name_server, "few", "nothing", "audit-few" if with_audit else None) for _ in range(3)]
         start_up[with_audit] = Used(*map(min, zip(*runs, strict=True)))
     costs: dict[str, list[float]] = {"wall": [], "cpu": []}
     rates: dict[bool, list[float]] = {True: [], False: []}
@@ -134,9 +135,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     logging.getLogger("rmqio").setLevel(logging.ERROR)
     with LocalRocketMQ() as broker:
-        for topic in ("source", "empty", "nothing", "audit-empty"):
+        for topic in ("source", "few", "nothing", "audit-few"):
             broker.create_topic(topic, queues=_QUEUES)
         fill(broker.name_server, "source", given.messages, given.size)
+        fill(broker.name_server, "few", 4, given.size)
         lines = measure(broker, given)
     kind = "elements" if given.elements else "batches"
     print(f"Machine: {machine_text()}. {given.messages:,} messages of {given.size} bytes in {kind}, {given.runner}.")
