@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rmqio.cli import completion, programs
+from rmqio.cli.find import find, trace
 from rmqio.cli.groups import listing as groups
 from rmqio.cli.groups import offsets
 from rmqio.cli.messages import produce, reading
@@ -27,10 +28,10 @@ INTERRUPTED: Final = 130
 
 
 def make_parser() -> Parser:
-    """Return the parser of the whole command line. Its help fits on a screen of 24 lines."""
+    """Return the parser of the whole command line. Its help fits on a screen of 30 lines."""
     parser = Parser(prog="rmqio", usage="rmqio [OPTIONS] COMMAND ...", add_help=False)
     commands = parser.add_subparsers(prog="rmqio", metavar="COMMAND", title="commands, each with its own --help")
-    for module in (topics, groups, describe, reading, produce, offsets, programs, completion):
+    for module in (topics, groups, describe, reading, find, trace, produce, offsets, programs, completion):
         module.add_commands(commands)
     options = add_common(parser)
     options.add_argument("--version", action="store_true", help="show the version and exit")

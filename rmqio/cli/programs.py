@@ -1,4 +1,4 @@
-"""`rmqio replay`, `schemas`, `local`, `sql` and `rules`. Some also run as `python -m`, with the same parsers.
+"""`rmqio replay`, `audit`, `schemas`, `local`, `sql` and `rules`. Some also run as `python -m`, with the same parsers.
 
 Their modules are imported when one of them is used: `rmqio --help` waits for none of them.
 """
@@ -13,13 +13,14 @@ from rmqio.errors import LocalError
 
 
 def add_commands(commands: Any) -> None:
-    """Add the five."""
+    """Add the six."""
     sql = new_command(commands, "sql", None, "run SQL over topics, on any runner", fill=_fill_sql)
     sql.set_defaults(writes=True)
     sql.passes_on = True
     new_command(commands, "rules", None, "check, explain and run rules on topics", fill=_fill_rules)
     replay = new_command(commands, "replay", None, "send the messages of dead letters again", fill=_fill_replay)
     replay.set_defaults(writes=True)
+    new_command(commands, "audit", None, "find what is lost or doubled between two topics", fill=_fill_audit)
     summary = "list the Avro schemas of a folder, or check them"
     new_command(commands, "schemas", None, summary, fill=_fill_schemas, connects=False)
     new_command(commands, "local", None, "run a RocketMQ on this machine", fill=_fill_local, connects=False)
@@ -27,6 +28,13 @@ def add_commands(commands: Any) -> None:
 
 def _fill_replay(parser: Parser) -> None:
     from rmqio.dead_letters import arguments, command
+
+    arguments.add_options(parser)
+    parser.set_defaults(run=command.run)
+
+
+def _fill_audit(parser: Parser) -> None:
+    from rmqio.audit import arguments, command
 
     arguments.add_options(parser)
     parser.set_defaults(run=command.run)

@@ -1,4 +1,7 @@
-"""The fate of the messages: pure, over what was acknowledged, what is stored, what was read and what was copied."""
+"""The fate of the messages, from what was acknowledged, what is stored, what was read and what was copied.
+
+All but `audit_topics` is pure: that one is `rmqio audit`, which sees the topics only.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import collections
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rmqio.audit.checking import Request, audit
+from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
 from tests.chaos.writers import Place
 from tests.helpers.ledgers.ledger import Entry, Sent, check
@@ -150,4 +155,15 @@ def audit_copies(copies: Sent, reads: Sequence[Entry], stored: Sent, *, failed_r
             "never read": [entry for entry in made if not read[entry]],
             "out of order": disorder,
         },
+    )
+
+
+def audit_topics(client: QueueClient, source: str, sink: str) -> Audit:
+    """Compares the source with its copies by unique id. It knows nothing of runs: copies too many are only a count."""
+    found = audit(client, Request(source, sink, by="id")).findings
+    total = found.total
+    return Audit(
+        "rmqio audit",
+        {"sent": total.sent, "arrived": total.arrived, "copies too many": total.doubled},
+        {"lost": found.places["lost"], "of no message of the source": found.places["foreign"]},
     )

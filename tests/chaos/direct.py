@@ -11,9 +11,9 @@ from typing import Final
 
 from rmqio.local.config import Config
 from tests.chaos import pipelines
-from tests.chaos.audit import Audit, audit_copies, audit_read
+from tests.chaos.audit import Audit, audit_copies, audit_read, audit_topics
 from tests.chaos.faults import Fault
-from tests.chaos.subject import Records, Setting, contents, ids_of
+from tests.chaos.subject import SOURCE, Records, Setting, contents, ids_of
 from tests.helpers.ledgers.ledger import Entry
 
 _SINK: Final = "chaos-sink"
@@ -168,7 +168,11 @@ class Direct:
         copies = contents(self._setting.client, _SINK, lambda record: pipelines.original_of(record.body))
         reads = [entry for life in self._copying.lives for entry in life]
         failed = self._copying.failed_runs()
-        return [audit_read(self._reading.lives, sent), audit_copies(copies, reads, sent, failed_runs=failed)]
+        return [
+            audit_read(self._reading.lives, sent),
+            audit_copies(copies, reads, sent, failed_runs=failed),
+            audit_topics(self._setting.client, SOURCE, _SINK),
+        ]
 
     def figures(self) -> Mapping[str, str]:
         return {"longest wait of the endless read": f"{self._reading.longest_wait_s:.1f} s"}

@@ -173,5 +173,5 @@ def test_the_demo_ends_with_nothing_lost(bench: Bench) -> None:
     command = [sys.executable, "-m", "rmqio.pipelines.demo", "--count=300"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=4 * TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "read 300, wrote 300, lost 0, duplicated 0"
+    assert "addresses -> provinces by id: nothing lost or doubled" in done.stdout.splitlines()
     assert "广东省" in done.stdout

@@ -38,7 +38,7 @@ def of_page(page: str, runs_on: str) -> list[Block]:
 
 # ---- what runs here --------------------------------------------------------------------------------------------------
 
-_TOPICS: Final = ("payments", "greetings", "provinces", "orders-dead", "orders-by-id", "copies")
+_TOPICS: Final = ("payments", "greetings", "provinces", "orders-dead", "orders-audit", "orders-by-id", "copies")
 
 
 def _given(name: str, pipeline: beam.Pipeline) -> Any:

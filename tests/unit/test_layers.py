@@ -42,6 +42,7 @@ SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform"
 ENRICH_WITH_BEAM = {f"rmqio.enrich.{name}" for name in ("transform", "enrich_fn", "merging", "sources.files")}
 ENRICH_FOR_SPARK = "rmqio.enrich.lookups"
 SQL_FOR_RULES = ("rmqio.sql.conditions", "rmqio.sql.errors")
+AUDIT_WITH_BEAM = {f"rmqio.audit.{name}" for name in ("transform", "audit_fn")}
 # Pure: it sees no client, and transforms and doubles share it with the client.
 PURE_CLIENT = {"rmqio.client.selection"}
 
@@ -124,6 +125,7 @@ def broken_rule(imported: Import) -> str | None:
             "rmqio.local",
             "rmqio.sql",
             "rmqio.rules",
+            "rmqio.audit",
         )
         if is_stdlib(imported) or ours or (imported.is_of(*programs) and imported.is_lazy):
             return None
@@ -138,7 +140,7 @@ def broken_rule(imported: Import) -> str | None:
         module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pipelines", "rmqio.pyspark.enriching"
     ):
         return "nothing but pipelines, plain PySpark and the dimensions of sql imports enrich: it stands on the others"
-    on_top = is_in(module, "rmqio.rules", "rmqio.enrich", "rmqio.sql", "rmqio.yaml")
+    on_top = is_in(module, "rmqio.rules", "rmqio.enrich", "rmqio.sql", "rmqio.yaml", "rmqio.audit")
     if on_top and imported.is_of("rmqio.transforms") and not _is_public(imported, "rmqio.transforms.parts"):
         return "packages on top of the transforms import their public names and transforms.parts only"
     if is_in(module, "rmqio.rules") and imported.is_of("rmqio.sql") and not _is_public(imported, *SQL_FOR_RULES):
@@ -147,11 +149,15 @@ def broken_rule(imported: Import) -> str | None:
         return "Beam YAML takes of SQL its tables only"
     if is_in(module, "rmqio.pyspark") and imported.is_of("rmqio.enrich") and not _is_public(imported, ENRICH_FOR_SPARK):
         return "the format for Spark takes of enrich its look-ups only"
+    if imported.is_of("rmqio.audit") and not is_in(module, "rmqio.audit", "rmqio.pipelines"):
+        return "nothing but the command line and pipelines imports audit: it stands on the others"
     knows_beam = imported.top == "apache_beam" or imported.is_of("rmqio.transforms")
+    if knows_beam and is_in(module, "rmqio.audit") and not is_in(module, *AUDIT_WITH_BEAM):
+        return "of audit, only its transform knows Beam: the command runs without it"
     if knows_beam and is_in(module, "rmqio.enrich") and not is_in(module, *ENRICH_WITH_BEAM):
         return "of enrich, only its transform and its files know Beam: plain PySpark uses the rest"
-    if is_in(module, "rmqio.rules", "rmqio.enrich") and imported.is_of("rmqio.wire", "rmqio.sending"):
-        return "rules and dimension tables see topics through the transforms and a client's factory"
+    if is_in(module, "rmqio.rules", "rmqio.enrich", "rmqio.audit") and imported.is_of("rmqio.wire", "rmqio.sending"):
+        return "rules, dimension tables and audits see topics through the transforms and a client's factory"
     if is_in(module, "rmqio.sql") and imported.is_of("rmqio.client", "rmqio.wire", "rmqio.sending"):
         if is_in(module, "rmqio.sql.shell") and imported.is_of("rmqio.client.factory") and imported.is_lazy:
             return None
@@ -273,6 +279,10 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.enrich.loading", "import apache_beam", "know Beam"),
     ("rmqio.enrich.transform", "import apache_beam", None),
     ("rmqio.enrich.topic", "from rmqio.wire import frame", "see topics through"),
+    ("rmqio.transforms.read", "from rmqio.audit import sketch", "imports audit"),
+    ("rmqio.audit.checking", "import apache_beam", "only its transform"),
+    ("rmqio.audit.audit_fn", "import apache_beam", None),
+    ("rmqio.audit.reading", "from rmqio.wire import frame", "see topics through"),
     ("rmqio.transforms.read", "from rmqio.yaml import read", "nothing imports yaml"),
     ("rmqio.sql.planning.plan", "import lark", "lark only"),
     ("rmqio.client.selection", "import threading", "no sockets"),

@@ -27,6 +27,7 @@ def run(program: str) -> str:
         "rmqio.sending.accumulator",
         "rmqio.dead_letters",
         "rmqio.dead_letters.command",
+        "rmqio.audit.command",
     ],
 )
 def test_importing_it_pulls_in_neither_beam_nor_spark(module: str) -> None:

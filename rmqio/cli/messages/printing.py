@@ -37,11 +37,12 @@ class Printer:
 
     def print(self, item: Item) -> None:
         if self.as_json:
-            print_json(self._fields(item))
+            print_json(self.fields(item))
         else:
-            print("\n".join(self._lines(item)), end="\n\n")
+            print("\n".join(self.lines(item)), end="\n\n")
 
-    def _fields(self, item: Item) -> dict[str, Any]:
+    def fields(self, item: Item) -> dict[str, Any]:
+        """Return a message for a script."""
         queue, content = item.queue, item.content
         place = {
             "topic": queue.topic,
@@ -67,7 +68,8 @@ class Printer:
             | body_fields(content, self.max_bytes, self.avro)
         )
 
-    def _lines(self, item: Item) -> Iterator[str]:
+    def lines(self, item: Item) -> Iterator[str]:
+        """Yield the lines of a message for a terminal."""
         content = item.content
         place = f"{short(item.queue)} @ {item.offset}"
         if isinstance(content, CorruptMessage):

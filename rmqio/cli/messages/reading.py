@@ -97,6 +97,12 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument("--tags", metavar="TAGS", help="only messages with one of these tags: 'a || b'")
     choice.add_argument("--sql", metavar="EXPRESSION", help="SQL92 filter on properties, if the broker permits it")
+    add_body_options(parser)
+
+
+def add_body_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how to show messages."""
+    add = parser.add_argument
     add("--body", choices=STYLES, default="auto", help="how to show bodies; auto: by their content")
     add(
         "--max_bytes",
@@ -108,7 +114,8 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print one JSON document per message, on a line")
 
 
-def _printer(arguments: argparse.Namespace) -> Printer:
+def printer_of(arguments: argparse.Namespace) -> Printer:
+    """Return the printer that the options of `add_body_options` ask for."""
     max_bytes = arguments.max_bytes if arguments.max_bytes is not None else 0 if arguments.json else 1_000
     avro = avro_reader(arguments.avro_schema) if arguments.avro_schema else None
     return Printer(arguments.json, arguments.body, max_bytes, avro)
@@ -124,7 +131,7 @@ def _filter(arguments: argparse.Namespace) -> MessageFilter:
 
 
 def _peek(arguments: argparse.Namespace) -> int:
-    printer, message_filter = _printer(arguments), _filter(arguments)
+    printer, message_filter = printer_of(arguments), _filter(arguments)
     with queue_client(arguments, pull_batch=min(arguments.number, 32)) as client:
         queues = queues_of(client, arguments.topic, arguments.queues)
         begin = arguments.begin
@@ -166,7 +173,7 @@ def _messages(
 
 
 def _tail(arguments: argparse.Namespace) -> int:
-    printer, message_filter = _printer(arguments), _filter(arguments)
+    printer, message_filter = printer_of(arguments), _filter(arguments)
     try:
         with queue_client(arguments, pull_depth=4, rides_out_outages=True) as client:
             _follow(client, arguments, printer, message_filter)

@@ -1,0 +1,122 @@
+"""The command line of `rmqio audit`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from rmqio.audit.checking import Request
+from rmqio.audit.identity import KINDS, parse_identity
+from rmqio.command_line.arguments import start_parser, stop_parser, whole_number
+from rmqio.command_line.parser import Parser
+from rmqio.errors import LocalError
+from rmqio.start.texts import DURATION, SECONDS, TIME_HELP
+
+_ROWS_OF_MB: Final = 10_000
+"""Rows of 26 bytes, of both topics, beside copies of them while they are sorted."""
+
+_DESCRIPTION: Final = """\
+Compare two topics: which messages of the first are not in the second, are there twice, came late or out of order. With
+the sketches of the transform Audit, it says between which steps of the pipeline that was."""
+
+_EPILOG: Final = f"""\
+{TIME_HELP}.
+
+exit status: 0 nothing is lost or doubled, 1 something is, or the audit failed, 2 wrong usage, 130 interrupted
+
+examples:
+  %(prog)s --from_topic orders --to_topic orders-copy
+  %(prog)s --from_topic orders --to_topic bills --by field:order_id
+  %(prog)s --from_topic orders --to_topic bills --audit_topic hops --live"""
+
+
+def add_options(parser: Parser) -> None:
+    """Add the description, and all options but those of the connection."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG + ("\n\n" + parser.epilog if parser.epilog else "")
+    add = parser.add_argument
+    add("--from_topic", required=True, metavar="TOPIC", help="the topic that the messages came from")
+    add("--to_topic", required=True, metavar="TOPIC", help="the topic that they went to")
+    add("--dead_letter_topic", metavar="TOPIC", help="messages that are here as dead letters have arrived, too")
+    add("--audit_topic", metavar="TOPIC", help="the topic of the pipeline's Audit transforms")
+    add(
+        "--by",
+        type=_identity,
+        default="auto",
+        metavar="WHAT",
+        help=f"what is equal in both topics: {', '.join(KINDS)}; default: auto, which is id or place",
+    )
+    add("--from", "--start", dest="start", type=start_parser("earliest", "latest", "timestamp:TIME"), metavar="WHERE",
+        help="earliest (default), latest, or a TIME")  # fmt: skip
+    add("--to", "--stop", dest="stop", type=stop_parser("latest", "timestamp:TIME"), metavar="WHERE",
+        help="latest (default: the current end) or a TIME; of the first topic")  # fmt: skip
+    add("--window", type=_duration, default=60_000, metavar="TIME", help="length of a window, e.g. 10s; default: 1m")
+    add("--late", type=_duration, default=60_000, metavar="TIME", help="later than this is late; default: 1m")
+    add("--grace", type=_duration, metavar="TIME", help="younger messages are on their way; default: 0s, live 1m")
+    add("--limit", type=whole_number("number", 0), default=100, metavar="N", help="messages to name; default: 100")
+    add("--json", action="store_true", help="print the report as JSON")
+    add("--html", type=Path, metavar="FILE", help="write the report as a page, too")
+    add("--live", action="store_true", help="go on until Ctrl-C, with a line of figures each time")
+    add("--every", type=_duration, default=10_000, metavar="TIME", help="with --live: how often; default: 10s")
+    add("--keep", type=_duration, default=3_600_000, metavar="TIME", help="with --live: how long a message is watched;"
+        " default: 1h")  # fmt: skip
+    add(
+        "--memory_mb",
+        type=whole_number("number", 16),
+        default=512,
+        metavar="N",
+        help="more goes to files; default: 512",
+    )
+
+
+def to_request(found: argparse.Namespace) -> Request:
+    """Check what argparse cannot. Raises `LocalError`, naming the option."""
+    topics = {
+        "--from_topic": found.from_topic,
+        "--to_topic": found.to_topic,
+        "--dead_letter_topic": found.dead_letter_topic,
+        "--audit_topic": found.audit_topic,
+    }
+    seen: dict[str, str] = {}
+    for option, topic in topics.items():
+        if topic is not None and topic in seen:
+            raise LocalError(f"{option} {topic} is {seen[topic]}, too: name another topic")
+        if topic is not None:
+            seen[topic] = option
+    if found.live and found.json:
+        raise LocalError("--live prints a line each time; with --json it would not end: leave one of them out")
+    if found.live and found.stop is not None:
+        raise LocalError("--live goes on until Ctrl-C: leave --to out")
+    grace_ms = found.grace if found.grace is not None else 60_000 if found.live else 0
+    if found.live and found.keep <= grace_ms + found.late:
+        raise LocalError("--keep must be longer than --grace and --late together")
+    given = {name: getattr(found, name) for name in ("start", "stop") if getattr(found, name) is not None}
+    return Request(
+        found.from_topic,
+        found.to_topic,
+        found.dead_letter_topic,
+        found.audit_topic,
+        by=found.by,
+        window_ms=found.window,
+        late_ms=found.late,
+        grace_ms=grace_ms,
+        most_rows=found.memory_mb * _ROWS_OF_MB,
+        **given,
+    )
+
+
+def _identity(text: str) -> str:
+    if text != "auto":
+        try:
+            parse_identity(text)
+        except LocalError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _duration(text: str) -> int:
+    found = DURATION.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration like 30s, 10m, 2h")
+    return int(found[1]) * SECONDS[found[2]] * 1_000

@@ -1,0 +1,192 @@
+"""The DoFns of `Audit`: one counts what goes by in a bundle, one keeps the totals."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.coders import TupleCoder, VarIntCoder
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
+from apache_beam.transforms.window import WindowFn
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from rmqio.audit.identity import hash_of
+from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, Hop, Key, Sketch, Total, encode, fold, summed
+from rmqio.batches import Batch
+from rmqio.errors import LocalError
+from rmqio.model import Message, Record
+from rmqio.transforms.parts import observe_process
+
+SKETCHES_TAG: Final = "sketches"
+_FOLD_AT: Final = 1 << 16
+"""Elements that are kept until they are added up: half a megabyte."""
+_WINDOW_BITS: Final = 20
+"""Bits for the number of a window among the windows of the rows that are added up at once."""
+_NO_PLACE: Final = ("", "", -1, "")
+
+Place = tuple[str, str, int, str]
+"""Topic, broker, queue id, steps."""
+_COLUMNS: Final = 4
+"""The columns of a row: first and last offset (exclusive) in a block, or a hash and zero; the window; the time."""
+
+
+class CountFn(beam.DoFn):
+    """Passes elements on, and emits the sketch of a bundle when it ends: the runner commits it with the bundle.
+
+    Args:
+      hop: the name of the hop.
+      run: the run of the pipeline.
+      id_of: the identity of an element, or of a value of a batch, as text; None: their places.
+      windowing: of the input; the sketches must have a window of it.
+    """
+
+    def __init__(
+        self, hop: str, run: str, id_of: Callable[[Any], str] | None, window_ms: int, windowing: WindowFn
+    ) -> None:
+        self._hop, self._run, self._id_of, self._window_ms, self._windowing = hop, run, id_of, window_ms, windowing
+        self._begin()
+
+    def setup(self) -> None:
+        observe_process()
+
+    def start_bundle(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._rows: dict[Place, array[int]] = {}
+        self._waiting = 0
+        self._totals: dict[tuple[Place, int, int], Total] = {}
+
+    def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Sequence[Any]:
+        size, now_ms = self._window_ms, int(time.time() * 1000)
+        window_ms = timestamp.micros // 1000 // size * size
+        if self._id_of is not None:
+            self._count_ids(element, window_ms, now_ms)
+        elif type(element) is Record:
+            topic, broker, queue_id, offset = element[:4]
+            self._rows_of((topic, broker, queue_id, "")).extend((offset, offset + 1, window_ms, now_ms))
+            self._waiting += 1
+        elif isinstance(element, Batch) and element.queue is not None:
+            rows, offsets = self._rows_of((*element.queue, element.steps)), element.offsets
+            if not isinstance(offsets, range) or offsets.step != 1:
+                for offset in offsets:
+                    rows.extend((offset, offset + 1, window_ms, now_ms))
+            elif offsets:
+                start, stop = offsets.start, offsets.stop
+                while (border := (start >> BLOCK_BITS) + 1 << BLOCK_BITS) < stop:
+                    rows.extend((start, border, window_ms, now_ms))
+                    start = border
+                rows.extend((start, stop, window_ms, now_ms))
+            self._waiting += len(element)
+        else:
+            raise self._without_place(element)
+        if self._waiting >= _FOLD_AT:
+            self._fold()
+        return (element,)
+
+    def _rows_of(self, place: Place) -> array[int]:
+        rows = self._rows.get(place)
+        if rows is None:
+            rows = self._rows[place] = array("q")
+        return rows
+
+    def finish_bundle(self) -> Iterator[Any]:
+        self._fold()
+        totals, self._totals = self._totals, {}
+        for ((topic, broker, queue_id, steps), block, window_ms), total in totals.items():
+            key = Key(self._run, self._hop, topic, broker, queue_id, block, window_ms, steps)
+            at = max(Timestamp(micros=window_ms * 1000), MIN_TIMESTAMP)
+            windows = self._windowing.assign(WindowFn.AssignContext(at))
+            pair = key.text(), _signed(total)
+            yield beam.pvalue.TaggedOutput(SKETCHES_TAG, WindowedValue(pair, at, windows[:1]))
+
+    def _count_ids(self, element: Any, window_ms: int, now_ms: int) -> None:
+        assert self._id_of is not None
+        values = element if isinstance(element, list) else (element,)
+        rows = self._rows_of(_NO_PLACE)
+        for value in values:
+            text = self._id_of(value)
+            if not isinstance(text, str):
+                raise LocalError(f"id_of of Audit({self._hop!r}) returned {type(text).__name__}; it must return text")
+            rows.extend((int.from_bytes(hash_of(text), "big", signed=True), 0, window_ms, now_ms))
+        self._waiting += len(values)
+
+    def _fold(self) -> None:
+        """Add up what waits."""
+        for place, waiting in self._rows.items():
+            if not waiting:
+                continue
+            starts, stops, windows, times = np.array(waiting, np.int64).reshape(-1, _COLUMNS).T
+            counts = None
+            if place == _NO_PLACE:
+                hashes = starts.astype(np.uint64)
+                units = (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
+            else:
+                units, hashes, counts = starts >> BLOCK_BITS, summed(starts, stops), stops - starts
+            found, numbers = windows[:1], np.zeros(1, np.int64)
+            if (windows != windows[0]).any():
+                found, numbers = np.unique(windows, return_inverse=True)
+            for code, total in fold(units << _WINDOW_BITS | numbers, hashes, times, counts):
+                key = place, code >> _WINDOW_BITS, int(found[code & (1 << _WINDOW_BITS) - 1])
+                self._totals[key] = self._totals.get(key, Total()).plus(total)
+        self._rows, self._waiting = {}, 0
+
+    def _without_place(self, element: Any) -> LocalError:
+        kind = "a batch without places" if isinstance(element, Batch) else f"elements of type {type(element).__name__}"
+        return LocalError(
+            f"Audit({self._hop!r}) cannot tell {kind} apart: give id_of=, a function that returns the id of an element "
+            "as text"
+        )
+
+
+def _signed(total: Total) -> tuple[int, ...]:
+    """Beam's coder of integers knows 64 bits with a sign."""
+    count, hash_sum, *times = total
+    return (count, hash_sum - (1 << 64) if hash_sum >> 63 else hash_sum, *times)
+
+
+class TotalsFn(beam.DoFn):
+    """Keeps the total of each key in the runner's state, and emits it whenever it grows.
+
+    The state is what the runner has committed. What a failed attempt has emitted is replaced, because the attempt that
+    succeeds emits the total of the same key again, later.
+    """
+
+    TOTAL = ReadModifyWriteStateSpec("total", TupleCoder([VarIntCoder()] * len(Total._fields)))
+
+    def __init__(self, hop: Hop) -> None:
+        self._hop = hop
+
+    def setup(self) -> None:
+        observe_process()
+
+    def process(self, element: tuple[str, tuple[int, ...]], total: Any = beam.DoFn.StateParam(TOTAL)) -> list[Message]:
+        text, found = element
+        before = total.read()
+        new = _unsigned(found) if before is None else _unsigned(before).plus(_unsigned(found))
+        total.write(_signed(new))
+        return [message_of(text, self._hop, new)]
+
+
+def _unsigned(found: tuple[int, ...]) -> Total:
+    count, hash_sum, *times = found
+    return Total(count, hash_sum & ((1 << 64) - 1), *times)
+
+
+def message_of(text: str, hop: Hop, total: Total) -> Message:
+    """Return the message of a sketch. Those of one key go to one queue, where the last one counts."""
+    name = hash_of(text).hex().upper()
+    body = encode(Sketch(Key(*json.loads(text)), hop, total))
+    return Message(body, keys=(name,), tags="sketch", sharding_key=name)
+
+
+def id_of_message(message: Message) -> str:
+    """Return the id of a sketch's message: the same for the same content."""
+    return hashlib.blake2b(message.body, digest_size=16).hexdigest().upper()

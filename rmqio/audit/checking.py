@@ -1,0 +1,338 @@
+"""An audit: reads two topics and the sketches between them, and finds what came of each message."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from rmqio.audit.compare.entries import Spool, parts_of
+from rmqio.audit.compare.findings import Findings, Place
+from rmqio.audit.compare.matching import match
+from rmqio.audit.compare.order import Order
+from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, Edge, Fault, Passed, edges_of, passed_of
+from rmqio.audit.identity import Identity, candidates, hash_of, parse_identity
+from rmqio.audit.reading import Side, Sketches, bounds_of, choose, read_into, sample
+from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, mixed_one
+from rmqio.audit.units import NO_QUEUE, Unit, Units
+from rmqio.errors import LocalError
+from rmqio.interfaces import QueueClient
+from rmqio.model import MessageQueue
+from rmqio.start import StartFrom, StopAt
+
+_SAMPLE: Final = 200
+"""Messages of each queue that choose the identity."""
+_COPIES: Final = 3
+"""Further values of a message that are looked for among messages of no message there."""
+_MOST_COPIED: Final = 5_000_000
+"""Messages for which they are looked for, since each takes 3 us."""
+_CLOCKS_MS: Final = 60_000
+"""How far the clocks of two brokers may be apart."""
+_NEVER_MS: Final = 1 << 62
+
+
+@dataclass(frozen=True)
+class Request:
+    """Describes an audit.
+
+    Args:
+      by: as `--by`.
+      grace_ms: messages that were stored less long ago are on their way, and not lost.
+      most_rows: of a topic in memory; more go to files.
+    """
+
+    from_topic: str
+    to_topic: str
+    dead_letter_topic: str | None = None
+    audit_topic: str | None = None
+    by: str = "auto"
+    start: StartFrom = field(default_factory=StartFrom.earliest)
+    stop: StopAt = field(default_factory=StopAt.latest)
+    window_ms: int = 60_000
+    late_ms: int = 60_000
+    grace_ms: int = 0
+    most_rows: int = 8_000_000
+    folder: Path | None = None
+
+
+@dataclass
+class Result:
+    """The result of an audit."""
+
+    request: Request
+    identity: Identity
+    findings: Findings
+    source: Side
+    sink: Side
+    letters: Side | None
+    hops: dict[str, Passed]
+    faults: list[Fault]
+    edges: list[Edge]
+    delays: dict[Edge, list[tuple[Unit, float]]]
+    units_judged: int
+    units_left_out: int
+    notes: list[str]
+    checked_ms: int
+
+    @property
+    def foreign_is_wrong(self) -> bool:
+        """Whether the source was read from its very beginning, so that each message of the sink must be of it."""
+        return not any(self.source.begins.values())
+
+    @property
+    def wrong(self) -> dict[str, int]:
+        """The kinds of faults with their counts; empty: all arrived, once."""
+        total = self.findings.total
+        found = {
+            "lost": total.lost,
+            "doubled": total.doubled,
+            "foreign": total.foreign if self.foreign_is_wrong else 0,
+            "unidentified": self.source.unidentified + self.sink.unidentified,
+        }
+        return {name: count for name, count in found.items() if count}
+
+    def edge_of(self, place: Place) -> list[Edge]:
+        """Return between which hops it happened; several: it is one of them; empty: it is not known."""
+        kind = "doubled" if place.kind == "doubled" else "lost"
+        exact, possible = [], []
+        for fault in self._faults_of(place):
+            messages = fault.lost_messages if kind == "lost" else fault.doubled_messages
+            if any((each.queue, each.offset) == (place.queue, place.offset) for each in messages):
+                exact.append(fault.edge)
+            elif not messages and getattr(fault, kind):
+                possible.append(fault.edge)
+        return exact or possible
+
+    def _faults_of(self, place: Place) -> Iterator[Fault]:
+        own = {Unit(place.queue, place.offset >> BLOCK_BITS), Unit(NO_QUEUE, place.id >> (64 - BUCKET_BITS))}
+        return (fault for fault in self.faults if fault.unit in own)
+
+    def slowest_edge(self, place: Place) -> Edge | None:
+        """Return the edge on which the messages around a place took the longest; None: it is not known."""
+        unit = Unit(place.queue, place.offset >> BLOCK_BITS)
+        there = [(delay, edge) for edge, found in self.delays.items() for each, delay in found if each == unit]
+        return max(there, key=lambda item: item[0])[1] if there else None
+
+
+def audit(client: QueueClient, request: Request, tell: Callable[[str], None] = lambda text: None) -> Result:
+    """Audit once. Raises `RmqioError`."""
+    with contextlib.ExitStack() as stack:
+        checker = stack.enter_context(Checker(client, request, tell))
+        checker.read()
+        return checker.result()
+
+
+class Checker:
+    """Reads and compares; `read` goes on where it was. A context manager, which deletes its files."""
+
+    def __init__(self, client: QueueClient, request: Request, tell: Callable[[str], None]) -> None:
+        self._client, self._request, self._tell = client, request, tell
+        self._stack = contextlib.ExitStack()
+        self.source = Side(request.from_topic, self._spool())
+        self.sink = Side(request.to_topic, self._spool())
+        self.letters = None if request.dead_letter_topic is None else Side(request.dead_letter_topic, self.sink.spool)
+        self._identity: Identity | None = None
+        self._sketches = Sketches()
+        self._notes: list[str] = []
+        self._checked_ms = 0
+
+    def _spool(self) -> Spool:
+        return self._stack.enter_context(Spool(self._request.most_rows, self._request.folder))
+
+    def __enter__(self) -> Checker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def read(self) -> None:
+        """Read what is new, the sink after the source's end is known: what arrived meanwhile is no loss."""
+        request, self._checked_ms = self._request, int(time.time() * 1000)
+        ranges = self._new(self.source, request.start, request.stop)
+        if request.audit_topic is not None:
+            self._sketches.read(self._client, request.audit_topic)
+        self._tell(f"reading {request.to_topic}")
+        sinks = self._new(self.sink, _from_time(request.start), StopAt.latest())
+        identity = self._identity
+        # With --by=auto, the sink is read first: all candidates are told by the same property there.
+        of_sink = parse_identity("id" if request.by == "auto" else request.by).of_sink
+        read_into(self._client, self.sink, sinks, of_sink)
+        if identity is None:
+            identity = self._identity = self._choose(ranges)
+        if self.letters is not None:
+            letters = self._new(self.letters, _from_time(request.start), StopAt.latest())
+            read_into(self._client, self.letters, letters, identity.of_letter)
+        self._tell(f"reading {request.from_topic}: {sum(map(len, ranges.values())):,} messages by {identity.name}")
+        read_into(self._client, self.source, ranges, identity.of_source)
+        if request.audit_topic is not None:
+            self._sketches.read(self._client, request.audit_topic)  # of what has arrived meanwhile
+
+    def forget(self, before_ms: int) -> None:
+        """Forget messages that were stored before a time. Only for a check without files."""
+        for side in (self.source, self.sink):
+            rows = side.spool.all()
+            side.spool.keep(rows[rows["time"] >= before_ms])
+            if side is not self.source:
+                continue
+            old = rows[rows["time"] < before_ms]
+            for number in np.unique(old["queue"]).tolist():
+                queue = side.spool.queues[number]
+                highest = int(old["offset"][old["queue"] == number].max())
+                side.begins[queue] = max(side.begins.get(queue, 0), highest + 1)
+
+    def _new(self, side: Side, start: StartFrom, stop: StopAt) -> dict[MessageQueue, range]:
+        """The ranges that have not been read yet."""
+        found = {}
+        for queue, each in bounds_of(self._client, side.topic, start, stop).items():
+            begin, end = each.start, each.stop
+            if queue in side.ends:
+                begin = side.ends[queue]
+            found[queue] = range(begin, max(begin, end))
+        return found
+
+    def _choose(self, ranges: Mapping[MessageQueue, range]) -> Identity:
+        request = self._request
+        steps = dict.fromkeys(sketch.key.steps for sketch in self._sketches)
+        if request.by != "auto":
+            if request.by != "place":
+                return parse_identity(request.by)
+            among = candidates(steps)[1:]
+        else:
+            among = candidates(steps)
+        found = sample(self._client, ranges, _SAMPLE)
+        identity, count = choose(found, self.sink.spool, among)
+        if request.by == "auto" and not count and found and (self.sink.spool.count or self.sink.unidentified):
+            raise LocalError(
+                f"no message of {request.to_topic} has an id of {request.from_topic}, neither the same unique id nor "
+                "one that rmqio derives from a place: say with --by what is equal in both, e.g. --by=keys or "
+                "--by=field:order_id"
+            )
+        return identity
+
+    # ---- what came of them ------------------------------------------------------------------------------------------
+
+    def result(self) -> Result:
+        """Compare what was read so far."""
+        request, identity = self._request, self._identity
+        assert identity is not None
+        pending_since_ms = self._checked_ms - request.grace_ms if request.grace_ms else _NEVER_MS
+        findings = Findings(request.window_ms, request.late_ms, pending_since_ms)
+        letters = self._letter_numbers()
+        expected, arrived = Units(), Units()
+        diverted: list[tuple[MessageQueue, int, int]] = []
+        sources, sinks = self.source.spool.queues, self.sink.spool.queues
+        with Order(request.most_rows, request.folder) as order:
+            for sent, got in parts_of(self.source.spool, self.sink.spool):
+                found = match(sent, got)
+                findings.add(found, sources, sinks, letters)
+                is_letter = np.isin(found.got["queue"], list(letters))
+                order.add(found.sent[~is_letter], found.got[~is_letter])
+                if request.audit_topic is not None:
+                    expected.add(sent, sources, sent["time"])
+                    arrived.add(found.sent[~is_letter], sources, found.got["time"][~is_letter])
+                    arrived.add(found.doubled_of, sources, found.doubled["time"])
+                    diverted += [
+                        (sources[queue], offset, id_) for id_, queue, offset, _ in found.sent[is_letter].tolist()
+                    ]
+            for pairs in order.disorder():
+                findings.add_disorder(pairs, sources, sinks)
+        self._find_copies(findings, identity, arrived)
+        for queue, offsets in self.source.without_identity.items():
+            expected.add_offsets(queue, offsets)
+        return self._with_hops(findings, identity, expected, arrived, diverted)
+
+    def _find_copies(self, findings: Findings, identity: Identity, arrived: Units) -> None:
+        """Find copies that have an id of their own: a function gave several values for one value of a batch."""
+        if identity.of_copy is None or self.source.spool.count > _MOST_COPIED:
+            return
+        queues = self.source.spool.queues
+        for number in range(1, _COPIES + 1):
+            before = len(findings.places["foreign"])
+            if not before:
+                return
+            for (sent,) in parts_of(self.source.spool):
+                places = zip(sent["queue"].tolist(), sent["offset"].tolist(), strict=True)
+                hashes = [hash_of(identity.of_copy(queues[queue], offset, number)) for queue, offset in places]
+                rows, came = findings.known_copies(sent, queues, np.frombuffer(b"".join(hashes), ">u8").astype("<u8"))
+                arrived.add(rows, queues, came)
+            if len(findings.places["foreign"]) == before:
+                return
+
+    def _letter_numbers(self) -> set[int]:
+        topic = None if self.letters is None else self.letters.topic
+        return {number for number, queue in enumerate(self.sink.spool.queues) if queue.topic == topic}
+
+    def _with_hops(
+        self,
+        findings: Findings,
+        identity: Identity,
+        expected: Units,
+        arrived: Units,
+        diverted: Sequence[tuple[MessageQueue, int, int]],
+    ) -> Result:
+        request = self._request
+        hops = passed_of(self._sketches, request.from_topic)
+        notes = list(self._notes)
+        if request.audit_topic is not None and not hops:
+            notes.append(f"{request.audit_topic} has no sketch of messages of {request.from_topic}")
+        edges = edges_of(hops)
+        result = Result(
+            request, identity, findings, self.source, self.sink, self.letters, hops, [], edges, {}, 0, 0, notes,
+            self._checked_ms,
+        )  # fmt: skip
+        waits = {Unit(place.queue, place.offset >> BLOCK_BITS) for place in findings.places["pending"]}
+        for by_id in (False, True):
+            of_kind = {name: passed.units for name, passed in hops.items() if passed.by_id == by_id}
+            if not of_kind:
+                continue
+            totals = {**of_kind, SOURCE: expected.of(by_id=by_id), SINK: arrived.of(by_id=by_id)}
+            units = {unit for each in totals.values() for unit in each}
+            judged = self._judged(units, waits, by_id=by_id)
+            places = findings.places
+            gone = [(each.queue, each.offset, each.id) for each in places["lost"]] + list(diverted)
+            more = [(each.queue, each.offset, each.id) for each in places["doubled"]]
+            own = [edge for edge in edges if edge.hop in of_kind or set(edge.before) & of_kind.keys()]
+            comparison = Comparison(totals, own, _by_unit(gone, by_id), _by_unit(more, by_id))
+            result.faults += comparison.faults(judged)
+            result.units_judged += len(judged)
+            result.units_left_out += len(units) - len(judged)
+            if not by_id:
+                result.delays |= comparison.delays(judged)
+        return result
+
+    def _judged(self, units: set[Unit], waits: set[Unit], *, by_id: bool) -> set[Unit]:
+        """Leave out units of which messages are on their way, were deleted by retention, or are not in the range."""
+        ends = {queue: self._client.max_offset(queue) for queue in self.source.ends}
+        begins = self.source.begins
+        is_whole = {queue: end >= ends[queue] for queue, end in self.source.ends.items()}
+        if by_id:
+            is_judged = all(is_whole.values()) and not any(begins.values()) and not waits
+            return units if is_judged else set()
+        return {
+            unit
+            for unit in units
+            if unit.queue in ends
+            and unit not in waits
+            and unit.offsets.start >= begins[unit.queue]
+            and (unit.offsets.stop <= self.source.ends[unit.queue] or is_whole[unit.queue])
+        }
+
+
+def _by_unit(messages: Sequence[tuple[MessageQueue, int, int]], by_id: bool) -> dict[Unit, list[Candidate]]:
+    found: dict[Unit, list[Candidate]] = {}
+    for queue, offset, id_ in messages:
+        unit = Unit(NO_QUEUE, id_ >> (64 - BUCKET_BITS)) if by_id else Unit(queue, offset >> BLOCK_BITS)
+        found.setdefault(unit, []).append(Candidate(queue, offset, id_ if by_id else mixed_one(offset)))
+    return found
+
+
+def _from_time(start: StartFrom) -> StartFrom:
+    """The start in the second topic: what came of a message was stored later."""
+    if start.kind != "timestamp":
+        return StartFrom.earliest()
+    return StartFrom.timestamp(max(0, start.timestamp_ms - _CLOCKS_MS))

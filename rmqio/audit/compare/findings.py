@@ -1,0 +1,214 @@
+"""The findings of an audit: counts, which are exact, and places, of which the first are kept."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqio.audit.compare.entries import Entries
+from rmqio.audit.compare.matching import Matched
+from rmqio.model import MessageQueue
+
+_MOST_PLACES: Final = 200_000
+_DELAY_BUCKETS: Final = 41
+
+KINDS: Final = ("lost", "doubled", "late", "out_of_order", "foreign", "pending")
+
+
+class Place(NamedTuple):
+    """A message that something happened to."""
+
+    kind: str
+    queue: MessageQueue
+    """The queue of the first topic; of a foreign message, the second's."""
+    offset: int
+    time_ms: int
+    id: int
+    """The hash of its identity."""
+    to_queue: MessageQueue | None = None
+    to_offset: int = -1
+    delay_ms: int = 0
+
+
+@dataclass
+class Counts:
+    """Counts of a queue or a window."""
+
+    sent: int = 0
+    arrived: int = 0
+    lost: int = 0
+    pending: int = 0
+    doubled: int = 0
+    foreign: int = 0
+    late: int = 0
+    out_of_order: int = 0
+    max_delay_ms: int = 0
+    sum_delay_ms: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        shown = dict(vars(self))
+        shown.pop("sum_delay_ms")
+        return {**shown, "mean_delay_ms": round(self.sum_delay_ms / self.arrived) if self.arrived else 0}
+
+
+@dataclass
+class Findings:
+    """Collects what came of the messages.
+
+    Args:
+      window_ms: length of a window of the first topic's store time.
+      late_ms: a message that arrives later than this is late.
+      pending_since_ms: a message that was stored at or after this is on its way, and not lost.
+    """
+
+    window_ms: int
+    late_ms: int
+    pending_since_ms: int
+    total: Counts = field(default_factory=Counts)
+    in_letters: int = 0
+    """How many of those that arrived are dead letters."""
+    sources: dict[MessageQueue, Counts] = field(default_factory=dict)
+    sinks: dict[MessageQueue, Counts] = field(default_factory=dict)
+    windows: dict[int, Counts] = field(default_factory=dict)
+    delays: npt.NDArray[Any] = field(default_factory=lambda: np.zeros(_DELAY_BUCKETS, np.int64))
+    """How many messages took less than 2 ** n milliseconds."""
+    places: dict[str, list[Place]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+
+    def add(self, found: Matched, sources: list[MessageQueue], sinks: list[MessageQueue], letters: set[int]) -> None:
+        """Add what was matched; `letters`: numbers of queues with dead letters."""
+        foreign = found.foreign
+        if letters:  # a topic of dead letters can have those of other topics
+            foreign = foreign[~np.isin(foreign["queue"], list(letters))]
+        waits = found.lost["time"] >= self.pending_since_ms
+        lost, pending = found.lost[~waits], found.lost[waits]
+        delays = found.got["time"] - found.sent["time"]
+        is_late = delays > self.late_ms
+        late, late_got = found.sent[is_late], found.got[is_late]
+        if letters:
+            self.in_letters += int(np.isin(found.got["queue"], list(letters)).sum())
+        for name, rows in (
+            ("sent", np.concatenate((found.sent, found.lost))),
+            ("arrived", found.sent), ("lost", lost), ("pending", pending), ("late", late),
+        ):  # fmt: skip
+            self._count(name, rows, sources, self.sources)
+            self._count_windows(name, rows)
+        self._count_windows("doubled", found.doubled_of)
+        for name, rows in (("arrived", found.got), ("doubled", found.doubled), ("foreign", foreign),
+                           ("late", late_got)):  # fmt: skip
+            self._count(name, rows, sinks, self.sinks)
+        total = self.total
+        total.sent += len(found.sent) + len(lost) + len(pending)
+        total.arrived += len(found.sent)
+        total.lost += len(lost)
+        total.pending += len(pending)
+        total.doubled += len(found.doubled)
+        total.foreign += len(foreign)
+        total.late += len(late)
+        self._add_delays(found.sent, delays)
+        self._keep("lost", lost, sources)
+        self._keep("pending", pending, sources)
+        self._keep("foreign", foreign, sinks)
+        self._keep("doubled", found.doubled_of, sources, found.doubled, sinks)
+        self._keep("late", late, sources, late_got, sinks)
+
+    def known_copies(
+        self, sent: Entries, sources: list[MessageQueue], hashes: npt.NDArray[Any]
+    ) -> tuple[Entries, npt.NDArray[Any]]:
+        """Count messages of no message there as doubled, if they have one of the given hashes: those of further values
+        of `sent`. Returns the rows that they are copies of, and when the copies came.
+        """
+        by_hash = {place.id: place for place in self.places["foreign"]}
+        there = np.flatnonzero(np.isin(hashes, np.array([*by_hash], np.uint64)))
+        came = np.array([by_hash[int(hashes[at])].time_ms for at in there], np.int64)
+        rows = sent[there]
+        for row, at in zip(rows.tolist(), there.tolist(), strict=True):
+            place = by_hash[int(hashes[at])]
+            id_, queue, offset, time_ms = row
+            self.places["doubled"].append(
+                Place(
+                    "doubled", sources[queue], offset, time_ms, id_, place.queue, place.offset, place.time_ms - time_ms
+                )
+            )
+            for counts in (self.total, self.sinks[place.queue]):
+                counts.foreign -= 1
+                counts.doubled += 1
+        found = {by_hash[int(hashes[at])] for at in there.tolist()}
+        self.places["foreign"] = [place for place in self.places["foreign"] if place not in found]
+        self._count_windows("doubled", rows)
+        return rows, came
+
+    def add_disorder(self, pairs: npt.NDArray[Any], sources: list[MessageQueue], sinks: list[MessageQueue]) -> None:
+        """Add pairs of `Order.disorder`."""
+        self.total.out_of_order += len(pairs)
+        self._count("out_of_order", pairs, sinks, self.sinks, "to")
+        room = _MOST_PLACES - len(self.places["out_of_order"])
+        for pair in pairs[:room].tolist():
+            to, at, source, offset, time_ms, came_ms = pair
+            self.places["out_of_order"].append(
+                Place("out_of_order", sources[source], offset, time_ms, 0, sinks[to], at, came_ms - time_ms)
+            )
+
+    def first(self, kind: str, most: int) -> list[Place]:
+        """Return the earliest messages of a kind."""
+        return heapq.nsmallest(most, self.places[kind], key=lambda place: (place.time_ms, place.queue, place.offset))
+
+    def delay_below(self, share: float) -> int:
+        """Return an upper bound, a power of two, of the delay of this share of the messages."""
+        total = int(self.delays.sum())
+        if not total:
+            return 0
+        return 1 << int(np.searchsorted(np.cumsum(self.delays), share * total))
+
+    def _add_delays(self, sent: Entries, delays: npt.NDArray[Any]) -> None:
+        if not len(delays):
+            return
+        delays = np.maximum(delays, 0)
+        self.total.max_delay_ms = max(self.total.max_delay_ms, int(delays.max()))
+        self.total.sum_delay_ms += int(delays.sum())
+        buckets = np.ceil(np.log2(np.maximum(delays, 1) + 1)).astype(np.int64)
+        self.delays += np.bincount(np.minimum(buckets, _DELAY_BUCKETS - 1), minlength=_DELAY_BUCKETS)
+        numbers, places = np.unique(sent["time"] // self.window_ms, return_inverse=True)
+        most = np.zeros(len(numbers), np.int64)
+        np.maximum.at(most, places, delays)
+        sums = np.bincount(places, weights=delays)
+        for number, high, whole in zip(numbers.tolist(), most.tolist(), sums.tolist(), strict=True):
+            window = self.windows.setdefault(number * self.window_ms, Counts())
+            window.max_delay_ms = max(window.max_delay_ms, high)
+            window.sum_delay_ms += int(whole)
+
+    @staticmethod
+    def _count(
+        name: str, rows: npt.NDArray[Any], queues: list[MessageQueue], into: dict[MessageQueue, Counts],
+        column: str = "queue",
+    ) -> None:  # fmt: skip
+        for number, count in enumerate(np.bincount(rows[column], minlength=len(queues)).tolist()):
+            counts = into.setdefault(queues[number], Counts())
+            setattr(counts, name, getattr(counts, name) + count)
+
+    def _count_windows(self, name: str, rows: Entries) -> None:
+        numbers, counts = np.unique(rows["time"] // self.window_ms, return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            window = self.windows.setdefault(number * self.window_ms, Counts())
+            setattr(window, name, getattr(window, name) + count)
+
+    def _keep(
+        self,
+        kind: str,
+        rows: Entries,
+        queues: list[MessageQueue],
+        got: Entries | None = None,
+        sinks: list[MessageQueue] | None = None,
+    ) -> None:
+        kept = self.places[kind]
+        room = _MOST_PLACES - len(kept)
+        rows = rows[:room]
+        there = rows.tolist() if got is None else got[:room].tolist()
+        for (id_, queue, offset, time_ms), (_, to, at, came_ms) in zip(rows.tolist(), there, strict=True):
+            if got is None or sinks is None:
+                kept.append(Place(kind, queues[queue], offset, time_ms, id_))
+            else:
+                kept.append(Place(kind, queues[queue], offset, time_ms, id_, sinks[to], at, came_ms - time_ms))

@@ -1,0 +1,138 @@
+"""Reads topics into rows of hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rmqio.audit.compare.entries import Spool, contained, entries_of
+from rmqio.audit.identity import Identity, Text, hash_of
+from rmqio.audit.sketch import Key, Sketch, decode
+from rmqio.dead_letters.reading import Part, ranges_of, read_ranges
+from rmqio.errors import RmqioError, TopicNotExist, WireError
+from rmqio.interfaces import QueueClient
+from rmqio.model import MessageQueue, Record
+from rmqio.near_names import did_you_mean
+from rmqio.start import StartFrom, StopAt
+
+
+class MissingTopic(RmqioError):
+    """A topic that an option names does not exist."""
+
+
+@dataclass
+class Side:
+    """A topic as it was read: its rows, and what could not become a row."""
+
+    topic: str
+    spool: Spool
+    without_identity: dict[MessageQueue, list[int]] = field(default_factory=dict)
+    """Offsets of messages that have no identity, or cannot be decoded."""
+    skipped: int = 0
+    """Offsets that retention has deleted, or that are lost on the broker."""
+    begins: dict[MessageQueue, int] = field(default_factory=dict)
+    ends: dict[MessageQueue, int] = field(default_factory=dict)
+    """The offsets up to which each queue was read."""
+
+    @property
+    def unidentified(self) -> int:
+        return sum(map(len, self.without_identity.values()))
+
+
+def require_topics(client: QueueClient, named: Mapping[str, str | None]) -> None:
+    """Raise `MissingTopic` with the nearest name if a topic that an option names does not exist."""
+    for option, topic in named.items():
+        if topic is None:
+            continue
+        try:
+            client.queues(topic)
+        except TopicNotExist as error:
+            near = did_you_mean(topic, client.topics())
+            raise MissingTopic(f"{option} {topic}: the topic does not exist{near}") from error
+
+
+def bounds_of(client: QueueClient, topic: str, start: StartFrom, stop: StopAt) -> dict[MessageQueue, range]:
+    """Return the offsets to read of each queue: those that retention has deleted are left out."""
+    found = {}
+    for queue, each in ranges_of(client, topic, start, stop, None).items():
+        low = client.min_offset(queue)
+        found[queue] = range(max(each.start, low), max(each.stop, low))
+    return found
+
+
+def read_into(client: QueueClient, side: Side, ranges: Mapping[MessageQueue, range], identity: Text) -> None:
+    """Read ranges of a topic into its side. What was read before stays."""
+    for queue, each in ranges.items():
+        side.begins.setdefault(queue, each.start)
+        side.ends[queue] = max(each.stop, side.ends.get(queue, 0))
+    for part in read_ranges(client, ranges):
+        add_part(side, part, identity)
+
+
+def add_part(side: Side, part: Part, identity: Text) -> None:
+    """Add consecutive messages of a queue."""
+    hashes: list[bytes] = []
+    offsets: list[int] = []
+    times: list[int] = []
+    missing: list[int] = [error.queue_offset for error in part.corrupt]
+    for record in part.records:
+        text = identity(record)
+        if text is None:
+            missing.append(record.queue_offset)
+            continue
+        hashes.append(hash_of(text))
+        offsets.append(record.queue_offset)
+        times.append(record.store_timestamp_ms)
+    if missing:
+        side.without_identity.setdefault(part.queue, []).extend(missing)
+    side.skipped += part.skipped
+    if hashes:
+        side.spool.add(entries_of(hashes, side.spool.number_of(part.queue), offsets, times))
+
+
+class Sketches:
+    """The totals that an audit topic has: of each key the last one."""
+
+    def __init__(self) -> None:
+        self._found: dict[Key, tuple[int, Sketch]] = {}
+        self._ends: dict[MessageQueue, int] = {}
+
+    def __iter__(self) -> Iterator[Sketch]:
+        return (sketch for _, sketch in self._found.values())
+
+    def read(self, client: QueueClient, topic: str) -> None:
+        """Read what is new. Raises `WireError` for another message."""
+        ranges = {}
+        for queue, each in bounds_of(client, topic, StartFrom.earliest(), StopAt.latest()).items():
+            begin = self._ends.get(queue, each.start)
+            ranges[queue] = range(begin, max(begin, each.stop))
+            self._ends[queue] = max(begin, each.stop)
+        for part in read_ranges(client, ranges):
+            for record in part.records:
+                try:
+                    sketch = decode(record.body)
+                except WireError as error:
+                    where = f"audit topic {topic}: {part.queue}, offset {record.queue_offset}"
+                    raise WireError(f"{where}: {error}") from None
+                # Those of one key are in one queue, in order, unless the topic has got more queues meanwhile.
+                known = self._found.get(sketch.key)
+                if known is None or known[0] <= record.store_timestamp_ms:
+                    self._found[sketch.key] = record.store_timestamp_ms, sketch
+
+
+def sample(client: QueueClient, ranges: Mapping[MessageQueue, range], most: int) -> list[Record]:
+    """Return the first messages of each queue."""
+    few = {queue: range(each.start, min(each.stop, each.start + most)) for queue, each in ranges.items()}
+    return [record for part in read_ranges(client, few) for record in part.records]
+
+
+def choose(found: Sequence[Record], sink: Spool, among: Iterable[Identity]) -> tuple[Identity, int]:
+    """Return the identity by which most messages of a sample are in the sink, and how many; the first of equal ones."""
+    best: tuple[Identity, int] | None = None
+    for identity in among:
+        texts = [text for text in map(identity.of_source, found) if text is not None]
+        count = contained(sink, [hash_of(text) for text in texts]) if texts else 0
+        if best is None or count > best[1]:
+            best = identity, count
+    assert best is not None
+    return best

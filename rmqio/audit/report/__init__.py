@@ -1,0 +1,1 @@
+"""The report of an audit: as text, as JSON, and as a page of HTML."""

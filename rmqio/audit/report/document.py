@@ -1,0 +1,196 @@
+"""The report as plain values, for JSON, the page and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final
+
+from rmqio.audit.checking import Result
+from rmqio.audit.compare.findings import Place
+from rmqio.audit.hops import SINK, SOURCE, Edge, Fault
+from rmqio.audit.units import NO_QUEUE
+from rmqio.model import MessageQueue
+
+_SHOWN_KINDS: Final = ("lost", "doubled", "late", "out_of_order", "foreign", "pending")
+
+
+def document(result: Result, most: int, ids: dict[tuple[MessageQueue, int], dict[str, Any]]) -> dict[str, Any]:
+    """Return the report.
+
+    Args:
+      most: the most messages of each kind to name.
+      ids: of messages that are still there, by place.
+    """
+    request, findings = result.request, result.findings
+    total = findings.total
+    return {
+        "from_topic": request.from_topic,
+        "to_topic": request.to_topic,
+        "dead_letter_topic": request.dead_letter_topic,
+        "audit_topic": request.audit_topic,
+        "by": result.identity.name,
+        "checked_ms": result.checked_ms,
+        "is_good": not result.wrong,
+        "wrong": result.wrong,
+        **total.as_dict(),
+        "in_dead_letters": findings.in_letters,
+        "unidentified": result.source.unidentified + result.sink.unidentified,
+        "late_ms": request.late_ms,
+        "delay_ms": {
+            "half_below": findings.delay_below(0.5),
+            "99_percent_below": findings.delay_below(0.99),
+            "max": total.max_delay_ms,
+        },
+        "from_queues": [{"queue": name_of(queue), **counts.as_dict()} for queue, counts in _sorted(findings.sources)],
+        "to_queues": [
+            {"topic": queue.topic, "queue": name_of(queue), **counts.as_dict()}
+            for queue, counts in _sorted(findings.sinks)
+        ],
+        "windows": [
+            {"start_ms": start, **counts.as_dict()} for start, counts in sorted(findings.windows.items())
+        ],
+        "window_ms": request.window_ms,
+        "hops": _hops(result),
+        "faults": [_fault(result, fault) for fault in result.faults],
+        "ranges": {
+            kind: _ranges(result, findings.places[kind], most) for kind in ("lost", "doubled") if findings.places[kind]
+        },
+        "messages": {
+            kind: [_message(result, place, ids) for place in findings.first(kind, most)]
+            for kind in _SHOWN_KINDS
+            if findings.places[kind]
+        },
+        "notes": [*result.notes, *_notes(result)],
+    }  # fmt: skip
+
+
+def name_of(queue: MessageQueue) -> str:
+    """Return a queue as `--queue` takes it; empty for none."""
+    return "" if queue == NO_QUEUE else f"{queue.broker}:{queue.queue_id}"
+
+
+def edge_text(result: Result, edge: Edge) -> str:
+    """Return an edge in words."""
+    names = {SOURCE: f"topic {result.request.from_topic}", SINK: f"topic {result.request.to_topic}"}
+    before = " and ".join(names.get(name, repr(name)) for name in edge.before)
+    return f"between {before} and {names.get(edge.hop, repr(edge.hop))}"
+
+
+def where(result: Result, place: Place) -> str:
+    """Return between which hops something happened to a message; empty if it is not known."""
+    if place.kind in ("lost", "doubled"):
+        return " or ".join(edge_text(result, edge) for edge in result.edge_of(place))
+    if place.kind == "late" and (edge := result.slowest_edge(place)) is not None:
+        return edge_text(result, edge)
+    return ""
+
+
+def _hops(result: Result) -> list[dict[str, Any]]:
+    found = []
+    for name, passed in result.hops.items():
+        edge = next(edge for edge in result.edges if edge.hop == name)
+        found.append(
+            {
+                "hop": name,
+                "after": [each for each in edge.before if each != SOURCE],
+                "counts": "ids" if passed.by_id else "places",
+                "count": passed.count,
+                "runs": len(passed.runs),
+                "windows": [{"start_ms": start, "count": n} for start, n in sorted(passed.windows.items())],
+                **_delay(result, edge),
+            }
+        )
+    for edge in result.edges:
+        if edge.hop == SINK:
+            found.append({"hop": None, "after": list(edge.before), **_delay(result, edge)})
+    return found
+
+
+def _delay(result: Result, edge: Edge) -> dict[str, Any]:
+    delays = [delay for _, delay in result.delays.get(edge, ())]
+    if not delays:
+        return {}
+    return {"mean_delay_ms": round(sum(delays) / len(delays)), "max_block_delay_ms": round(max(delays))}
+
+
+def _fault(result: Result, fault: Fault) -> dict[str, Any]:
+    queue, offsets = fault.unit.queue, fault.unit.offsets
+    return {
+        "where": edge_text(result, fault.edge),
+        "after": [name for name in fault.edge.before if name != SOURCE],
+        "before": None if fault.edge.hop == SINK else fault.edge.hop,
+        "queue": name_of(queue),
+        "first_offset": None if queue == NO_QUEUE else max(offsets.start, result.source.begins.get(queue, 0)),
+        "last_offset": None if queue == NO_QUEUE else min(offsets.stop, result.source.ends.get(queue, 0)) - 1,
+        "lost": fault.lost,
+        "doubled": fault.doubled,
+        "lost_messages": [{"queue": name_of(each.queue), "offset": each.offset} for each in fault.lost_messages],
+        "doubled_messages": [{"queue": name_of(each.queue), "offset": each.offset} for each in fault.doubled_messages],
+    }
+
+
+def _message(result: Result, place: Place, ids: dict[tuple[MessageQueue, int], dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "topic": place.queue.topic,
+        "queue": name_of(place.queue),
+        "offset": place.offset,
+        "store_timestamp_ms": place.time_ms,
+        **ids.get((place.queue, place.offset), {}),
+    }
+    if place.to_queue is not None:
+        found |= {
+            "to_queue": name_of(place.to_queue),
+            "to_offset": place.to_offset,
+            "delay_ms": place.delay_ms,
+        }
+    if text := where(result, place):
+        found["where"] = text
+    return found
+
+
+def _ranges(result: Result, places: Collection[Place], most: int) -> list[dict[str, Any]]:
+    """Runs of consecutive offsets that share a place of loss."""
+    found: list[dict[str, Any]] = []
+    for place in sorted(places, key=lambda each: (each.queue, each.offset)):
+        text = where(result, place)
+        name = name_of(place.queue)
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and (last["queue"], last["where"]) == (name, text)
+            and last["last_offset"] >= place.offset - 1
+        ):
+            last["last_offset"] = place.offset
+            last["count"] += 1
+            continue
+        if len(found) >= most:
+            break
+        found.append(
+            {"queue": name, "first_offset": place.offset, "last_offset": place.offset, "count": 1, "where": text}
+        )
+    return found
+
+
+def _sorted(counts: dict[MessageQueue, Any]) -> Sequence[tuple[MessageQueue, Any]]:
+    return sorted(counts.items())
+
+
+def _notes(result: Result) -> Iterable[str]:
+    source, sink = result.source, result.sink
+    if result.units_left_out:
+        yield (
+            f"{result.units_left_out} blocks of offsets were not compared between hops: they are not wholly in the "
+            "range, or have messages that are on their way"
+        )
+    for side in (source, sink):
+        if side.unidentified:
+            what = f"have no identity by {result.identity.name}, or do not decode"
+            yield f"{side.unidentified} messages of {side.topic} {what}"
+        if side.skipped:
+            yield f"{side.skipped} messages of {side.topic} were deleted by retention while they were read"
+    if result.request.start.kind == "earliest" and any(sink.begins.values()):
+        yield f"retention has deleted messages of {sink.topic}: what they were counts as lost"
+    if result.findings.total.foreign and not result.foreign_is_wrong:
+        yield (
+            f"{source.topic} was not read from its first message on, so messages of {sink.topic} can be of earlier ones"
+        )

@@ -1,0 +1,153 @@
+"""The report as one file of HTML, without scripts and without requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any, Final
+
+from rmqio.audit.report.plot import Panel, Series, svg
+from rmqio.audit.report.text import TITLES, duration, summary, time_text
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --ink: #1d2430; --soft: #667085; --line: #d8dde6; --page: #fff; --good: #2e7d4f;
+  --arrived: #4878a8; --lost: #c62f3b; --doubled: #d9822b; --late: #b59a1e; --pending: #9aa4b2; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e8ef; --soft: #98a2b3; --line: #38414f; --page: #161b22;
+  --good: #5cb884; --arrived: #6f9fd0; --lost: #ef6a72; --doubled: #eda55c; --late: #d8bf4a; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); margin: 0 auto;
+  padding: 1.5rem 1rem; max-width: 62rem; }
+h1 { font-size: 1.35rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
+p { margin: .3rem 0; } .soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--lost); }
+.figures { display: flex; flex-wrap: wrap; gap: .5rem 2rem; margin: 1rem 0; }
+.figures b { display: block; font-size: 1.4rem; font-variant-numeric: tabular-nums; } .wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; } th, td { text-align: left;
+  padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--line); white-space: nowrap; } th { font-weight: 600; }
+td.n, th.n { text-align: right; } td.text { white-space: normal; }
+svg { width: 100%; min-width: 40rem; height: auto; } svg text { fill: var(--soft); font-size: 12px; }
+svg .title { fill: var(--ink); font-weight: 600; } svg .tick { text-anchor: end; } svg .grid { stroke: var(--line); }
+.s-on_time { fill: var(--arrived); } .s-lost { fill: var(--lost); } .s-doubled { fill: var(--doubled); }
+.s-late { fill: var(--late); } .s-pending { fill: var(--pending); } .s-max_delay_ms { fill: var(--arrived); }
+"""
+_KEYS: Final = ("arrived", "lost", "doubled", "late", "pending")
+
+
+def page(report: dict[str, Any]) -> str:
+    """Return the page."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Audit: {_t(report['from_topic'])} to {_t(report['to_topic'])}</title><style>{_STYLE}</style></head>"
+        f"<body>{''.join(_body(report))}</body></html>\n"
+    )
+
+
+def _body(report: dict[str, Any]) -> Iterator[str]:
+    verdict = "good" if report["is_good"] else "bad"
+    yield f'<h1 class="{verdict}">{_t(summary(report))}</h1>'
+    more = [f"checked {time_text(report['checked_ms'])}"]
+    more += [f"dead letters in {report['dead_letter_topic']}"] if report["dead_letter_topic"] else []
+    more += [f"hops in {report['audit_topic']}"] if report["audit_topic"] else []
+    yield f'<p class="soft">{_t("; ".join(more))}</p>'
+    figures = [("sent", report["sent"]), ("arrived", report["arrived"])]
+    figures += [("as dead letters", report["in_dead_letters"])] if report["in_dead_letters"] else []
+    figures += [(title, report[kind]) for kind, title in TITLES.items() if report[kind] or kind in ("lost", "doubled")]
+    yield '<div class="figures">' + "".join(f"<div>{_t(name)}<b>{n:,}</b></div>" for name, n in figures) + "</div>"
+    if report["arrived"]:
+        delay = report["delay_ms"]
+        yield (
+            f"<p>Delay: half below {duration(delay['half_below'])}, 99 % below {duration(delay['99_percent_below'])}, "
+            f"at most {duration(delay['max'])}. Late is over {duration(report['late_ms'])}.</p>"
+        )
+    yield from (f'<p class="soft">Note: {_t(note)}.</p>' for note in report["notes"])
+    yield f'<h2>Over time</h2><div class="wide">{_plot(report)}</div>'
+    if report["hops"]:
+        yield "<h2>Hops</h2>" + _table(
+            ("hop", "after", ">elements", ">runs", ">mean delay", ">longest delay of a block"),
+            [
+                (
+                    hop["hop"] or f"topic {report['to_topic']}",
+                    ", ".join(hop["after"]) or f"topic {report['from_topic']}",
+                    hop.get("count"),
+                    hop.get("runs"),
+                    duration(hop["mean_delay_ms"]) if "mean_delay_ms" in hop else "",
+                    duration(hop["max_block_delay_ms"]) if "max_block_delay_ms" in hop else "",
+                )
+                for hop in report["hops"]
+            ],
+        )
+    if report["faults"]:
+        yield "<h2>Where it happened</h2>" + _table(
+            ("where", "queue", ">first offset", ">last offset", ">lost", ">doubled"),
+            [
+                (each["where"], each["queue"], each["first_offset"], each["last_offset"], each["lost"], each["doubled"])
+                for each in report["faults"]
+            ],
+        )
+    for kind, ranges in report["ranges"].items():
+        yield f"<h2>Offsets: {_t(TITLES[kind])}</h2>" + _table(
+            ("queue", ">first offset", ">last offset", ">messages", "where"),
+            [
+                (each["queue"], each["first_offset"], each["last_offset"], each["count"], each["where"])
+                for each in ranges
+            ],
+        )
+    for kind, messages in report["messages"].items():
+        yield f"<h2>Messages: {_t(TITLES[kind])}</h2>" + _table(
+            ("queue", ">offset", "stored", "id", "keys", "came to", ">delay", "where"),
+            [
+                (
+                    each["queue"],
+                    each["offset"],
+                    time_text(each["store_timestamp_ms"]),
+                    each.get("message_id", ""),
+                    " ".join(each.get("keys", ())),
+                    f"{each['to_queue']} @ {each['to_offset']}" if "to_queue" in each else "",
+                    duration(each["delay_ms"]) if "to_queue" in each else "",
+                    each.get("where", ""),
+                )
+                for each in messages
+            ],
+        )
+    for title, key in ((f"Queues of {report['from_topic']}", "from_queues"), ("Queues it came to", "to_queues")):
+        yield f"<h2>{_t(title)}</h2>" + _queues(report[key], with_topic=key == "to_queues")
+
+
+def _plot(report: dict[str, Any]) -> str:
+    windows = [{**window, "on_time": window["arrived"] - window["late"]} for window in report["windows"]]
+    wrong = [Series(kind, TITLES[kind]) for kind in ("lost", "doubled", "pending") if report[kind]]
+    arrived = [Series("on_time", "arrived"), *([Series("late", "late")] if report["late"] else [])]
+    panels = [Panel("Arrived, by store time of the first topic", arrived, _count)]
+    if wrong:
+        panels.append(Panel("Wrong: " + ", ".join(each.title for each in wrong), wrong, _count))
+    panels.append(Panel("Longest delay", [Series("max_delay_ms", "longest delay")], duration))
+    return svg(windows, report["window_ms"], panels, lambda ms: time_text(ms).replace(".000Z", "Z"))
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def _queues(queues: Sequence[dict[str, Any]], *, with_topic: bool) -> str:
+    names = ("arrived", "doubled", "foreign", "late", "out_of_order") if with_topic else ("sent", *_KEYS)
+    first = ("topic", "queue") if with_topic else ("queue",)
+    titles = [*first, *(f">{TITLES.get(name, name)}" for name in names)]
+    return _table(titles, [[each[name] for name in (*first, *names)] for each in queues])
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    def cell(tag: str, title: str, value: Any) -> str:
+        is_count = isinstance(value, int) and not title.endswith("offset")  # an offset is to be copied
+        shown = "" if value is None else f"{value:,}" if is_count else str(value)
+        kind = "n" if title.startswith(">") else "text" if title == "where" else ""
+        return f'<{tag} class="{kind}">{_t(shown)}</{tag}>'
+
+    head = "".join(cell("th", title, title.lstrip(">")) for title in titles)
+    body = "".join(
+        "<tr>" + "".join(cell("td", title, value) for title, value in zip(titles, row, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _t(text: str) -> str:
+    return escape(text.encode("utf-8", "backslashreplace").decode())

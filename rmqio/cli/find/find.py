@@ -1,0 +1,197 @@
+"""`rmqio find`: messages by id, key, offset, time or content, with all that is known of them."""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from rmqio.cli.find.facts import show
+from rmqio.cli.messages.reading import add_body_options, printer_of
+from rmqio.command_line.arguments import parse_time
+from rmqio.command_line.commands import new_command
+from rmqio.command_line.connect import open_admin, queue_client, queues_of, short
+from rmqio.command_line.contents import Range, for_all, place_in_time, resolve
+from rmqio.command_line.output import note
+from rmqio.command_line.values import QueueName, parse_count, parse_from, parse_offset, parse_queue
+from rmqio.errors import LocalError
+from rmqio.interfaces import QueueClient
+from rmqio.model import MessageFilter, MessageQueue, Record
+from rmqio.start.texts import TIME_HELP, Position
+
+FOUND: Final = 0
+NOT_FOUND: Final = 1
+_MORE: Final = f"""\
+--id and --key ask the brokers' index. --grep reads every message of the range.
+{TIME_HELP}.
+
+exit status: 0 found, 1 not found or failed, 2 wrong usage, 130 interrupted
+
+examples:
+  rmqio find orders --id 7F000001A1B218B4AAC2123456780000
+  rmqio find orders --key order-17
+  rmqio find orders --queue broker-a:3 --offset 17
+  rmqio find orders --grep '"customer": *"c42"' --from 2h -n 3"""
+
+
+def add_commands(commands: Any) -> None:
+    """Add `find`."""
+    parser = new_command(commands, "find", _find, "find messages, with all that is known of them", more=_MORE)
+    parser.add_argument("topic", metavar="TOPIC")
+    add_place(parser)
+    add = parser.add_argument
+    add("--key", metavar="KEY", help="messages with this business key")
+    add("--at", type=parse_time, metavar="TIME", help="the first messages stored at or after a time")
+    add("--grep", type=_pattern, metavar="REGEX", help="messages whose body matches, in the range")
+    add("--sql", metavar="EXPRESSION", help="messages whose properties match (SQL92), if the broker permits it")
+    add("--from", dest="begin", type=parse_from, metavar="WHERE", help="begin of the range: earliest (default), a TIME")
+    add("--to", dest="end", type=parse_from, metavar="WHERE", help="end of the range: latest (default), a TIME")
+    add("-n", dest="number", type=parse_count, default=10, metavar="N", help="show at most N messages; default: 10")
+    add_body_options(parser)
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name one message."""
+    add = parser.add_argument
+    add("--id", dest="message_id", metavar="ID", help="unique id (UNIQ_KEY), or the broker's own id (offset id)")
+    add("--queue", type=parse_queue, metavar="BROKER:ID", help="the queue of --offset")
+    add("--offset", type=parse_offset, metavar="N", help="the message at this offset of one queue")
+
+
+def _find(arguments: argparse.Namespace) -> int:
+    found = 0
+    printer = printer_of(arguments)
+    _require_one_way(arguments)
+    with queue_client(arguments) as client:
+        for record in _records(client, arguments):
+            show(record, printer)
+            found += 1
+    if not found:
+        note(f"no such message in topic {arguments.topic}")
+    return FOUND if found else NOT_FOUND
+
+
+def _require_one_way(arguments: argparse.Namespace) -> None:
+    ways = {
+        "--id": arguments.message_id,
+        "--key": arguments.key,
+        "--offset": arguments.offset,
+        "--at": arguments.at,
+        "--grep or --sql": arguments.grep or arguments.sql,
+    }
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) != 1:
+        what = f"{' and '.join(given)} are given" if given else "nothing says which message"
+        raise LocalError(f"{what}: give one of {', '.join(ways)}")
+    if arguments.queue is not None and arguments.offset is None and given != ["--grep or --sql"]:
+        raise LocalError("--queue goes with --offset, --grep and --sql")
+    if given[0] not in ("--grep or --sql", "--key") and (arguments.begin or arguments.end):
+        raise LocalError(f"--from and --to go with --key, --grep and --sql, not with {given[0]}")
+
+
+def _records(client: QueueClient, arguments: argparse.Namespace) -> Iterator[Record]:
+    topic = arguments.topic
+    if arguments.message_id is not None:
+        yield from by_id(client, arguments, topic, arguments.message_id)
+    elif arguments.offset is not None:
+        yield from at_offset(client, topic, arguments.queue, arguments.offset)
+    elif arguments.key is not None:
+        yield from _by_key(client, arguments)
+    elif arguments.at is not None:
+        yield from islice(
+            _range(client, queues_of(client, topic), Position("time", arguments.at), None), arguments.number
+        )
+    else:
+        queues = queues_of(client, topic, [arguments.queue] if arguments.queue is not None else [])
+        begin = arguments.begin or Position("earliest")
+        message_filter = MessageFilter(arguments.sql, sql=True) if arguments.sql else MessageFilter()
+        there = _range(client, queues, begin, arguments.end, message_filter)
+        pattern = arguments.grep
+        yield from islice(
+            (record for record in there if pattern is None or pattern.search(record.body)), arguments.number
+        )
+
+
+def by_id(client: QueueClient, arguments: argparse.Namespace, topic: str, message_id: str) -> list[Record]:
+    """Return the messages with an id: a unique one, else a broker's own."""
+    from rmqio.client.message_queries import MessageQueries
+
+    queues_of(client, topic)
+    with open_admin(arguments) as admin:
+        queries = MessageQueries(admin)
+        found = queries.by_unique_id(topic, message_id)
+        if found:
+            return found
+        try:
+            return queries.by_offset_id(topic, message_id)
+        except LocalError:  # it was meant as a unique id
+            return []
+
+
+def at_offset(client: QueueClient, topic: str, queue: QueueName | None, offset: int) -> Iterator[Record]:
+    """Yield the message at an offset. Raises `CommandFailed` for an offset that the queue does not have."""
+    queues = queues_of(client, topic, [queue] if queue is not None else [])
+    if len(queues) > 1:
+        raise LocalError(
+            f"--offset {offset}: an offset is of one queue, and topic {topic!r} has {len(queues)}; add --queue, e.g. "
+            f"--queue {short(queues[0])}"
+        )
+    begin = resolve(client, queues[0], Position("offset", offset))
+    yield from (
+        item.content
+        for item in Range(client, queues[0], begin, begin + 1, MessageFilter())
+        if isinstance(item.content, Record)
+    )
+
+
+def _by_key(client: QueueClient, arguments: argparse.Namespace) -> list[Record]:
+    from rmqio.client.message_queries import MOST, MessageQueries
+
+    queues_of(client, arguments.topic)
+    times = {
+        name: _time(position, option)
+        for name, position, option in (("begin_ms", arguments.begin, "--from"), ("end_ms", arguments.end, "--to"))
+        if position is not None and position.kind not in ("earliest", "latest")
+    }
+    with open_admin(arguments) as admin:
+        found = MessageQueries(admin).by_key(arguments.topic, arguments.key, **times)
+    if len(found) >= MOST:
+        note(f"a broker tells {MOST} messages with a key; there can be older ones: give --to")
+    return found[-arguments.number :]
+
+
+def _time(position: Position, option: str) -> int:
+    if position.kind != "time":
+        raise LocalError(f"{option} must be a TIME beside --key")
+    return position.value
+
+
+def _range(
+    client: QueueClient,
+    queues: Sequence[MessageQueue],
+    begin: Position,
+    end: Position | None,
+    message_filter: MessageFilter | None = None,
+) -> Iterator[Record]:
+    """Messages in order of time."""
+    end = end or Position("latest")
+    bounds = for_all(lambda queue: (resolve(client, queue, begin), resolve(client, queue, end)), queues)
+    ranges = [
+        Range(client, queue, low, high, message_filter or MessageFilter())
+        for queue, (low, high) in zip(queues, bounds, strict=True)
+    ]
+    for item in heapq.merge(*ranges, key=place_in_time):
+        if isinstance(item.content, Record):
+            yield item.content
+        else:
+            note(f"queue {short(item.queue)}, offset {item.offset} cannot be decoded: {item.content.reason}")
+
+
+def _pattern(text: str) -> re.Pattern[bytes]:
+    try:
+        return re.compile(text.encode())
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None

@@ -1,0 +1,217 @@
+"""`rmqio trace`: follows one message through a pipeline. The ids of what comes of it are derived from its place."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rmqio.batches import place_ids
+from rmqio.cli.find.facts import item_of, origin_of
+from rmqio.cli.find.find import add_place, at_offset, by_id
+from rmqio.cli.messages.printing import Printer
+from rmqio.command_line.commands import new_command
+from rmqio.command_line.connect import open_admin, queue_client, queues_of, short
+from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.output import count, duration, plural, print_json, time_text
+from rmqio.command_line.terminal import safe_line
+from rmqio.command_line.values import QueueName
+from rmqio.errors import LocalError
+from rmqio.interfaces import QueueClient
+from rmqio.model import UNIQ_KEY, MessageQueue, Record
+
+if TYPE_CHECKING:
+    from rmqio.client.message_queries import MessageQueries
+
+_ORDINALS: Final = 4
+"""Values of one record in a batch that are looked for."""
+_MORE: Final = """\
+What a pipeline of rmqio writes has an id that depends on the place of its source message, so it can be looked up. A
+message with the same unique id is found, too. The labels of MapRecords belong to the id: --audit_topic knows them, or
+give --steps. A dead letter is traced from the message that it is about.
+
+exit status: 0 it came to a topic that --to names, or to the dead letters, 1 it did not, or failed, 2 wrong usage
+
+examples:
+  rmqio trace orders --queue broker-a:3 --offset 17 --to bills
+  rmqio trace orders --id 7F000001A1B218B4AAC2123456780000 --to bills
+  rmqio trace orders --queue 3 --offset 17 --to bills --audit_topic hops"""
+
+
+class Trail(NamedTuple):
+    """A message that came of the source message."""
+
+    kind: str
+    """output, copy (of the source topic) or dead letter."""
+    why: str
+    """How its id is derived."""
+    record: Record
+
+
+class AtHop(NamedTuple):
+    """The sketch of a hop of an `Audit`, for the block of a message."""
+
+    hop: str
+    sent: int
+    passed: int
+    is_same: bool
+
+
+def add_commands(commands: Any) -> None:
+    """Add `trace`."""
+    parser = new_command(commands, "trace", _trace, "follow one message through a pipeline", more=_MORE)
+    parser.add_argument("topic", metavar="TOPIC")
+    add_place(parser)
+    add = parser.add_argument
+    add("--to", dest="sinks", action="append", default=[], metavar="TOPIC", help="a topic that it may have come to;"
+        " repeatable")  # fmt: skip
+    add("--dead_letter_topic", metavar="TOPIC", help="the topic of the pipeline's dead letters")
+    add("--audit_topic", metavar="TOPIC", help="the topic of the pipeline's Audit transforms")
+    add("--steps", action="append", default=[], metavar="TEXT", help="the labels of MapRecords: '/Parse'; repeatable")
+    add("--json", action="store_true", help="print one JSON document")
+
+
+def _trace(arguments: argparse.Namespace) -> int:
+    from rmqio.client.message_queries import MessageQueries
+
+    if (arguments.message_id is None) == (arguments.offset is None):
+        raise LocalError("give the message's --id, or its --queue and --offset")
+    if not arguments.sinks and arguments.dead_letter_topic is None:
+        raise LocalError("give with --to a topic that the message may have come to, or --dead_letter_topic")
+    with queue_client(arguments) as client, open_admin(arguments) as admin:
+        for topic in (*arguments.sinks, arguments.dead_letter_topic, arguments.audit_topic):
+            if topic is not None:
+                queues_of(client, topic)
+        queries = MessageQueries(admin)
+        letter, source = _source(client, arguments)
+        steps = ["", *arguments.steps]
+        hops: list[AtHop] = []
+        if arguments.audit_topic is not None:
+            hops, known = _hops(client, arguments.audit_topic, source)
+            steps += known
+        trails = list(_trails(queries, source, arguments, list(dict.fromkeys(steps))))
+        _show(arguments, letter, source, hops, trails)
+    return 0 if any(trail.kind != "copy" for trail in trails) else 1
+
+
+def _source(client: QueueClient, arguments: argparse.Namespace) -> tuple[Record | None, Record]:
+    """The letter that was named, if it was one, and the source message."""
+    if arguments.message_id is not None:
+        found = by_id(client, arguments, arguments.topic, arguments.message_id)
+    else:
+        found = list(at_offset(client, arguments.topic, arguments.queue, arguments.offset))
+    if not found:
+        raise CommandFailed(f"topic {arguments.topic!r} has no such message")
+    record = found[0]
+    origin = origin_of(record)
+    if origin is None:
+        return None, record
+    if "topic" not in origin:
+        raise CommandFailed("the message is a dead letter without the place of the message that it is about")
+    name = QueueName(origin["broker"], int(origin["queue_id"]))
+    again = list(at_offset(client, origin["topic"], name, int(origin["queue_offset"])))
+    if not again:
+        raise CommandFailed("the message that the dead letter is about is no longer there")
+    return record, again[0]
+
+
+def _trails(
+    queries: MessageQueries, source: Record, arguments: argparse.Namespace, steps: list[str]
+) -> Iterator[Trail]:
+    unique_id = source.get_property(UNIQ_KEY)
+    if unique_id:
+        for record in queries.by_unique_id(source.topic, unique_id):
+            if (record.queue, record.queue_offset) != (source.queue, source.queue_offset):
+                yield Trail("copy", "the same unique id", record)
+    wanted: dict[str, str] = {unique_id: "the same unique id"} if unique_id else {}
+    for each in steps:
+        for ordinal in range(_ORDINALS):
+            text = f"{each}\0{ordinal}" if ordinal else each
+            why = f"its place{f' and steps {each}' if each else ''}{f', value {ordinal + 1}' if ordinal else ''}"
+            wanted.setdefault(place_ids(source.queue, (source.queue_offset,), text)[0], why)
+    for topic in arguments.sinks:
+        for message_id, why in wanted.items():
+            yield from (Trail("output", why, record) for record in queries.by_unique_id(topic, message_id))
+    if arguments.dead_letter_topic is not None:
+        for message_id, why in _letter_ids(source, arguments.sinks, list(wanted)).items():
+            found = queries.by_unique_id(arguments.dead_letter_topic, message_id)
+            yield from (Trail("dead letter", why, record) for record in found)
+
+
+def _letter_ids(source: Record, sinks: list[str], sink_ids: list[str]) -> dict[str, str]:
+    """The ids that dead letters of a message can have: of a read or a function, and of a write."""
+    from rmqio.dead_letters import letters
+
+    origin = f"{source.topic}/{source.broker}/{source.queue_id}/{source.queue_offset}"
+    found: dict[str, str] = {}
+    for own in ({letters.MESSAGE_ID: source.message_id}, {}):
+        said = {letters.ORIGIN: origin, **own}
+        found.setdefault(letters.identity(said) or "", "a function or a read failed")
+        for topic in sinks:
+            for sink_id in sink_ids:
+                more = {letters.SINK_TOPIC: topic, letters.SINK_MESSAGE_ID: sink_id}
+                found.setdefault(letters.identity(said | more) or "", f"the write to {topic} failed")
+    found.pop("", None)
+    return found
+
+
+def _hops(client: QueueClient, topic: str, source: Record) -> tuple[list[AtHop], list[str]]:
+    from rmqio.audit.block import hops_of_block
+
+    found, steps = hops_of_block(client, topic, source.queue, source.queue_offset)
+    return [AtHop(*each) for each in found], steps
+
+
+# ---- output ---------------------------------------------------------------------------------------------------------
+
+
+def _show(
+    arguments: argparse.Namespace,
+    letter: Record | None,
+    source: Record,
+    hops: list[AtHop],
+    trails: list[Trail],
+) -> None:
+    printer = Printer(arguments.json, "auto", 0)
+    if arguments.json:
+        print_json(
+            {
+                "letter": None if letter is None else printer.fields(item_of(letter)),
+                "source": printer.fields(item_of(source)),
+                "hops": [each._asdict() for each in hops],
+                "found": [
+                    {"kind": each.kind, "why": each.why, **printer.fields(item_of(each.record))} for each in trails
+                ],
+            }
+        )
+        return
+    if letter is not None:
+        print(f"dead letter   {_place(letter)}")
+    print(f"source        {_place(source)}   {time_text(source.store_timestamp_ms)}")
+    print(f"              id {safe_line(source.message_id)}")
+    if source.keys:
+        print(f"              keys {safe_line(', '.join(source.keys))}")
+    for hop in hops:
+        missing = hop.sent - hop.passed
+        told = "all of its block went through"
+        if missing > 0:
+            told = f"{plural(missing, 'message')} of its block of {count(hop.sent)} did not come here"
+        elif missing < 0:
+            told = f"{plural(-missing, 'message')} too many of its block of {count(hop.sent)}"
+        elif not hop.is_same:
+            told = f"of its block of {count(hop.sent)}, some are missing and as many are there twice"
+        print(f"hop           {safe_line(hop.hop)}: {told}")
+    for trail in trails:
+        record = trail.record
+        after_ms = record.store_timestamp_ms - source.store_timestamp_ms
+        print(f"{trail.kind:<14}{_place(record)}   {duration(after_ms)} later   by {safe_line(trail.why)}")
+        print(f"              id {safe_line(record.message_id)}")
+        if trail.kind == "dead letter" and (origin := origin_of(record)) is not None:
+            print(f"              {safe_line(origin['error'])}: {safe_line(origin['reason'])}")
+    for topic in arguments.sinks:
+        if not any(trail.kind == "output" and trail.record.topic == topic for trail in trails):
+            print(f"nothing       in {topic} has an id that is derived from it")
+
+
+def _place(record: Record) -> str:
+    return f"{record.topic} {short(MessageQueue(record.topic, record.broker, record.queue_id))} @ {record.queue_offset}"

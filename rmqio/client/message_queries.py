@@ -1,0 +1,71 @@
+"""Finds single messages on all brokers, by unique id, by key, and by the broker's own id."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Final
+
+from rmqio.client.admin import Admin
+from rmqio.errors import BrokerSystemError, LocalError
+from rmqio.model import UNIQ_KEY, BrokerData, Record
+from rmqio.wire import queries
+from rmqio.wire.command import Command
+
+MOST: Final = 64
+"""The most that a broker answers to one query by key."""
+_OFFSET_ID: Final = re.compile("[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
+
+
+class MessageQueries:
+    """Asks the masters of a cluster for messages of a topic. Results are sorted by store time."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    def by_unique_id(self, topic: str, message_id: str) -> list[Record]:
+        """Return the messages with a unique id (UNIQ_KEY): several if a writer has repeated itself."""
+        command = queries.query_message(self._admin.wire_name(topic), message_id, is_unique_id=True, most=MOST)
+        found = self._ask(topic, command, f"message {message_id!r} of topic {topic!r}")
+        return [record for record in found if record.get_property(UNIQ_KEY) == message_id]
+
+    def by_key(self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int | None = None) -> list[Record]:
+        """Return the messages with a business key: of each broker the newest `MOST` at most."""
+        times = {"begin_ms": begin_ms} | ({} if end_ms is None else {"end_ms": end_ms})
+        command = queries.query_message(self._admin.wire_name(topic), key, is_unique_id=False, most=MOST, **times)
+        found = self._ask(topic, command, f"key {key!r} of topic {topic!r}")
+        return [record for record in found if key in record.keys]
+
+    def by_offset_id(self, topic: str, message_id: str) -> list[Record]:
+        """Return the message with a broker's id (`Record.offset_message_id`): that broker is asked, and no other.
+
+        Raises `LocalError` if the text is not such an id, or its broker is not one of the cluster.
+        """
+        if not _OFFSET_ID.fullmatch(message_id):
+            raise LocalError(f"{message_id!r} is no message id: it must have 32 hexadecimal digits, or 56 with IPv6")
+        raw = bytes.fromhex(message_id)
+        host, port, position = ipaddress.ip_address(raw[:-12]), int.from_bytes(raw[-12:-8], "big"), raw[-8:]
+        address = f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
+        command = queries.view_message(self._admin.wire_name(topic), int.from_bytes(position, "big", signed=True))
+        brokers = [each for each in self._admin.masters() if address in each.addresses.values()]
+        if not brokers:
+            raise LocalError(f"message id {message_id!r} names the broker {address}, which is not one of the cluster")
+        try:
+            found = self._ask(topic, command, f"message {message_id!r}", lambda broker: broker in brokers)
+        except BrokerSystemError:  # its answer for a position where no message begins
+            return []
+        return [record for record in found if record.offset_message_id == message_id.upper()]
+
+    def _ask(
+        self, topic: str, command: Command, what: str, is_wanted: Callable[[BrokerData], bool] = lambda broker: True
+    ) -> list[Record]:
+        found: list[Record] = []
+        for broker in self._admin.masters():
+            if is_wanted(broker):
+                name = f"{what} on {broker.broker}"
+                answer = self._admin.answer(broker, command, name)
+                found += queries.parse_messages(answer, broker.broker, name).records
+        found = [record._replace(topic=self._admin.users_name(record.topic) or record.topic) for record in found]
+        found = [record for record in found if record.topic == topic]
+        return sorted(found, key=lambda record: (record.store_timestamp_ms, record.queue, record.queue_offset))

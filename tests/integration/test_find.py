@@ -1,0 +1,166 @@
+"""`rmqio find` and `rmqio trace` on a real broker: its index, and the ids that a pipeline derives."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pytest
+
+from rmqio import MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
+from rmqio.audit import Audit
+from rmqio.local import LocalRocketMQ
+from rmqio.model import MessageQueue
+from tests.helpers.client.raw_send import send_all
+from tests.helpers.command_line import Tool
+from tests.helpers.ledgers.ledger import wait_until
+
+pytestmark = pytest.mark.broker
+
+
+class Topics(NamedTuple):
+    source: str
+    sink: str
+    dead: str
+    hops: str
+
+
+@pytest.fixture(scope="module")
+def topics(rocketmq: LocalRocketMQ) -> Topics:
+    """Twenty messages, and what a pipeline has made of them: the third is lost, the fourth a dead letter."""
+    found = Topics(*(f"find-{kind}-{uuid.uuid4().hex[:10]}" for kind in Topics._fields))
+    for name in found:
+        rocketmq.create_topic(name, queues=2)
+    queue = MessageQueue(found.source, rocketmq.name, 1)
+    messages = [Message(b'{"n": %d, "town": "T%d"}' % (n, n % 3), keys=(f"k{n % 4}", f"own{n}")) for n in range(20)]
+    send_all(rocketmq.broker, queue, messages)
+    at: Any = {"name_server": rocketmq.name_server}
+    with beam.Pipeline() as pipeline:
+        _ = (
+            pipeline
+            | ReadFromRocketMQ(found.source, start=StartFrom.earliest(), stop=StopAt.latest(), batches=True, **at)
+            | Audit("read", topic=found.hops, **at)
+            | "Parse" >> MapRecords(parse, dead_letter_topic=found.dead, **at)
+            | "Lose" >> beam.Map(lose)
+            | Audit("parsed", topic=found.hops, **at)
+            | WriteToRocketMQ(found.sink, batches=True, **at)
+        )
+    return found
+
+
+def parse(record: Record) -> Message:
+    if record.queue_offset == 3:
+        raise ValueError("not good")
+    return Message(record.body, keys=record.keys)
+
+
+def lose(batch: Any) -> Any:
+    kept = [n for n, offset in enumerate(batch.offsets) if offset != 2]
+    return batch.with_values([batch[n] for n in kept], kept)
+
+
+@pytest.fixture
+def rmqio(rocketmq: LocalRocketMQ, capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(rocketmq.name_server, capsys)
+
+
+def offsets(lines: list[dict[str, Any]]) -> list[int]:
+    return [line["queue_offset"] for line in lines]
+
+
+def test_a_message_is_found_by_each_of_its_names(rmqio: Tool, topics: Topics) -> None:
+    (found,) = rmqio.lines("find", topics.source, "--queue", "1", "--offset", "17")
+    assert (found["keys"], found["body"]) == (["k1", "own17"], '{"n": 17, "town": "T2"}')
+    assert found["unique_id"] == found["message_id"]
+    for name in ("unique_id", "offset_message_id"):
+        wait_until(lambda name=name: bool(rmqio_quiet(rmqio, topics.source, found[name])), f"the index has {name}")  # type: ignore[misc]
+        assert rmqio.lines("find", topics.source, "--id", found[name]) == [found]
+    assert rmqio.lines("find", topics.source, "--key", "own17") == [found]
+    assert offsets(rmqio.lines("find", topics.source, "--key", "k1")) == [1, 5, 9, 13, 17]
+    assert offsets(rmqio.lines("find", topics.source, "--key", "k1", "-n", "2")) == [13, 17]
+    assert offsets(rmqio.lines("find", topics.source, "--grep", '"town": *"T2"', "-n", "3")) == [2, 5, 8]
+    at = str(found["store_timestamp_ms"])
+    assert 17 in offsets(rmqio.lines("find", topics.source, "--at", at, "-n", "20"))
+    assert rmqio("find", topics.source, "--key", "own1", "--to", "2020-01-01T00:00:00Z", status=1) == ""
+    assert "no such message" in rmqio.err
+    text = rmqio("find", topics.source, "--key", "own17")
+    assert f"offset id {found['offset_message_id']}" in text
+    assert f"a copy of it has the id {found['id_of_a_copy']}" in text
+
+
+def rmqio_quiet(rmqio: Tool, topic: str, message_id: str) -> str:
+    try:
+        return rmqio("find", topic, "--id", message_id)
+    except AssertionError:  # not there yet: a broker builds its index a moment later
+        return ""
+
+
+def test_what_cannot_be_found_is_told(rmqio: Tool, topics: Topics) -> None:
+    rmqio("find", topics.source, "--id", "F" * 32, status=1)
+    assert "no such message" in rmqio.err
+    rmqio("find", topics.source, "--key", "k", "--offset", "1", status=2)
+    assert "--key and --offset are given" in rmqio.err
+    rmqio("find", topics.source, status=2)
+    assert "nothing says which message" in rmqio.err
+    rmqio("find", topics.source[:-1], "--key", "k", status=1)
+    assert f"did you mean {topics.source}?" in rmqio.err
+    rmqio("find", topics.source, "--queue", "1", "--offset", "20", status=1)
+    assert "it holds 0 to 19" in rmqio.err
+
+
+def trace(rmqio: Tool, topics: Topics, offset: int, *more: str, status: int = 0) -> dict[str, Any]:
+    place = ["--queue", "1", "--offset", str(offset), "--to", topics.sink, "--dead-letter-topic", topics.dead]
+    found = rmqio.json("trace", topics.source, *place, *more, status=status)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_message_is_followed_to_where_it_came_or_did_not_come(rmqio: Tool, topics: Topics) -> None:
+    audit = ("--audit-topic", topics.hops)
+    wait_until(lambda: bool(trace_quiet(rmqio, topics, 17)), "the index has it")
+    (output,) = trace(rmqio, topics, 17, *audit)["found"]
+    assert (output["kind"], output["topic"], output["keys"]) == ("output", topics.sink, ["k1", "own17"])
+    assert output["why"] == "its place and steps /Parse"
+    assert trace(rmqio, topics, 17, "--steps", "/Parse")["found"] == [output]
+    (letter,) = trace(rmqio, topics, 3, *audit)["found"]
+    assert (letter["kind"], letter["topic"], letter["why"]) == (
+        "dead letter",
+        topics.dead,
+        "a function or a read failed",
+    )
+    lost = trace(rmqio, topics, 2, *audit, status=1)
+    assert lost["found"] == []
+    assert [(hop["hop"], hop["passed"], hop["is_same"]) for hop in lost["hops"]] == [
+        ("read", 20, True),
+        ("parsed", 18, False),
+    ]
+    text = rmqio(
+        "trace", topics.dead, "--queue", str(letter["queue_id"]), "--offset", str(letter["queue_offset"]),
+        "--dead-letter-topic", topics.dead,
+    )  # fmt: skip
+    assert f"source        {topics.source} " in text
+    assert "ValueError: not good" in text
+
+
+def trace_quiet(rmqio: Tool, topics: Topics, offset: int) -> dict[str, Any]:
+    try:
+        return trace(rmqio, topics, offset, "--steps", "/Parse")
+    except AssertionError:
+        return {}
+
+
+def test_the_audit_of_the_same_topics_agrees(rmqio: Tool, topics: Topics, tmp_path: Path) -> None:
+    named = ["--from-topic", topics.source, "--to-topic", topics.sink, "--dead-letter-topic", topics.dead]
+    page = tmp_path / "audit.html"
+    report = rmqio.json("audit", *named, "--audit-topic", topics.hops, "--html", str(page), status=1)
+    assert report["by"] == "place", "with the steps that the sketches name"
+    assert (report["sent"], report["arrived"], report["in_dead_letters"], report["lost"]) == (20, 19, 1, 1)
+    (lost,) = report["messages"]["lost"]
+    assert (lost["offset"], lost["keys"], lost["where"]) == (2, ["k2", "own2"], "between 'read' and 'parsed'")
+    assert page.read_text().startswith("<!doctype html>")
+    text = rmqio("audit", *named, "--audit-topic", topics.hops, status=1)
+    assert "1   between 'read' and 'parsed'" in text
+    rmqio("audit", "--from-topic", topics.source, "--to-topic", topics.hops, status=2)
+    assert "say with --by what is equal in both" in rmqio.err
