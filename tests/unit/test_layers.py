@@ -42,6 +42,10 @@ SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform"
 ENRICH_WITH_BEAM = {f"rmqio.enrich.{name}" for name in ("transform", "enrich_fn", "merging", "sources.files")}
 ENRICH_FOR_SPARK = "rmqio.enrich.lookups"
 SQL_FOR_RULES = ("rmqio.sql.conditions", "rmqio.sql.errors")
+CONNECT_WITHOUT_BEAM = {
+    f"rmqio.connect.{name}"
+    for name in ("rows", "sink.base", "sink.options", "sink.buffer", "sink.delivery", "sink.writer", "sql.sink")
+}
 # Pure: it sees no client, and transforms and doubles share it with the client.
 PURE_CLIENT = {"rmqio.client.selection"}
 
@@ -124,6 +128,7 @@ def broken_rule(imported: Import) -> str | None:
             "rmqio.local",
             "rmqio.sql",
             "rmqio.rules",
+            "rmqio.connect",
         )
         if is_stdlib(imported) or ours or (imported.is_of(*programs) and imported.is_lazy):
             return None
@@ -138,7 +143,7 @@ def broken_rule(imported: Import) -> str | None:
         module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pipelines", "rmqio.pyspark.enriching"
     ):
         return "nothing but pipelines, plain PySpark and the dimensions of sql imports enrich: it stands on the others"
-    on_top = is_in(module, "rmqio.rules", "rmqio.enrich", "rmqio.sql", "rmqio.yaml")
+    on_top = is_in(module, "rmqio.rules", "rmqio.enrich", "rmqio.sql", "rmqio.yaml", "rmqio.connect")
     if on_top and imported.is_of("rmqio.transforms") and not _is_public(imported, "rmqio.transforms.parts"):
         return "packages on top of the transforms import their public names and transforms.parts only"
     if is_in(module, "rmqio.rules") and imported.is_of("rmqio.sql") and not _is_public(imported, *SQL_FOR_RULES):
@@ -147,6 +152,12 @@ def broken_rule(imported: Import) -> str | None:
         return "Beam YAML takes of SQL its tables only"
     if is_in(module, "rmqio.pyspark") and imported.is_of("rmqio.enrich") and not _is_public(imported, ENRICH_FOR_SPARK):
         return "the format for Spark takes of enrich its look-ups only"
+    if imported.is_of("rmqio.connect") and not is_in(module, "rmqio.connect", "rmqio.pipelines", "rmqio.cli.programs"):
+        return "nothing but the command line and pipelines imports connect: it stands on the others"
+    if is_in(module, "rmqio.connect") and imported.is_of("rmqio.wire", "rmqio.sending", "rmqio.client"):
+        return "connect sees topics through the transforms"
+    if imported.top == "apache_beam" and is_in(module, *CONNECT_WITHOUT_BEAM):
+        return "the base of sinks knows no Beam, so that a sink can be tested without it"
     knows_beam = imported.top == "apache_beam" or imported.is_of("rmqio.transforms")
     if knows_beam and is_in(module, "rmqio.enrich") and not is_in(module, *ENRICH_WITH_BEAM):
         return "of enrich, only its transform and its files know Beam: plain PySpark uses the rest"
@@ -273,6 +284,11 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.enrich.loading", "import apache_beam", "know Beam"),
     ("rmqio.enrich.transform", "import apache_beam", None),
     ("rmqio.enrich.topic", "from rmqio.wire import frame", "see topics through"),
+    ("rmqio.transforms.read", "from rmqio.connect import WriteToSql", "imports connect"),
+    ("rmqio.pipelines.copy", "from rmqio.connect import WriteToSql", None),
+    ("rmqio.connect.sink.delivery", "import apache_beam", "knows no Beam"),
+    ("rmqio.connect.sink.write_fn", "import apache_beam", None),
+    ("rmqio.connect.sql.sink", "from rmqio.wire import frame", "connect sees topics"),
     ("rmqio.transforms.read", "from rmqio.yaml import read", "nothing imports yaml"),
     ("rmqio.sql.planning.plan", "import lark", "lark only"),
     ("rmqio.client.selection", "import threading", "no sockets"),

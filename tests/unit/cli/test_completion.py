@@ -79,7 +79,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 CASES = [
-    ("", "topics groups describe peek tail produce offsets sql rules replay schemas local completion"),
+    ("", "topics groups describe peek tail produce offsets sql rules copy replay schemas local completion"),
     ("to", "topics"),
     ("--name_server h:1 offsets ", "show reset"),
     ("--name_server topics of", "offsets"),  # the name of a command as a value
