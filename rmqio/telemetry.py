@@ -27,6 +27,7 @@ class Kind(Enum):
 QUEUE: Final = ("topic", "broker", "queue")
 BROKER: Final = ("topic", "broker")
 TOPIC: Final = ("topic",)
+SINK: Final = ("sink",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,11 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("lookups", _C, "elements", (), "looked up by `Enrich`"),
         Metric("lookups_missing", _C, "elements", (), "looked up by `Enrich`, and their key has no row"),
         Metric("lookup_failures", _C, "elements", (), "sent to the errors of `Enrich`, or failed the pipeline"),
+        Metric("rows_written", _C, "rows", SINK, "by a sink of `rmqio.connect`"),
+        Metric("row_batches_written", _C, "requests", SINK, "by a sink of `rmqio.connect`"),
+        Metric("row_failures", _C, "rows", SINK, "refused by a sink: to the output `failed`, or failed the bundle"),
+        Metric("row_write_retries", _C, "requests", SINK, "written again after a transient failure"),
+        Metric("row_write_latency_ms", _D, "ms", SINK, "of a batch until the sink has it, retries included"),
         Metric("table_refreshes", _C, "loads", (), "of a table of `Enrich`, by an exporter only: after the first one"),
         Metric("table_refresh_failures", _C, "loads", (), "that failed; an exporter only. The last version stays"),
     )

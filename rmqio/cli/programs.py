@@ -1,4 +1,6 @@
-"""`rmqio replay`, `audit`, `schemas`, `local`, `sql` and `rules`. Some also run as `python -m`, with the same parsers.
+"""`rmqio replay`, `audit`, `schemas`, `local`, `sql`, `rules` and `copy`. Some also run as `python -m`.
+
+Both have the same parsers.
 
 Their modules are imported when one of them is used: `rmqio --help` waits for none of them.
 """
@@ -18,6 +20,9 @@ def add_commands(commands: Any) -> None:
     sql.set_defaults(writes=True)
     sql.passes_on = True
     new_command(commands, "rules", None, "check, explain and run rules on topics", fill=_fill_rules)
+    copy = new_command(commands, "copy", None, "copy topics, files, tables to one another", fill=_fill_copy)
+    copy.set_defaults(writes=True)
+    copy.passes_on = True
     replay = new_command(commands, "replay", None, "send the messages of dead letters again", fill=_fill_replay)
     replay.set_defaults(writes=True)
     new_command(commands, "audit", None, "find what is lost or doubled between two topics", fill=_fill_audit)
@@ -59,6 +64,13 @@ def _fill_rules(parser: Parser) -> None:
 
     command.add_options(parser)
     parser.set_defaults(run=command.show_help)
+
+
+def _fill_copy(parser: Parser) -> None:
+    from rmqio.connect.copying import command
+
+    command.add_options(parser)
+    parser.set_defaults(run=command.run)
 
 
 def _fill_sql(parser: Parser) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from rmqio.transforms.batch_coder import BatchConstraint
 from rmqio.transforms.coders import RecordCoder
 from rmqio.transforms.handles_failures import HandlesFailures
-from rmqio.transforms.metrics import Count, observe_process
+from rmqio.transforms.metrics import Count, Latency, observe_process
 from rmqio.transforms.read_failures import failure_of_record, failure_of_value
+from rmqio.transforms.reading.in_process import is_in_process
 from rmqio.transforms.reading.options import factory_of
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, located_at
-from rmqio.transforms.reading.watermark import beam_timestamp
+from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker
+from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks, beam_timestamp
 from rmqio.transforms.value_coder import DECODE_ERRORS, ENCODE_ERRORS, ValueCoder
 
 __all__ = [
@@ -20,14 +22,22 @@ __all__ = [
     "ENCODE_ERRORS",
     "ERRORS_TAG",
     "BatchConstraint",
+    "Claim",
     "Count",
     "HandlesFailures",
+    "Latency",
+    "QueueRange",
+    "QueueRangeCoder",
+    "QueueRangeTracker",
+    "QueueWatermark",
+    "QueueWatermarks",
     "RecordCoder",
     "ValueCoder",
     "beam_timestamp",
     "factory_of",
     "failure_of_record",
     "failure_of_value",
+    "is_in_process",
     "located",
     "located_at",
     "observe_process",

@@ -25,11 +25,15 @@ class Block(NamedTuple):
 
     @property
     def runs_on(self) -> str:
-        """The needs of the block: Spark, a real broker, transactions, or nothing else than a `FakeBroker`."""
+        """The needs of the block: Spark, a server, transactions, or nothing else than a `FakeBroker`."""
         if self.page == "docs/pyspark.md" or "spark.read" in self.code:
             return "spark"
         if "LocalRocketMQ" in self.code:
             return "broker"
+        if "Kafka(" in self.code:
+            return "kafka"
+        if "WriteToElasticsearch(" in self.code:
+            return "search"
         return "transactions" if "TransactionProducer" in self.code else "here"
 
 

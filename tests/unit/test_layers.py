@@ -43,6 +43,10 @@ ENRICH_WITH_BEAM = {f"rmqio.enrich.{name}" for name in ("transform", "enrich_fn"
 ENRICH_FOR_SPARK = "rmqio.enrich.lookups"
 SQL_FOR_RULES = ("rmqio.sql.conditions", "rmqio.sql.errors")
 AUDIT_WITH_BEAM = {f"rmqio.audit.{name}" for name in ("transform", "audit_fn")}
+CONNECT_WITHOUT_BEAM = {
+    f"rmqio.connect.{name}"
+    for name in ("rows", "sink.base", "sink.options", "sink.buffer", "sink.delivery", "sink.writer", "sql.sink")
+}
 # Pure: it sees no client, and transforms and doubles share it with the client.
 PURE_CLIENT = {"rmqio.client.selection"}
 
@@ -126,6 +130,7 @@ def broken_rule(imported: Import) -> str | None:
             "rmqio.sql",
             "rmqio.rules",
             "rmqio.audit",
+            "rmqio.connect",
         )
         if is_stdlib(imported) or ours or (imported.is_of(*programs) and imported.is_lazy):
             return None
@@ -140,7 +145,7 @@ def broken_rule(imported: Import) -> str | None:
         module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pipelines", "rmqio.pyspark.enriching"
     ):
         return "nothing but pipelines, plain PySpark and the dimensions of sql imports enrich: it stands on the others"
-    on_top = is_in(module, "rmqio.rules", "rmqio.enrich", "rmqio.sql", "rmqio.yaml", "rmqio.audit")
+    on_top = is_in(module, "rmqio.rules", "rmqio.enrich", "rmqio.sql", "rmqio.yaml", "rmqio.audit", "rmqio.connect")
     if on_top and imported.is_of("rmqio.transforms") and not _is_public(imported, "rmqio.transforms.parts"):
         return "packages on top of the transforms import their public names and transforms.parts only"
     if is_in(module, "rmqio.rules") and imported.is_of("rmqio.sql") and not _is_public(imported, *SQL_FOR_RULES):
@@ -151,6 +156,12 @@ def broken_rule(imported: Import) -> str | None:
         return "the format for Spark takes of enrich its look-ups only"
     if imported.is_of("rmqio.audit") and not is_in(module, "rmqio.audit", "rmqio.pipelines"):
         return "nothing but the command line and pipelines imports audit: it stands on the others"
+    if imported.is_of("rmqio.connect") and not is_in(module, "rmqio.connect", "rmqio.pipelines", "rmqio.cli.programs"):
+        return "nothing but the command line and pipelines imports connect: it stands on the others"
+    if is_in(module, "rmqio.connect") and imported.is_of("rmqio.wire", "rmqio.sending", "rmqio.client"):
+        return "connect sees topics through the transforms"
+    if imported.top == "apache_beam" and is_in(module, *CONNECT_WITHOUT_BEAM):
+        return "the base of sinks knows no Beam, so that a sink can be tested without it"
     knows_beam = imported.top == "apache_beam" or imported.is_of("rmqio.transforms")
     if knows_beam and is_in(module, "rmqio.audit") and not is_in(module, *AUDIT_WITH_BEAM):
         return "of audit, only its transform knows Beam: the command runs without it"
@@ -283,6 +294,11 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.audit.checking", "import apache_beam", "only its transform"),
     ("rmqio.audit.audit_fn", "import apache_beam", None),
     ("rmqio.audit.reading", "from rmqio.wire import frame", "see topics through"),
+    ("rmqio.transforms.read", "from rmqio.connect import WriteToSql", "imports connect"),
+    ("rmqio.pipelines.copy", "from rmqio.connect import WriteToSql", None),
+    ("rmqio.connect.sink.delivery", "import apache_beam", "knows no Beam"),
+    ("rmqio.connect.sink.write_fn", "import apache_beam", None),
+    ("rmqio.connect.sql.sink", "from rmqio.wire import frame", "connect sees topics"),
     ("rmqio.transforms.read", "from rmqio.yaml import read", "nothing imports yaml"),
     ("rmqio.sql.planning.plan", "import lark", "lark only"),
     ("rmqio.client.selection", "import threading", "no sockets"),

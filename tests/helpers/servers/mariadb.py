@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import platformdirs
 import pytest
 
 from rmqio.local.processes.ports import free_port
+from tests.helpers.servers.database import Server
 
 _PACKAGES = ("mariadb-server-core", "mariadb-server", "libaio1", "liburing2")
 
@@ -45,6 +45,13 @@ def _folder() -> Path:
 @contextlib.contextmanager
 def mariadb() -> Iterator[str]:
     """Yields the URL of an empty database `shop`; the user is `root`, without a password."""
+    with mariadb_server() as server:
+        yield server.url
+
+
+@contextlib.contextmanager
+def mariadb_server() -> Iterator[Server]:
+    """Yields a server with an empty database `shop`, to be killed."""
     pytest.importorskip("pymysql", reason="tables of databases need the extra 'sql-databases'")
     root = _folder()
     folder = Path(tempfile.mkdtemp(prefix="mariadb-"))
@@ -68,7 +75,7 @@ def mariadb() -> Iterator[str]:
     common = [
         str(program), "--no-defaults", f"--datadir={data}", f"--lc-messages-dir={messages}", f"--tmpdir={folder}",
         f"--character-sets-dir={messages}/charsets", "--innodb-buffer-pool-size=64M",
-        "--innodb-flush-log-at-trx-commit=0",
+        "--innodb-flush-log-at-trx-commit=2",  # what is committed survives a kill, if not a loss of power
         f"--plugin-dir={folder}",
     ]  # fmt: skip
     try:
@@ -83,31 +90,31 @@ def mariadb() -> Iterator[str]:
                 begun, input=text.encode(), user=user, env=environment, cwd=folder, stdout=log, stderr=log, check=False
             )
             assert made.returncode == 0, (folder / "log").read_text()[-2000:]
-            options = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/socket", "--skip-grant-tables",
-                       "--skip-networking=0"]  # fmt: skip
-            process = subprocess.Popen(
-                [*common, *options], user=user, env=environment, cwd=folder, stdout=log, stderr=log
-            )
+        options = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/socket", "--skip-grant-tables",
+                   "--skip-networking=0"]  # fmt: skip
+
+        def launch() -> subprocess.Popen[bytes]:
+            with open(folder / "log", "ab") as log:
+                command = [*common, *options]
+                return subprocess.Popen(command, user=user, env=environment, cwd=folder, stdout=log, stderr=log)
+
+        url = f"mysql://root@127.0.0.1:{port}/shop?charset=utf8mb4"
+        server = Server(url, launch, lambda: _answers(port))
         try:
-            _wait(port, process, folder)
-            yield f"mysql://root@127.0.0.1:{port}/shop?charset=utf8mb4"
+            server.start(lambda: (folder / "log").read_text()[-2000:])
+            yield server
         finally:
-            process.terminate()
-            process.wait(60)
+            server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait(port: int, process: subprocess.Popen[bytes], folder: Path) -> None:
+def _answers(port: int) -> bool:
     import pymysql  # type: ignore[import-untyped]
 
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            with pymysql.connect(host="127.0.0.1", port=port, user="root") as connection:
-                connection.cursor().execute("CREATE DATABASE shop CHARACTER SET utf8mb4")
-            return
-        except pymysql.OperationalError:
-            assert process.poll() is None, f"MariaDB ended: {(folder / 'log').read_text()[-2000:]}"
-            assert time.monotonic() < deadline, "MariaDB does not answer"
-            time.sleep(0.05)
+    try:
+        with pymysql.connect(host="127.0.0.1", port=port, user="root") as connection:
+            connection.cursor().execute("CREATE DATABASE IF NOT EXISTS shop CHARACTER SET utf8mb4")
+    except pymysql.OperationalError:
+        return False
+    return True

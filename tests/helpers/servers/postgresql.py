@@ -7,13 +7,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rmqio.local.processes.ports import free_port
+from tests.helpers.servers.database import Server
 
 _PLACES = ("/usr/lib/postgresql/*/bin", "/usr/local/bin", "/usr/bin")
 
@@ -28,6 +28,13 @@ def _program(name: str) -> str:
 @contextlib.contextmanager
 def postgresql() -> Iterator[str]:
     """Yields the URL of an empty database `postgres`; the user is `postgres`, without a password."""
+    with postgresql_server() as server:
+        yield server.url
+
+
+@contextlib.contextmanager
+def postgresql_server() -> Iterator[Server]:
+    """Yields a server with an empty database `postgres`, to be killed."""
     pytest.importorskip("psycopg", reason="tables of databases need the extra 'sql-databases'")
     initdb, server = _program("initdb"), _program("postgres")
     folder = tempfile.mkdtemp(prefix="postgresql-")
@@ -39,27 +46,26 @@ def postgresql() -> Iterator[str]:
     command = [initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
     subprocess.run(command, user=user, check=True, capture_output=True, cwd=folder)
     options = ["-D", data, "-p", str(port), "-k", folder, "-h", "127.0.0.1", "-F"]
-    with open(f"{folder}/log", "wb") as log:
-        process = subprocess.Popen([server, *options], user=user, stdout=log, stderr=log, cwd=folder)
+
+    def launch() -> subprocess.Popen[bytes]:
+        with open(f"{folder}/log", "ab") as log:
+            return subprocess.Popen([server, *options], user=user, stdout=log, stderr=log, cwd=folder)
+
     url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    found = Server(url, launch, lambda: _answers(url))
     try:
-        _wait(url, process)
-        yield url
+        found.start(lambda: Path(f"{folder}/log").read_text()[-2000:])
+        yield found
     finally:
-        process.terminate()
-        process.wait(30)
+        found.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
+def _answers(url: str) -> bool:
     import psycopg
 
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            psycopg.connect(url).close()
-            return
-        except psycopg.OperationalError:
-            assert process.poll() is None, "PostgreSQL ended"
-            assert time.monotonic() < deadline, "PostgreSQL does not answer"
-            time.sleep(0.05)
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True

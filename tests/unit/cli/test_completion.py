@@ -79,7 +79,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 CASES = [
-    ("", "topics groups describe peek tail find trace produce offsets sql rules replay audit schemas local completion"),
+    (
+        "",
+        "topics groups describe peek tail find trace produce offsets "
+        "sql rules copy replay audit schemas local completion",
+    ),
     ("to", "topics"),
     ("--name_server h:1 offsets ", "show reset"),
     ("--name_server topics of", "offsets"),  # the name of a command as a value

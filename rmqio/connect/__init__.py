@@ -1,0 +1,69 @@
+"""Systems beside RocketMQ: sinks for SQL databases, search engines, Kafka and files, reads of them, and a sink base.
+
+The names resolve on first use, so that no system's client is needed for another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rmqio.connect.files.read import ReadFromFiles
+    from rmqio.connect.files.write import WriteToFiles, WriteToFilesResult
+    from rmqio.connect.kafka.read import ReadFromKafka
+    from rmqio.connect.kafka.records import KafkaRecord
+    from rmqio.connect.kafka.write import WriteToKafka
+    from rmqio.connect.search.transform import WriteToElasticsearch
+    from rmqio.connect.sink.base import BatchSink, RowRefused, Verdict, Written
+    from rmqio.connect.sink.options import Batching, Retry
+    from rmqio.connect.sink.transform import WriteToSink, WriteToSinkResult
+    from rmqio.connect.sql.read import ReadFromSql
+    from rmqio.connect.sql.transform import WriteToSql
+
+_HOMES: Final = {
+    "BatchSink": "sink.base",
+    "Batching": "sink.options",
+    "KafkaRecord": "kafka.records",
+    "ReadFromFiles": "files.read",
+    "ReadFromKafka": "kafka.read",
+    "ReadFromSql": "sql.read",
+    "Retry": "sink.options",
+    "RowRefused": "sink.base",
+    "Verdict": "sink.base",
+    "WriteToElasticsearch": "search.transform",
+    "WriteToFiles": "files.write",
+    "WriteToFilesResult": "files.write",
+    "WriteToKafka": "kafka.write",
+    "WriteToSink": "sink.transform",
+    "WriteToSinkResult": "sink.transform",
+    "WriteToSql": "sql.transform",
+    "Written": "sink.base",
+}
+
+__all__ = [
+    "BatchSink",
+    "Batching",
+    "KafkaRecord",
+    "ReadFromFiles",
+    "ReadFromKafka",
+    "ReadFromSql",
+    "Retry",
+    "RowRefused",
+    "Verdict",
+    "WriteToElasticsearch",
+    "WriteToFiles",
+    "WriteToFilesResult",
+    "WriteToKafka",
+    "WriteToSink",
+    "WriteToSinkResult",
+    "WriteToSql",
+    "Written",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"rmqio.connect.{_HOMES[name]}"), name)

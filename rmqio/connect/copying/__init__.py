@@ -1,0 +1,1 @@
+"""`rmqio copy`: from any of these systems to any other one."""

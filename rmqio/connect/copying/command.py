@@ -1,0 +1,67 @@
+"""`rmqio copy`: its options, and the job."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, Final
+
+from rmqio import security
+from rmqio.command_line.parser import Parser
+from rmqio.connect.copying.urls import FORMS, End, parse_end
+from rmqio.errors import LocalError
+
+WRONG_USAGE: Final = 2
+_MORE: Final = f"""\
+URLs: {FORMS}
+
+Options of an end stand behind a question mark, as in rocketmq:orders?start=latest or ...#users?mode=ignore; \
+docs/connect/copy.md lists them. All other options of the command go to Beam and its runner: --runner=SparkRunner.
+
+example: rmqio copy --from rocketmq:orders --to 'mysql://me@db/shop#orders?password_env=DB_PASSWORD'"""
+
+
+def add_options(parser: Parser) -> None:
+    """Adds the arguments of the command."""
+    parser.epilog = f"{_MORE}\n\n{parser.epilog or ''}".rstrip()
+    add = parser.add_argument
+    add("--from", dest="source", required=True, metavar="URL", help="what is read")
+    add("--to", dest="target", required=True, metavar="URL", help="where it is written")
+    add("--follow", action="store_true", help="go on with what arrives later; default: end with what is there now")
+    add("--dead_letter_topic", metavar="TOPIC", help="topic of RocketMQ for what the target refuses; default: fail")
+    add("--runner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command and returns the exit status."""
+    from rmqio.connect.copying.job import copy
+    from rmqio.runners.options import options as pipeline_options
+    from rmqio.runners.options import unknown_flags
+
+    try:
+        source, target = parse_end(arguments.source), parse_end(arguments.target)
+        options = pipeline_options(getattr(arguments, "rest", []), runner=arguments.runner or "DirectRunner")
+        if unknown := unknown_flags(options):
+            raise LocalError(f"unknown option {', '.join(unknown)}; --help lists the options of the command")
+        where = _where(arguments, source, target)
+    except LocalError as error:
+        print(f"rmqio copy: {error}", file=sys.stderr)
+        return WRONG_USAGE
+    return copy(
+        source,
+        target,
+        options,
+        follow=arguments.follow,
+        where=where,
+        dead_letter_topic=arguments.dead_letter_topic,
+        verbose=arguments.verbose,
+    )
+
+
+def _where(arguments: argparse.Namespace, source: End, target: End) -> dict[str, Any]:
+    """The cluster of RocketMQ, if the copy has to do with one."""
+    if "rocketmq" not in (source.kind, target.kind) and not arguments.dead_letter_topic:
+        return {}
+    name_server = arguments.name_server or source.place * (source.kind == "rocketmq") or None
+    name_server = name_server or target.place * (target.kind == "rocketmq") or None
+    return {"name_server": name_server, "security": security.from_arguments(arguments)}

@@ -1,0 +1,153 @@
+"""The two ends of a copy as URLs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote
+
+from rmqio.connect.files.formats import FORMATS, SUFFIXES
+from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
+
+DATABASES: Final = ("mysql", "mariadb", "postgresql", "postgres", "sqlite", "oracle", "mssql")
+SEARCH: Final = ("elasticsearch", "opensearch")
+KINDS: Final = ("rocketmq", "kafka", "file", "console", *SEARCH, *DATABASES)
+FORMS: Final = """\
+rocketmq:TOPIC, rocketmq://HOST:9876/TOPIC; kafka://HOST:9092/TOPIC; file:PATH or PATH (*.jsonl, *.csv, *.parquet, \
+*.avro; to a folder: out/?format=csv); mysql://USER@HOST/DB#TABLE, postgresql://..., sqlite:///FILE#TABLE; \
+elasticsearch://HOST:9200/INDEX, opensearch+https://...; console:"""
+_ENV: Final = "_env"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a copy.
+
+    Args:
+      kind: one of `KINDS`.
+      place: what the kind makes of it: servers, a URL, a path.
+      name: topic, index, table or query; empty for files and the console.
+      options: what stands behind the question mark.
+      shown: the URL without credentials and options, for messages.
+    """
+
+    kind: str
+    place: str
+    name: str
+    options: dict[str, str] = field(repr=False)
+    shown: str
+
+    def take(self, *names: str) -> dict[str, Any]:
+        """Returns those of the options that are given. A name with `_env` behind it names an environment variable."""
+        found: dict[str, Any] = {}
+        for name in names:
+            if name in self.options:
+                found[name] = self.options[name]
+            elif f"{name}{_ENV}" in self.options:
+                variable = self.options[f"{name}{_ENV}"]
+                if variable not in os.environ:
+                    raise LocalError(f"{self.shown}: the environment variable {variable} is not set")
+                found[name] = os.environ[variable]
+        return found
+
+    def require_known(self, names: Iterable[str], *, secrets: Iterable[str] = ()) -> None:
+        """Raises `LocalError` for an option that the end does not have."""
+        known = [*names, *secrets, *(f"{name}{_ENV}" for name in secrets)]
+        for name in self.options:
+            if name not in known and not (self.kind == "kafka" and "." in name):  # options of librdkafka have dots
+                more = f"; its options: {', '.join(known)}" if known else "; it has no options"
+                raise LocalError(f"{self.shown} has no option {name}{did_you_mean(name, known) or more}")
+
+    def number(self, name: str, default: int) -> int:
+        """Returns an option that is a whole number."""
+        text = self.options.get(name)
+        if text is None:
+            return default
+        if not text.isascii() or not text.isdigit():
+            raise LocalError(f"{self.shown}: {name} is {text!r}; it must be a whole number")
+        return int(text)
+
+
+def parse_end(text: str) -> End:
+    """Returns the end that a URL describes. Raises `LocalError`, which shows no credentials."""
+    if text in ("-", "console", "console:"):
+        return End("console", "", "", {}, "console")
+    scheme, colon, rest = text.partition(":")
+    kind, plus, transport = scheme.partition("+")
+    if not colon or "/" in scheme or "." in scheme:
+        return _file(text)
+    if kind == "file":
+        return _file(rest.removeprefix("//") if rest.startswith("///") else rest)
+    if kind in DATABASES:
+        return _database(text)
+    if kind in SEARCH and transport in ("", "http", "https"):
+        place, name, options = _server(text, rest)
+        return End(kind, f"{transport or 'http'}://{place}", name, options, f"{kind}://{place}/{name}")
+    if kind == "rocketmq" and not plus:
+        if rest.startswith("//"):
+            place, name, options = _server(text, rest)
+        else:
+            name, options = _query(rest)
+            place = ""
+        if not name:
+            raise LocalError(f"{scheme}:... names no topic: rocketmq:TOPIC or rocketmq://HOST:9876/TOPIC")
+        return End(kind, place, name, options, f"rocketmq:{name}")
+    if kind == "kafka" and not plus:
+        place, name, options = _server(text, rest)
+        return End(kind, place, name, options, f"kafka://{place}/{name}")
+    if len(scheme) > 1 and scheme.isalnum() and rest.startswith("//"):
+        hint = did_you_mean(kind, KINDS)
+        if hint or kind not in ("gs", "s3", "hdfs"):
+            raise LocalError(f"no system is called {scheme}{hint or f'. There are: {FORMS}'}")
+    return _file(text)
+
+
+def _server(text: str, rest: str) -> tuple[str, str, dict[str, str]]:
+    scheme = text.partition(":")[0]
+    body, options = _query(rest.removeprefix("//"))
+    place, _, name = body.partition("/")
+    if not rest.startswith("//") or not place or not name or "/" in name:
+        raise LocalError(f"{scheme}:... must be like {scheme}://HOST:PORT/NAME")
+    if "@" in place:
+        raise LocalError(f"{scheme}://... holds credentials, which a list of processes would show: see password_env")
+    return place, unquote(name), options
+
+
+def _query(text: str) -> tuple[str, dict[str, str]]:
+    body, _, query = text.partition("?")
+    try:
+        return body, dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
+    except ValueError as error:
+        raise LocalError(f"options are like ?name=value&other=value: {error}") from error
+
+
+def _database(text: str) -> End:
+    url, found, fragment = text.partition("#")
+    scheme, _, rest = url.partition(":")
+    place = rest.split("?")[0]
+    shown = f"{scheme}://{place.rpartition('@')[2]}" if "@" in place else f"{scheme}:{place}"
+    if not found or not fragment:
+        raise LocalError(f"{shown} names no table: add it behind a #, as in {scheme}://USER@HOST/DB#TABLE")
+    if fragment.lstrip()[:6].upper() in ("SELECT", "WITH  ") or fragment.lstrip()[:5].upper() == "WITH ":
+        return End(scheme.partition("+")[0], url, fragment, {}, shown)
+    name, options = _query(fragment)
+    return End(scheme.partition("+")[0], url, name, options, f"{shown}#{name}")
+
+
+def _file(text: str) -> End:
+    body, options = text, {}
+    if "=" in text.rpartition("?")[2] and "?" in text:  # elsewhere, ? stands for a character
+        body, _, query = text.rpartition("?")
+        options = _query(f"?{query}")[1]
+    if not body:
+        raise LocalError(f"no path. There are: {FORMS}")
+    suffix = f".{body.removesuffix('.gz').removesuffix('.bz2').removesuffix('.zst').rpartition('.')[2]}"
+    if suffix not in SUFFIXES and "format" not in options:
+        raise LocalError(
+            f"{body} is neither a system with its name, as in {KINDS[0]}:TOPIC, nor a file whose name says its format; "
+            f"for a file, add ?format= with one of {', '.join(FORMATS)}"
+        )
+    return End("file", body, "", options, body)

@@ -1,0 +1,1 @@
+"""Files of rows: lines of JSON, CSV, Parquet and Avro."""

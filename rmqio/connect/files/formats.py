@@ -1,0 +1,313 @@
+"""The formats of files: rows to bytes and back. A row that does not fit is left out and named."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rmqio.connect.rows import to_json, to_row
+from rmqio.connect.sink.base import RowRefused
+from rmqio.errors import LocalError, SerdeError
+from rmqio.near_names import did_you_mean
+
+SUFFIXES: Final = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet", ".avro": "avro",
+}  # fmt: skip
+FORMATS: Final = ("jsonl", "csv", "parquet", "avro")
+_GROUP_ROWS: Final = 50_000
+"""Rows of a group of Parquet."""
+
+Refused = list[tuple[Any, Exception]]
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """A format and its options.
+
+    Args:
+      name: "jsonl", "csv", "parquet" or "avro".
+      columns: of CSV and Parquet, in order; None: those of the rows of the file.
+      schema: of Avro, a dict; of Parquet, a `pyarrow.Schema`; None for Parquet: what the rows are.
+    """
+
+    name: str
+    columns: tuple[str, ...] | None = None
+    schema: Any = None
+
+    def __post_init__(self) -> None:
+        if self.name not in FORMATS:
+            raise LocalError(f"format is {self.name!r}; it must be one of {', '.join(FORMATS)}" + did_you_mean(
+                str(self.name), FORMATS))  # fmt: skip
+        if self.columns is not None and self.name not in ("csv", "parquet"):
+            raise LocalError(f"columns are for csv and parquet; this is {self.name}")
+        if self.schema is not None and self.name not in ("avro", "parquet"):
+            raise LocalError(f"a schema is for avro and parquet; this is {self.name}")
+        package = {"avro": "fastavro", "parquet": "pyarrow"}.get(self.name)
+        if package is not None:
+            _require(package, self.name)
+        if self.name == "avro" and self.schema is not None:
+            object.__setattr__(self, "schema", _avro_schema(self.schema))
+
+    @property
+    def suffix(self) -> str:
+        """The end of a file's name."""
+        return f".{self.name}"
+
+    def write(self, rows: Iterable[dict[str, Any]], file: Any) -> Refused:
+        """Writes rows to an open file. `rows` can be iterated twice. Returns the refused ones with their errors."""
+        return {"jsonl": _write_lines, "csv": _write_csv, "parquet": _write_parquet, "avro": _write_avro}[self.name](
+            self, rows, file
+        )
+
+    def read(self, file: Any) -> Iterator[dict[str, Any]]:
+        """Yields the rows of an open file. Raises `SerdeError`, which names the line if there is one."""
+        readers: dict[str, Callable[[Any], Iterator[dict[str, Any]]]] = {
+            "jsonl": _read_lines, "csv": _read_csv, "parquet": _read_parquet, "avro": _read_avro,
+        }  # fmt: skip
+        return readers[self.name](file if isinstance(file, io.IOBase) else io.BufferedReader(_Raw(file)))
+
+
+class _Raw(io.RawIOBase):
+    """A file that Beam decompresses, which can do no more than `read`."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def format_of(path: str, given: str | None = None) -> str:
+    """Returns the format of a path. Raises `LocalError` if neither its suffix nor `given` says it."""
+    if given is not None:
+        return given
+    name = path.removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
+    suffix = f".{name.rpartition('.')[2]}"
+    if suffix not in SUFFIXES:
+        raise LocalError(f"the name {path} does not say the format: give format=, one of {', '.join(FORMATS)}")
+    return SUFFIXES[suffix]
+
+
+def _write_lines(_: FileFormat, rows: Iterable[dict[str, Any]], file: Any) -> Refused:
+    refused: Refused = []
+    for row in rows:
+        try:
+            file.write(f"{to_json(row)}\n".encode())
+        except (SerdeError, UnicodeEncodeError) as error:
+            refused.append((row, error))
+    return refused
+
+
+def _names_of(rows: Iterable[dict[str, Any]]) -> list[str]:
+    found: dict[str, None] = {}
+    for row in rows:
+        found.update(dict.fromkeys(row))
+    return list(found)
+
+
+def _write_csv(kind: FileFormat, rows: Iterable[dict[str, Any]], file: Any) -> Refused:
+    names = list(kind.columns or _names_of(rows))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")  # RFC 4180
+    writer.writerow(names)
+    refused: Refused = []
+    for row in rows:
+        try:
+            _require_known(row, names)
+            line = [_cell(row.get(name)) for name in names]
+            "".join(line).encode()
+            writer.writerow(line)
+        except (SerdeError, UnicodeEncodeError, RowRefused) as error:
+            refused.append((row, error))
+        if text.tell() > 1 << 20:
+            file.write(text.getvalue().encode())
+            text.seek(0)
+            text.truncate()
+    file.write(text.getvalue().encode())
+    return refused
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    text = to_json(value)
+    return json.loads(text) if text.startswith('"') else text  # a date is text
+
+
+def _require_known(row: dict[str, Any], names: Sequence[str]) -> None:
+    for name in row:
+        if name not in names:
+            raise RowRefused(f"the file has no column {name}{did_you_mean(name, names)}")
+
+
+def _write_parquet(kind: FileFormat, rows: Iterable[dict[str, Any]], file: Any) -> Refused:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    refused: Refused = []
+    schema = kind.schema
+    names = list(kind.columns or (schema.names if schema is not None else _names_of(rows)))
+    writer: Any = None
+    for chunk in _chunks(rows, _GROUP_ROWS):
+        good = []
+        for row in chunk:
+            try:
+                _require_known(row, names)
+                good.append({name: row.get(name) for name in names})
+            except RowRefused as error:
+                refused.append((row, error))
+        table, bad = _table(pa, good, schema)
+        refused.extend(bad)
+        if writer is None:
+            if schema is None:  # a column without a value yet is text, so that later groups can have one
+                fields = [pa.field(f.name, pa.string() if pa.types.is_null(f.type) else f.type) for f in table.schema]
+                schema = pa.schema(fields)
+                table = table.cast(schema)
+            writer = pq.ParquetWriter(file, schema)
+        if table.num_rows:
+            writer.write_table(table)
+    if writer is not None:
+        writer.close()
+    return refused
+
+
+def _table(pa: Any, rows: list[dict[str, Any]], schema: Any) -> tuple[Any, Refused]:
+    """A table of the rows that fit. Halves them to find those that do not."""
+    try:
+        return pa.Table.from_pylist(rows, schema=schema), []
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        if schema is None:
+            # The types are those of the rows that agree with the first one.
+            schema = pa.Table.from_pylist(rows[:1]).schema
+            schema = _widened(pa, rows, schema)
+            return _table(pa, rows, schema)
+        if len(rows) == 1:
+            return pa.Table.from_pylist([], schema=schema), [(rows[0], RowRefused(f"it does not fit: {error}"))]
+    middle = len(rows) // 2
+    (first, bad), (second, more) = (_table(pa, part, schema) for part in (rows[:middle], rows[middle:]))
+    return pa.concat_tables([first, second]), bad + more
+
+
+def _widened(pa: Any, rows: list[dict[str, Any]], schema: Any) -> Any:
+    """The types of columns that are null in the first row, from the first row that has a value."""
+    fields = []
+    for field in schema:
+        value = next((row[field.name] for row in rows if row[field.name] is not None), None)
+        fields.append(pa.field(field.name, pa.string() if value is None else pa.array([value]).type))
+    return pa.schema(fields)
+
+
+def _write_avro(kind: FileFormat, rows: Iterable[dict[str, Any]], file: Any) -> Refused:
+    import fastavro
+    from fastavro.validation import ValidationError, validate
+
+    if kind.schema is None:
+        raise LocalError("files of Avro need a schema: give schema=")
+    refused: Refused = []
+
+    def good() -> Iterator[dict[str, Any]]:
+        for row in rows:
+            try:
+                validate(row, kind.schema, raise_errors=True, strict=True)
+            except (ValidationError, ValueError, TypeError) as error:
+                refused.append((row, RowRefused(f"it does not fit: {' '.join(str(error).split())[:500]}")))
+            else:
+                yield row
+
+    fastavro.writer(file, kind.schema, good(), codec="deflate")
+    return refused
+
+
+def _read_lines(file: Any) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            try:
+                row = to_row(line)
+            except SerdeError as error:
+                raise SerdeError(f"line {number}: {error}") from error
+            yield row
+
+
+def _read_csv(file: Any) -> Iterator[dict[str, Any]]:
+    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    reader = csv.reader(text, strict=True)
+    try:
+        names = next(reader, [])
+        for values in reader:
+            if not values:
+                continue
+            if len(values) != len(names):
+                raise SerdeError(f"line {reader.line_num}: {len(values)} values, and {len(names)} columns")
+            yield {name: value or None for name, value in zip(names, values, strict=True)}
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise SerdeError(f"line {reader.line_num}: {error}") from error
+    finally:
+        text.detach()  # the file is closed by whoever opened it
+
+
+def _read_parquet(file: Any) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        for batch in pq.ParquetFile(pa.PythonFile(file, "r")).iter_batches():
+            yield from batch.to_pylist()
+    except pa.ArrowException as error:
+        raise SerdeError(str(error)) from error
+
+
+def _read_avro(file: Any) -> Iterator[dict[str, Any]]:
+    import fastavro
+
+    try:
+        for row in fastavro.reader(file):
+            if not isinstance(row, dict):
+                raise SerdeError(f"the file holds no records, but {type(row).__name__}")
+            yield row
+    except (ValueError, EOFError, IndexError, KeyError, UnicodeDecodeError) as error:
+        raise SerdeError(f"it is no file of Avro, or is cut off: {error}") from error
+
+
+def _chunks(rows: Iterable[Any], count: int) -> Iterator[list[Any]]:
+    chunk: list[Any] = []
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == count:
+            yield chunk
+            chunk = []
+    yield chunk
+
+
+def _avro_schema(schema: Any) -> Any:
+    import fastavro
+
+    if isinstance(schema, (str, Path)):
+        try:
+            schema = json.loads(Path(schema).read_text())
+        except (OSError, ValueError) as error:
+            raise LocalError(f"the schema {schema} cannot be read: {error}") from error
+    try:
+        fastavro.parse_schema(schema)
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as error:
+        raise LocalError(f"the schema is no schema of Avro: {error}") from error
+    return schema
+
+
+def _require(package: str, name: str) -> None:
+    try:
+        __import__(package)
+    except ImportError as error:
+        extra = {"fastavro": "avro", "pyarrow": "enrich"}[package]
+        raise LocalError(f"files of {name} need {package}: pip install 'rmqio[{extra}]'") from error

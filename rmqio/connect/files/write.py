@@ -1,0 +1,191 @@
+"""`WriteToFiles`: writes rows to files, a folder for each window."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Self
+
+import apache_beam as beam
+from apache_beam import PCollection
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.display import DisplayDataItem
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.typehints import Tuple
+
+from rmqio.connect.failures import failure_of
+from rmqio.connect.files.formats import FileFormat
+from rmqio.connect.rows import to_row
+from rmqio.connect.sink.base import RowRefused
+from rmqio.errors import LocalError
+from rmqio.transforms import ReadFailure, WriteDeadLetters
+from rmqio.transforms.parts import Count
+
+_FAILED = "failed"
+
+
+class WriteToFilesResult(NamedTuple):
+    """The outputs of `WriteToFiles`."""
+
+    files: PCollection[str]
+    """The name of each file, once it is whole."""
+    failed: PCollection[ReadFailure] | None
+    """Elements that are no rows, and rows that do not fit the format. None: they fail the pipeline."""
+
+
+class WriteToFiles(beam.PTransform):
+    """Writes the rows of each window to files: `FOLDER/window=START-END/part-00000-of-00001.jsonl`, or without the
+    folder in between in the global window.
+
+    A window is written when it fires. Its file is written under another name first, and renamed when it is whole. Its
+    name depends on window, shard and firing alone, so a repeated bundle replaces it: no row is lost or doubled. Late
+    rows go to a file of their own, `...-late1.jsonl`. A stream needs windows, and they must not accumulate.
+
+    Args:
+      folder: of any file system that Beam knows.
+      format: "jsonl", "csv", "parquet" or "avro".
+      columns: of CSV and Parquet, in order; None: those of the rows. Others refuse the row.
+      schema: of Avro, as a dict or the path of a file; of Parquet, a `pyarrow.Schema`, or None: what the rows are.
+      shards: files of a window, which are written in parallel. Which rows go to which is left open.
+      on_failure, dead_letter_topic, name_server, security, client_factory: as in `WriteToSink`.
+
+    Elements: see `WriteToSink`.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        format: str,
+        *,
+        columns: Iterable[str] | None = None,
+        schema: Any = None,
+        shards: int = 1,
+        on_failure: str = "fail",
+        dead_letter_topic: str | None = None,
+        **letters: Any,
+    ) -> None:
+        super().__init__()
+        if not isinstance(folder, str) or not folder:
+            raise LocalError(f"folder is {folder!r}; it must be a path")
+        if not isinstance(shards, int) or not 1 <= shards <= 10_000:
+            raise LocalError(f"shards is {shards!r}; it must be from 1 to 10,000")
+        if on_failure not in ("fail", "output"):
+            raise LocalError(f'on_failure is {on_failure!r}; it must be "fail" or "output"')
+        self._folder, self._shards, self._on_failure = folder, shards, on_failure
+        self._format = FileFormat(format, None if columns is None else tuple(columns), schema)
+        if self._format.name == "avro" and schema is None:
+            raise LocalError("files of Avro need a schema: give schema=")
+        self._letters = None if dead_letter_topic is None else WriteDeadLetters(dead_letter_topic, **letters)
+        self._error_handler: Any = None
+
+    def with_error_handler(self, error_handler: Any) -> Self:
+        """Send refused rows to Beam's `ErrorHandler` as `ReadFailure`. None: fail the pipeline."""
+        self._error_handler = error_handler
+        return self
+
+    def expand(self, elements: Any) -> WriteToFilesResult:
+        handled = self._on_failure == "output" or self._error_handler is not None or self._letters is not None
+        to_rows = beam.ParDo(_ToRowsFn(self._shards, errors_to_output=handled))
+        made = elements | "To rows" >> to_rows.with_outputs(_FAILED, main="rows")
+        rows, no_rows = made["rows"], made[_FAILED]
+        rows.element_type = Tuple[int, dict[str, Any]]
+        writing = beam.ParDo(_WriteFileFn(self._folder, self._format, self._shards, errors_to_output=handled))
+        gathered = rows | "Gather" >> beam.GroupByKey()
+        written = gathered | "Write files" >> writing.with_outputs(_FAILED, main="files")
+        files, refused = written["files"], written[_FAILED]
+        files.element_type = str
+        if not handled:
+            return WriteToFilesResult(files, None)
+        no_rows.element_type = refused.element_type = ReadFailure
+        failed = (no_rows, refused) | "Failures" >> beam.Flatten()
+        failed.element_type = ReadFailure
+        if self._error_handler is not None:
+            self._error_handler.add_error_pcollection(failed)
+        if self._letters is not None:
+            _ = failed | "Dead letters" >> self._letters
+        return WriteToFilesResult(files, failed)
+
+    def display_data(self) -> dict[str, Any]:
+        shown = {"folder": self._folder, "format": self._format.name, "shards": self._shards}
+        return {key: DisplayDataItem(value) for key, value in shown.items()}
+
+
+class _ToRowsFn(beam.DoFn):
+    def __init__(self, shards: int, *, errors_to_output: bool) -> None:
+        self._shards, self._errors_to_output = shards, errors_to_output
+        self._failures = Count("row_failures")
+        self._next = 0
+
+    def start_bundle(self) -> None:
+        self._next = random.randrange(self._shards)  # small bundles must not all begin with the first file
+
+    def process(self, element: Any) -> Iterator[Any]:
+        try:
+            row = to_row(element)
+        except Exception as error:
+            self._failures.add(1, ("files",))
+            if not self._errors_to_output:
+                raise
+            yield TaggedOutput(_FAILED, failure_of(element, None, error))
+            return
+        self._next = (self._next + 1) % self._shards
+        yield self._next, row
+
+
+class _WriteFileFn(beam.DoFn):
+    def __init__(self, folder: str, kind: FileFormat, shards: int, *, errors_to_output: bool) -> None:
+        self._folder, self._kind, self._shards = folder, kind, shards
+        self._errors_to_output = errors_to_output
+        self._written, self._failures = Count("rows_written"), Count("row_failures")
+
+    def process(
+        self,
+        element: tuple[int, Iterable[dict[str, Any]]],
+        window: Any = beam.DoFn.WindowParam,
+        pane: Any = beam.DoFn.PaneInfoParam,
+    ) -> Iterator[Any]:
+        shard, rows = element
+        folder = self._folder
+        if not isinstance(window, GlobalWindow):
+            folder = FileSystems.join(folder, f"window={_text(window.start)}-{_text(window.end)}")
+        late = f"-late{pane.index}" if pane.index > 0 else ""
+        name = f"part-{shard:05d}-of-{self._shards:05d}{late}{self._kind.suffix}"
+        final, part = FileSystems.join(folder, name), FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}")
+        if not FileSystems.exists(folder):
+            _create_folder(folder)
+        try:
+            # Beam would compress by the suffix, and this one is none.
+            with FileSystems.create(part) as file:
+                refused = self._kind.write(rows, file)
+            if refused and not self._errors_to_output:
+                row, error = refused[0]
+                raise RowRefused(
+                    f"{final}: {len(refused)} rows do not fit; the first, {row!r:.200}: {error}"
+                ) from error
+            FileSystems.rename([part], [final])
+        except BaseException:
+            if FileSystems.exists(part):
+                FileSystems.delete([part])
+            raise
+        self._written.add(sum(1 for _ in rows) - len(refused), ("files",))
+        for row, error in refused:
+            yield TaggedOutput(_FAILED, failure_of(row, None, error))
+        if refused:
+            self._failures.add(len(refused), ("files",))
+        yield final
+
+
+def _create_folder(folder: str) -> None:
+    try:
+        FileSystems.mkdirs(folder)
+    except OSError:  # another worker was first
+        if not FileSystems.exists(folder):
+            raise
+
+
+def _text(time: Any) -> str:
+    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(time.micros))
+    return moment.strftime("%Y%m%dT%H%M%S") + (f".{moment.microsecond:06d}" if moment.microsecond else "") + "Z"

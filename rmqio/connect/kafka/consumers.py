@@ -1,0 +1,129 @@
+"""Consumers of partitions that stay open from one bundle to the next, so that what they fetched ahead is not lost."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from rmqio.connect.kafka.client import Cluster, meaning_of
+from rmqio.connect.kafka.ranges import Partition
+from rmqio.connect.kafka.records import KafkaRecord
+from rmqio.errors import RmqioError
+
+_ASK_S: Final = 5.0
+_OPEN: Final = 32
+"""Consumers that a worker keeps. Each has threads and buffers of its own."""
+
+
+class OffsetGone(RmqioError):
+    """The offset is not in the partition any more, or not yet."""
+
+
+class Fetched(NamedTuple):
+    """Records in order, and how far the partition is read."""
+
+    records: list[KafkaRecord]
+    next_offset: int
+    """All records before it have been fetched: a compacted or transactional topic has gaps."""
+    at_end: bool
+    """Whether nothing more was there."""
+
+
+class Consumers:
+    """The open consumers of one worker."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._open: dict[Partition, tuple[Any, int]] = {}
+        """The consumer of a partition, and the offset that it gives next. The oldest first."""
+        self._ends: dict[Partition, int] = {}
+        """The offset at which the client last saw the end. It says so once."""
+
+    def fetch(self, partition: Partition, offset: int, *, count: int, wait_s: float) -> Fetched:
+        """Returns what has arrived, at most `count` records; waits for the first one, at most so long.
+
+        Raises `OffsetGone`, `KafkaAway` and `LocalError`.
+        """
+        consumer, at = self._open.pop(partition, (None, -1))
+        if consumer is None or at != offset:
+            if consumer is not None:
+                consumer.close()
+            consumer = self._assigned(partition, offset)
+        try:
+            found = self._poll(consumer, partition, offset, count, wait_s)
+            if found.at_end:
+                self._ends[partition] = found.next_offset
+            elif not found.records:
+                found = found._replace(at_end=self._is_at_end(consumer, partition, found.next_offset))
+        except BaseException:
+            consumer.close()
+            raise
+        self._open[partition] = consumer, found.next_offset
+        return found
+
+    def _is_at_end(self, consumer: Any, partition: Partition, offset: int) -> bool:
+        """Whether the broker answers and has nothing more."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        try:
+            _, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_ASK_S)
+        except KafkaException:
+            return False
+        # Behind the last message that counts there can be marks of transactions, and messages of open ones.
+        return bool(high <= offset) or self._ends.get(partition) == offset
+
+    def close(self) -> None:
+        """Closes all of them."""
+        while self._open:
+            self._open.popitem()[1][0].close()
+
+    def release(self, partition: Partition) -> None:
+        """Closes one, if it is open."""
+        consumer, _ = self._open.pop(partition, (None, -1))
+        if consumer is not None:
+            consumer.close()
+
+    def _assigned(self, partition: Partition, offset: int) -> Any:
+        from confluent_kafka import TopicPartition
+
+        while len(self._open) >= _OPEN:
+            self.release(next(iter(self._open)))
+        consumer = self._cluster.consumer()
+        consumer.assign([TopicPartition(partition.topic, partition.number, offset)])
+        return consumer
+
+    @staticmethod
+    def _poll(consumer: Any, partition: Partition, offset: int, count: int, wait_s: float) -> Fetched:
+        from confluent_kafka import KafkaError
+
+        first = consumer.poll(wait_s)
+        if first is None:
+            return Fetched([], offset, False)
+        records: list[KafkaRecord] = []
+        at_end = False
+        for message in [first, *(consumer.consume(count - 1, 0) if count > 1 else [])]:
+            error = message.error()
+            if error is None:
+                records.append(_record(message))
+                offset, at_end = message.offset() + 1, False
+            elif error.code() == KafkaError._PARTITION_EOF:
+                offset, at_end = max(offset, message.offset()), True
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                raise OffsetGone(f"{partition}: offset {offset}: {error.str()}")
+            elif error.code() not in _transient():  # of these, the client connects again by itself
+                raise meaning_of(error, str(partition))
+        return Fetched(records, offset, at_end)
+
+
+def _transient() -> set[int]:
+    from confluent_kafka import KafkaError
+
+    return {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
+
+
+def _record(message: Any) -> KafkaRecord:
+    kind, stamp = message.timestamp()
+    headers = tuple((name, value) for name, value in message.headers() or ())
+    return KafkaRecord(
+        message.value(), message.key(), headers, message.topic(), message.partition(), message.offset(),
+        stamp if kind else -1,
+    )  # fmt: skip

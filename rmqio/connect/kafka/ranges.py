@@ -1,0 +1,78 @@
+"""Partitions, and the offsets at which reads of them start and stop."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rmqio.connect.kafka.client import TIMEOUT_S, Cluster, meaning_of
+from rmqio.errors import LocalError
+from rmqio.start import StartFrom, StopAt
+from rmqio.transforms.parts import QueueRange
+
+
+class Partition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"partition {self.topic}/{self.number}"
+
+
+def check_start(start: StartFrom, stop: StopAt | None) -> None:
+    """Raises `LocalError` for what partitions do not have."""
+    if start.kind not in ("earliest", "latest", "timestamp"):
+        raise LocalError(
+            f"start is {start}; a read of Kafka starts at the earliest or latest message, or at a timestamp"
+        )
+    if stop is not None and stop.kind not in ("latest", "timestamp"):
+        raise LocalError(
+            f"stop is {stop}; a read of Kafka stops at the latest message, at a timestamp, or never (None)"
+        )
+
+
+def partitions_of(cluster: Cluster, topic: str) -> list[Partition]:
+    """Returns the partitions of a topic. Raises `LocalError` if it does not exist."""
+    from confluent_kafka import KafkaException
+
+    consumer = cluster.consumer()
+    try:
+        found = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
+    except KafkaException as error:
+        raise meaning_of(error, f"topic {topic} of kafka://{cluster.servers}") from error
+    finally:
+        consumer.close()
+    if found.error is not None:
+        raise meaning_of(found.error, f"topic {topic} of kafka://{cluster.servers}")
+    return [Partition(topic, number) for number in sorted(found.partitions)]
+
+
+def range_of(cluster: Cluster, partition: Partition, start: StartFrom, stop: StopAt | None) -> QueueRange:
+    """Returns the offsets to read, resolved by the broker once."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    consumer = cluster.consumer()
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=TIMEOUT_S)
+
+        def at(timestamp_ms: int) -> int:
+            # After the end was taken: a message in between is then before the one that is found, or at the end.
+            asked = [TopicPartition(partition.topic, partition.number, timestamp_ms)]
+            (found,) = consumer.offsets_for_times(asked, timeout=TIMEOUT_S)
+            if found.error is not None:
+                raise meaning_of(found.error, str(partition))
+            return int(found.offset) if found.offset >= 0 else high
+
+        begin = low if start.kind == "earliest" else high if start.kind == "latest" else at(_ms(start))
+        end = None if stop is None else high if stop.kind == "latest" else at(_ms(stop))
+    except KafkaException as error:
+        raise meaning_of(error, str(partition)) from error
+    finally:
+        consumer.close()
+    return QueueRange(begin, None if end is None else max(begin, end))
+
+
+def _ms(value: Any) -> int:
+    found: int = value.timestamp_ms
+    return found

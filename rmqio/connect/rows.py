@@ -1,0 +1,87 @@
+"""Rows: elements as dicts, and values as JSON."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from rmqio.errors import SerdeError
+
+
+def to_row(element: Any) -> dict[str, Any]:
+    """Returns the fields of an element.
+
+    Elements are dicts, `beam.Row`s, NamedTuples, dataclasses, or JSON objects: as bytes, as text, or as the body of a
+    `Record`, a `Message` or a `KafkaRecord`. Raises `SerdeError`.
+    """
+    if isinstance(element, dict):
+        return element
+    body = element if isinstance(element, (bytes, bytearray, str)) else getattr(element, "body", None)
+    if isinstance(body, (bytes, bytearray, str)):
+        return _object(body)
+    if hasattr(element, "_asdict"):
+        found = element._asdict()
+    elif dataclasses.is_dataclass(element) and not isinstance(element, type):
+        found = {each.name: getattr(element, each.name) for each in dataclasses.fields(element)}
+    elif type(element).__name__ == "Row" and hasattr(element, "__dict__"):  # beam.Row
+        found = dict(vars(element))
+    else:
+        raise SerdeError(
+            f"{type(element).__name__} is no row; rows are dicts, beam.Rows, NamedTuples, dataclasses, and JSON objects"
+        )
+    return dict(found)
+
+
+def _object(body: bytes | bytearray | str) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:  # or it is nested too deeply
+        raise SerdeError(f"the body is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise SerdeError(f"the body is JSON, but no object: {type(found).__name__}")
+    return found
+
+
+def to_json(value: Any) -> str:
+    """Returns JSON in one line. Dates are ISO 8601, decimals and UUIDs text, bytes Base64. Raises `SerdeError`."""
+    try:
+        return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SerdeError(f"the row cannot be written as JSON: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (dt.datetime, dt.date, dt.time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, UUID, dt.timedelta)):
+        return str(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(bytes(value)).decode()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    try:
+        return to_row(value)
+    except SerdeError:
+        raise TypeError(f"{type(value).__name__} has no form in JSON") from None
+
+
+def size_of(value: Any) -> int:
+    """Returns about how many bytes of memory a row takes. Cheap: it is called for each row."""
+    if isinstance(value, (bytes, bytearray, str)):
+        return 60 + len(value)
+    if isinstance(value, dict):
+        return 200 + sum(
+            [60 + len(each) if isinstance(each, (str, bytes)) else _nested(each) for each in value.values()]
+        )
+    return _nested(value)
+
+
+def _nested(value: Any) -> int:
+    if isinstance(value, dict):
+        return size_of(value)
+    return 60 + sum(map(size_of, value)) if isinstance(value, (list, tuple)) else 40

@@ -1,0 +1,93 @@
+"""The bulk interface of Elasticsearch and OpenSearch: requests, and what their answers mean. It knows no network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from rmqio.connect.rows import to_json
+from rmqio.connect.sink.base import RowRefused, Written
+from rmqio.errors import LocalError, RmqioError
+
+OPERATIONS: Final = ("index", "create", "update", "delete")
+_BUSY: Final = frozenset({429, 500, 502, 503, 504})
+_SET_UP: Final = frozenset({401, 403})
+_NO_INDEX: Final = "index_not_found_exception"
+_CREATED: Final = "version_conflict_engine_exception"
+
+
+class SearchBusy(RmqioError):
+    """The cluster is away, or too busy to take a document now."""
+
+    retriable = True
+
+
+class SearchTooLarge(RowRefused):
+    """The cluster takes no request that is so large."""
+
+
+class Document(NamedTuple):
+    """A document, for its line of a request."""
+
+    id: str | None
+    source: dict[str, Any]
+
+
+def body_of(documents: Sequence[Document], operation: str) -> bytes:
+    """Returns the lines of a request. Raises `SerdeError` for a document that is no JSON."""
+    lines = []
+    for document in documents:
+        action = {operation: {} if document.id is None else {"_id": document.id}}
+        lines.append(json.dumps(action, ensure_ascii=False))
+        if operation == "update":
+            lines.append(f'{{"doc":{to_json(document.source)},"doc_as_upsert":true}}')
+        elif operation != "delete":
+            lines.append(to_json(document.source))
+    return "\n".join([*lines, ""]).encode("utf-8", "backslashreplace")
+
+
+def check_status(status: int, text: str) -> None:
+    """Raises for the status of a whole request that is no success."""
+    if 200 <= status < 300:
+        return
+    if status == 413:
+        raise SearchTooLarge(f"the request is too large for the cluster: {_short(text)}")
+    if status in _BUSY:
+        raise SearchBusy(f"status {status}: {_short(text)}")
+    raise LocalError(f"the cluster refuses the request with status {status}: {_short(text)}")
+
+
+def outcome_of(answer: Any, operation: str, count: int) -> Written | None:
+    """Returns what an answer says of each document. Raises `LocalError` for an error of the set-up."""
+    items = answer.get("items") if isinstance(answer, dict) else None
+    if not isinstance(items, list) or len(items) != count:
+        raise SearchBusy(f"the answer is not one of a bulk request of {count} documents: {_short(json.dumps(answer))}")
+    if not answer.get("errors"):
+        return None
+    refused: dict[int, Exception] = {}
+    again: dict[int, Exception] = {}
+    for position, item in enumerate(items):
+        found = next(iter(item.values()))
+        status, error = found.get("status", 0), found.get("error") or {}
+        kind, reason = error.get("type", ""), _reason(error)
+        if 200 <= status < 300 or (operation == "delete" and status == 404 and kind != _NO_INDEX):
+            continue  # nothing was there to delete
+        if operation == "create" and status == 409 and kind == _CREATED:
+            continue  # an earlier try has created it, or another document has its id and stays
+        if status in _SET_UP or kind == _NO_INDEX:
+            raise LocalError(f"the cluster refuses documents with status {status}: {kind}: {reason}")
+        if status in _BUSY:
+            again[position] = SearchBusy(f"status {status}: {kind}: {reason}")
+        else:
+            refused[position] = RowRefused(f"{kind}: {reason}")
+    return Written(refused, again) if refused or again else None
+
+
+def _reason(error: dict[str, Any]) -> str:
+    cause = error.get("caused_by") or {}
+    return f"{error.get('reason', '')}" + (f": {cause['reason']}" if cause.get("reason") else "")
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:500]

@@ -1,0 +1,177 @@
+"""The sink for indices of Elasticsearch and OpenSearch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from rmqio.batches import record_id
+from rmqio.connect.rows import size_of
+from rmqio.connect.search.bulk import Document, SearchBusy, body_of, check_status, outcome_of
+from rmqio.connect.sink.base import BatchSink, RowRefused, Verdict, Written
+from rmqio.errors import LocalError
+from rmqio.model import Record
+
+_INDEX: Final = re.compile(r"[^A-Z\s\\/*?\"<>|,#:_+.-][^A-Z\s\\/*?\"<>|,#:]{0,254}")
+
+
+class SearchOptions(NamedTuple):
+    """See `WriteToElasticsearch`."""
+
+    id: str | Callable[[Any], Any] | None
+    operation: str
+    username: str | None
+    password: str | None
+    api_key: str | None
+    ca_file: str | None
+    timeout_s: float
+
+
+class SearchSink(BatchSink):
+    """Writes documents by `_bulk`. Each index has batches of its own."""
+
+    def __init__(self, url: str, index: str | Callable[[Any], Any], options: SearchOptions) -> None:
+        self._url, self._index, self._options = url.rstrip("/"), index, options
+        place = urlsplit(url)
+        shown = index if isinstance(index, str) else "of each document"
+        self.name = f"index {shown} of {place.scheme}://{place.netloc.rpartition('@')[2]}"
+        self._session: Any = None
+
+    def open(self) -> None:
+        """See `BatchSink`."""
+        import requests
+
+        options = self._options
+        session = requests.Session()
+        session.trust_env = False  # neither proxies nor ~/.netrc: what is given counts
+        session.headers["Content-Type"] = "application/x-ndjson"
+        if options.api_key is not None:
+            session.headers["Authorization"] = f"ApiKey {options.api_key}"
+        elif options.username is not None:
+            session.auth = (options.username, options.password or "")
+        if options.ca_file is not None:
+            session.verify = options.ca_file
+        self._session = session
+
+    def close(self) -> None:
+        """See `BatchSink`."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def convert(self, element: Any) -> Any:
+        """See `BatchSink`. The index and the document."""
+        options = self._options
+        index = self._index(element) if callable(self._index) else self._index
+        if not isinstance(index, str) or not _INDEX.fullmatch(index):
+            raise RowRefused(
+                f'{index!r} is no name of an index: lower case, without spaces and one of \\ / * ? " < > | , # :'
+            )
+        source = super().convert(element)
+        found: Any = None
+        if callable(options.id):
+            found = options.id(element)
+        elif options.id is not None:
+            found = source.get(options.id)
+        elif isinstance(element, Record):
+            found = record_id(element)
+        if found is None and (options.id is not None or options.operation in ("update", "delete")):
+            name = options.id if isinstance(options.id, str) else "id"
+            raise RowRefused(f"{self.name}: the document has no {name}")
+        if found is not None and (isinstance(found, bool) or not isinstance(found, (str, int)) or found == ""):
+            raise RowRefused(f"{self.name}: the id {found!r:.60} is neither text nor a number")
+        if found is not None and len(str(found).encode("utf-8", "surrogatepass")) > 512:
+            raise RowRefused(f"{self.name}: the id {found!r:.60}... has more than 512 bytes")
+        return index, Document(None if found is None else str(found), source)
+
+    def destination(self, row: Any) -> Hashable:
+        """See `BatchSink`."""
+        index: str = row[0]
+        return index
+
+    def size(self, row: Any) -> int:
+        """See `BatchSink`."""
+        return size_of(row[1].source)
+
+    def write(self, rows: Sequence[Any], destination: Any) -> Written | None:
+        """See `BatchSink`. No request has an id twice: the cluster could reject the first one, which comes again."""
+        url = f"{self._url}/{quote(destination, safe='')}/_bulk"
+        refused: dict[int, Exception] = {}
+        again: dict[int, Exception] = {}
+        for chains in rounds_of([document.id for _, document in rows], self._options.operation):
+            chains = [chain for chain in chains if not self._waits(chain, rows, again)]
+            if not chains:
+                continue
+            documents = [rows[chain[-1]][1] for chain in chains]
+            answer = self._post(url, body_of(documents, self._options.operation))
+            outcome = outcome_of(answer, self._options.operation, len(documents)) or Written()
+            for place, error in outcome.refused.items():
+                *earlier, last = chains[place]
+                refused[last] = error
+                again.update((each, SearchBusy("a later document of its id was refused")) for each in earlier)
+            for place, error in outcome.again.items():
+                again.update((each, error) for each in chains[place])
+        return Written(refused, again) if refused or again else None
+
+    @staticmethod
+    def _waits(chain: list[int], rows: Sequence[Any], again: dict[int, Exception]) -> bool:
+        """Whether an earlier document of the id has to come first. Then this one comes again, too."""
+        found = rows[chain[-1]][1].id
+        if found is None or all(rows[each][1].id != found for each in again):
+            return False
+        again.update((each, SearchBusy("an earlier document of its id comes first")) for each in chain)
+        return True
+
+    def judge(self, error: Exception) -> Verdict:
+        """See `BatchSink`."""
+        import requests
+
+        if isinstance(error, (requests.exceptions.SSLError, requests.exceptions.InvalidURL)):
+            return Verdict.FAIL
+        return Verdict.RETRY if isinstance(error, requests.exceptions.RequestException) else super().judge(error)
+
+    def _post(self, url: str, body: bytes) -> Any:
+        answer = self._session.post(url, data=body, timeout=self._options.timeout_s, allow_redirects=False)
+        check_status(answer.status_code, answer.text)
+        try:
+            return answer.json()
+        except ValueError as error:
+            raise SearchBusy(f"the answer is no JSON: {answer.text[:200]}") from error
+
+
+def check_url(url: Any) -> None:
+    """Raises `LocalError` for an address that is none of HTTP."""
+    place = urlsplit(url) if isinstance(url, str) else None
+    if place is None or place.scheme not in ("http", "https") or not place.hostname:
+        raise LocalError("url must be like https://host:9200")
+    if place.username or place.password:
+        raise LocalError("url holds credentials, which logs would show: give username= and password=")
+
+
+def rounds_of(ids: Sequence[str | None], operation: str) -> list[list[list[int]]]:
+    """Returns requests, one after the other, in which each id occurs once.
+
+    A request is a list of chains: positions with one id, of which the last one is sent. Its document replaces those of
+    the others. Updates do not replace each other, so each is alone, and in a request after that of the one before.
+    """
+    first: list[list[int]] = []
+    more: list[list[list[int]]] = []
+    chains: dict[str, list[int]] = {}
+    counts: dict[str, int] = {}
+    for position, found in enumerate(ids):
+        if found is None or operation == "create":
+            first.append([position])
+        elif operation == "update":
+            place = counts.get(found, 0)
+            counts[found] = place + 1
+            if place == len(more):
+                more.append([])
+            more[place].append([position])
+        elif found in chains:
+            chains[found].append(position)
+        else:
+            chains[found] = [position]
+            first.append(chains[found])
+    return [each for each in (first, *more) if each]

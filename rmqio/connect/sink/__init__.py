@@ -1,0 +1,1 @@
+"""The base of all sinks: buffers, batches, retries, failures."""

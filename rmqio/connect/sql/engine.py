@@ -1,0 +1,119 @@
+"""Engines of SQLAlchemy for URLs, and what the errors of databases mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmqio.connect.sink.base import Verdict
+from rmqio.errors import LocalError
+
+_DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "postgresql": "postgresql+psycopg",
+                   "postgres": "postgresql+psycopg"}  # fmt: skip
+"""The drivers that the extra sql-databases brings, for URLs that name none."""
+_MYSQL_ROWS: Final = {
+    1048, 1062, 1136, 1171, 1216, 1217, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1411, 1416, 1451, 1452, 1526, 1690,
+    3819, 4025, 4161,
+}  # fmt: skip
+"""Codes of MySQL and MariaDB: a value that does not fit or a constraint that does not hold."""
+_MYSQL_SET_UP: Final = {1044, 1045, 1046, 1049, 1054, 1142, 1143, 1146, 1227, 1290}
+"""Codes of MySQL and MariaDB: no access, no such database, table or column, a server that is read-only."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Database:
+    """The address of a database.
+
+    Args:
+      url: SQLAlchemy's, such as `mysql://user@host/shop`.
+      username, password: instead of those in the URL.
+    """
+
+    url: str
+    username: str | None = None
+    password: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.url, str) or ":" not in self.url:
+            raise LocalError("url must be the address of a database, such as mysql://user@host/shop")
+
+    def __repr__(self) -> str:  # the URL can hold a password
+        return f"Database({self.shown})"
+
+    @property
+    def shown(self) -> str:
+        """Scheme, host and database, without credentials and parameters."""
+        scheme, _, rest = self.url.partition(":")
+        place = rest.split("?")[0]
+        return f"{scheme}://{place.rpartition('@')[2]}" if "@" in place else f"{scheme}:{place}"
+
+    def engine(self, *, pooled: bool = False, must_exist: bool = False) -> Any:
+        """Returns an engine. `must_exist`: SQLite's file. Raises `LocalError` for a URL that cannot be used."""
+        try:
+            import sqlalchemy as sa
+        except ImportError as error:
+            raise LocalError("databases need SQLAlchemy: pip install 'rmqio[sql-databases]'") from error
+        scheme, _, rest = self.url.partition(":")
+        try:
+            url = sa.engine.make_url(f"{_DRIVERS.get(scheme, scheme)}:{rest}")
+            url = url if self.username is None else url.set(username=self.username)
+            url = url if self.password is None else url.set(password=self.password)
+            if must_exist and url.get_backend_name() == "sqlite":
+                _require_file(url.database, self.shown)
+            if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+                raise LocalError(f"{self.shown}: a database in memory ends with its connection; name a file")
+            if pooled:
+                return sa.create_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=False)
+            return sa.create_engine(url, poolclass=sa.pool.NullPool)
+        except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ValueError) as error:
+            if isinstance(error, LocalError):
+                raise
+            raise LocalError(f"{self.shown}: the url is not valid") from error
+        except ImportError as error:
+            raise LocalError(
+                f"{self.shown}: its driver is not installed: {error}; pip install 'rmqio[sql-databases]'"
+            ) from error
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the database's own words, without the statement and its values."""
+    return str(getattr(error, "orig", None) or error).strip()
+
+
+def verdict_of(error: Exception) -> Verdict:
+    """Returns what an error of SQLAlchemy means. What is unknown is retried: in the end, it fails the bundle."""
+    import sqlalchemy as sa
+
+    if not isinstance(error, sa.exc.SQLAlchemyError):
+        return Verdict.RETRY if isinstance(error, OSError) else Verdict.FAIL
+    if isinstance(error, sa.exc.TimeoutError) or getattr(error, "connection_invalidated", False):
+        return Verdict.RETRY
+    original = getattr(error, "orig", None)
+    state = getattr(original, "sqlstate", None)  # of PostgreSQL's driver
+    if isinstance(state, str):
+        if state[:2] in ("22", "23"):
+            return Verdict.ROWS
+        return Verdict.FAIL if state[:2] in ("28", "3D", "3F", "42", "0A") or state == "25006" else Verdict.RETRY
+    code = original.args[0] if original is not None and original.args else None
+    if isinstance(code, int):  # of MySQL's driver
+        return Verdict.ROWS if code in _MYSQL_ROWS else Verdict.FAIL if code in _MYSQL_SET_UP else Verdict.RETRY
+    if isinstance(error, (sa.exc.IntegrityError, sa.exc.DataError)):
+        return Verdict.ROWS
+    if isinstance(error, sa.exc.OperationalError):
+        return Verdict.FAIL if "no such" in str(original) or "has no column" in str(original) else Verdict.RETRY
+    if isinstance(error, sa.exc.InterfaceError):
+        return Verdict.ROWS if "bind" in str(original) else Verdict.RETRY
+    if isinstance(error, sa.exc.ProgrammingError):  # a value that has no type in the database
+        return Verdict.ROWS if any(each in str(original) for each in ("bind", "adapt")) else Verdict.FAIL
+    if isinstance(error, sa.exc.DBAPIError):
+        return Verdict.RETRY
+    # A value that SQLAlchemy cannot convert.
+    return Verdict.ROWS if type(error) is sa.exc.StatementError else Verdict.FAIL
+
+
+def _require_file(path: str | None, shown: str) -> None:
+    """SQLite would create a file that is not there."""
+    import os
+
+    if path and path != ":memory:" and not os.path.exists(path):
+        raise LocalError(f"{shown} cannot be used: there is no file {path}")

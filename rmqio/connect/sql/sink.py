@@ -1,0 +1,208 @@
+"""The sink for tables of SQL databases."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from rmqio.connect.sink.base import BatchSink, RowRefused, Verdict, Written
+from rmqio.connect.sql.columns import Columns
+from rmqio.connect.sql.engine import Database, reason_of, verdict_of
+from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
+
+MODES: Final = ("upsert", "insert", "ignore")
+_WITH_KEYS: Final = ("mysql", "mariadb", "postgresql", "sqlite")
+
+
+class TableOptions(NamedTuple):
+    """See `WriteToSql`."""
+
+    key: tuple[str, ...] | None
+    mode: str
+    columns: tuple[str, ...] | None
+    ignore_unknown: bool
+
+
+class SqlSink(BatchSink):
+    """Writes rows to one table, each batch in one transaction."""
+
+    def __init__(self, database: Database, table: str, options: TableOptions) -> None:
+        self._database, self._table_name, self._options = database, table, options
+        self.name = f"table {table} of {database.shown}"
+        self._engine: Any = None
+        self._insert: Any = None
+
+    def open(self) -> None:
+        """See `BatchSink`. Reads the columns and keys of the table."""
+        import sqlalchemy as sa
+
+        self._engine = self._database.engine(pooled=True, must_exist=True)
+        schema, _, name = self._table_name.rpartition(".")
+        try:
+            self._table = sa.Table(name, sa.MetaData(), schema=schema or None, autoload_with=self._engine)
+            keys = self._keys(sa.inspect(self._engine), name, schema or None)
+        except sa.exc.NoSuchTableError:
+            with self._engine.connect() as connection:
+                names = sa.inspect(connection).get_table_names(schema=schema or None)
+            raise LocalError(f"{self.name}: there is no such table{did_you_mean(name, names)}") from None
+        except sa.exc.SQLAlchemyError as error:
+            if verdict_of(error) is Verdict.RETRY:
+                raise
+            raise LocalError(f"{self.name} cannot be used: {reason_of(error)}") from error
+        options = self._options
+        known = [column.name for column in self._table.columns]
+        for each in (*(options.key or ()), *(options.columns or ())):
+            if each not in known:
+                raise LocalError(f"{self.name} has no column {each}{did_you_mean(each, known)}")
+        self._columns = Columns(
+            self._table, options.columns, ignore_others=options.ignore_unknown, shown=f"table {self._table_name}"
+        )
+        self._key: tuple[str, ...] = ()
+        if options.mode != "insert":
+            self._key = self._chosen(keys)
+        self._insert = self._statements(self._engine.dialect.name)
+
+    def close(self) -> None:
+        """See `BatchSink`."""
+        if self._engine is not None:
+            self._engine.dispose()
+            self._engine = None
+
+    def convert(self, element: Any) -> Any:
+        """See `BatchSink`."""
+        row = super().convert(element)
+        missing = [each for each in self._options.key or () if row.get(each) is None]
+        if missing and self._options.mode != "insert":
+            raise RowRefused(f"{self.name}: the row has no {missing[0]}, which is its key")
+        return row
+
+    def destination(self, row: Any) -> Hashable:
+        """See `BatchSink`."""
+        return None
+
+    def write(self, rows: Sequence[Any], destination: Any) -> Written | None:
+        """See `BatchSink`."""
+        import sqlalchemy as sa
+
+        refused: dict[int, Exception] = {}
+        converted: list[dict[str, Any]] = []
+        for position, row in enumerate(rows):
+            try:
+                found = self._columns.convert(row)
+                missing = [each for each in self._key if found.get(each) is None]
+                if missing:
+                    raise RowRefused(f"{self.name}: the row has no {missing[0]}, which is its key")
+                converted.append(found)
+            except RowRefused as error:
+                refused[position] = error
+        if converted:
+            try:
+                with self._engine.begin() as connection:
+                    for names, group in self._groups(converted):
+                        connection.execute(self._insert(names), group)
+            except sa.exc.SQLAlchemyError as error:
+                if verdict_of(error) is Verdict.ROWS:
+                    raise RowRefused(f"{self.name}: {reason_of(error)}") from error
+                if verdict_of(error) is Verdict.RETRY:
+                    # The other connections of the pool have lost the server, too.
+                    with contextlib.suppress(sa.exc.SQLAlchemyError):
+                        self._engine.dispose()
+                raise
+        return Written(refused) if refused else None
+
+    def judge(self, error: Exception) -> Verdict:
+        """See `BatchSink`."""
+        if type(error).__module__.startswith("sqlalchemy."):
+            return verdict_of(error)
+        return super().judge(error)
+
+    def _groups(self, rows: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], list[dict[str, Any]]]]:
+        """Rows for one statement each, in order, with the names of their columns. With keys, no key occurs twice.
+
+        PostgreSQL refuses to change a row twice in one statement. A row is left out if a later one of its key has all
+        of its columns, and with "ignore" if an earlier one has its key.
+        """
+        if not self._key:
+            return _by_names(rows)
+        rounds: list[dict[tuple[Any, ...], dict[str, Any]]] = []
+        last: dict[tuple[Any, ...], int] = {}
+        for row in rows:
+            key = tuple(row[each] for each in self._key)
+            place = last.get(key, -1)
+            if place >= 0 and self._options.mode == "ignore":
+                continue
+            if place < 0 or not rounds[place][key].keys() <= row.keys():
+                place += 1
+            if place == len(rounds):
+                rounds.append({})
+            rounds[place][key] = row
+            last[key] = place
+        return [group for each in rounds for group in _by_names(each.values())]
+
+    def _keys(self, inspector: Any, name: str, schema: str | None) -> list[tuple[str, ...]]:
+        """The columns of the primary key, then those of each unique constraint."""
+        primary = tuple(inspector.get_pk_constraint(name, schema=schema)["constrained_columns"])
+        unique = [tuple(each["column_names"]) for each in inspector.get_unique_constraints(name, schema=schema)]
+        indexes = inspector.get_indexes(name, schema=schema)
+        unique += [
+            tuple(each["column_names"]) for each in indexes if each["unique"] and None not in each["column_names"]
+        ]
+        return [each for each in (primary, *unique) if each]
+
+    def _chosen(self, keys: list[tuple[str, ...]]) -> tuple[str, ...]:
+        mode, wanted = self._options.mode, self._options.key
+        if self._engine.dialect.name not in _WITH_KEYS:
+            raise LocalError(f'{self.name}: mode="{mode}" is known for {", ".join(_WITH_KEYS)}; use mode="insert"')
+        if wanted is None:
+            if not keys:
+                raise LocalError(f'{self.name} has no primary key: mode="{mode}" needs one; or use mode="insert"')
+            return keys[0]
+        for each in keys:
+            if set(each) == set(wanted):
+                return each
+        there = ", ".join(f"({', '.join(each)})" for each in keys) or "none"
+        raise LocalError(
+            f"{self.name}: the key ({', '.join(wanted)}) is no primary key and has no unique index, so the database "
+            f"would not find the row to change; its keys: {there}"
+        )
+
+    def _statements(self, dialect: str) -> Any:
+        """The function from names of columns to the statement."""
+        import sqlalchemy as sa
+        from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+        table, key, mode = self._table, self._key, self._options.mode
+        made: dict[tuple[str, ...], Any] = {}
+
+        def build(names: tuple[str, ...]) -> Any:
+            if mode == "insert":
+                return sa.insert(table)
+            changed = [name for name in names if name not in key] if mode == "upsert" else []
+            if dialect in ("mysql", "mariadb"):
+                insert = mysql.insert(table)
+                # INSERT IGNORE would also cut values that do not fit: to change a key to itself changes nothing.
+                return insert.on_duplicate_key_update(
+                    {name: insert.inserted[name] for name in changed} or {key[0]: table.c[key[0]]}
+                )
+            found = (postgresql if dialect == "postgresql" else sqlite).insert(table)
+            if not changed:
+                return found.on_conflict_do_nothing(index_elements=list(key))
+            return found.on_conflict_do_update(
+                index_elements=list(key), set_={name: found.excluded[name] for name in changed}
+            )
+
+        def statement(names: tuple[str, ...]) -> Any:
+            if names not in made:
+                made[names] = build(names)
+            return made[names]
+
+        return statement
+
+
+def _by_names(rows: Iterable[dict[str, Any]]) -> list[tuple[tuple[str, ...], list[dict[str, Any]]]]:
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(sorted(row)), []).append(row)
+    return list(groups.items())

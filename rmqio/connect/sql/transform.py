@@ -1,0 +1,63 @@
+"""`WriteToSql`: writes rows to a table of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rmqio.connect.sink.transform import WriteToSink
+from rmqio.connect.sql.engine import Database
+from rmqio.connect.sql.sink import MODES, SqlSink, TableOptions
+from rmqio.errors import LocalError
+
+
+class WriteToSql(WriteToSink):
+    """Writes each element as a row of a table, by SQLAlchemy. Each batch is one transaction.
+
+    Delivery: at least once; with "upsert" and "ignore" a row that comes again changes nothing, so that the table is as
+    if each came once. While the server is away, batches are tried again.
+
+    Args:
+      url: SQLAlchemy's, such as `mysql://user@host/shop` or `postgresql://user@host/shop`. The extra sql-databases has
+        drivers for these two.
+      table: its name, or `schema.name`. It must exist.
+      key: the columns by which a row is found: a primary key, or those of a unique index. None: the primary key.
+      mode: "upsert": a row with the key of another one changes the columns that it has; "ignore": it is left out;
+        "insert": there is no key, and a row can be stored twice.
+      columns: those that are written, if rows have others, too. None: all; a field without a column refuses the row.
+      ignore_unknown: fields without a column are left out.
+      username, password: instead of those in the URL.
+      batching, retry, batches, on_failure, dead_letter_topic, name_server, security, client_factory: see `WriteToSink`.
+
+    Values: what JSON has no type for is also taken as text: times as ISO 8601 or milliseconds since 1970, decimals,
+    bytes as Base64. A time with a zone becomes UTC in a column without one. Objects and lists become JSON.
+
+    Raises `LocalError` when it is built, and at the start of a worker if the table cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        mode: str = "upsert",
+        columns: Sequence[str] | None = None,
+        ignore_unknown: bool = False,
+        username: str | None = None,
+        password: str | None = None,
+        **options: Any,
+    ) -> None:
+        if mode not in MODES:
+            raise LocalError(f'mode is {mode!r}; it must be "upsert", "ignore" or "insert"')
+        if not isinstance(table, str) or not table:
+            raise LocalError(f"table is {table!r}; it must be the name of a table")
+        if mode == "insert" and key is not None:
+            raise LocalError('mode="insert" uses no key: leave key out, or use mode="upsert"')
+        keys = None if key is None else tuple([key] if isinstance(key, str) else key)
+        chosen = None if columns is None else tuple([columns] if isinstance(columns, str) else columns)
+        if keys is not None and chosen is not None and not set(keys) <= set(chosen):
+            raise LocalError(f"columns leaves out {sorted(set(keys) - set(chosen))[0]}, which is in key")
+        database = Database(url, username, password)
+        database.engine().dispose()  # a wrong URL is an error here
+        super().__init__(SqlSink(database, table, TableOptions(keys, mode, chosen, ignore_unknown)), **options)

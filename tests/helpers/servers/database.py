@@ -1,0 +1,39 @@
+"""A database server that tests can kill and start again. Its data stay."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+
+
+class Server:
+    """A server process. `launch` starts it; `answers` says whether it can be used."""
+
+    def __init__(self, url: str, launch: Callable[[], subprocess.Popen[bytes]], answers: Callable[[], bool]) -> None:
+        self.url = url
+        self._launch, self._answers = launch, answers
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, log: Callable[[], str] = str) -> None:
+        """Starts it, and waits until it answers. `log`: its output, for the message of a failure."""
+        deadline = time.monotonic() + 60
+        self._process = self._launch()
+        while not self._answers():
+            assert time.monotonic() < deadline, f"the server of {self.url} does not answer: {log()}"
+            if self._process.poll() is not None:  # after a kill, PostgreSQL's children hold its memory for a moment
+                time.sleep(0.2)
+                self._process = self._launch()
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Sends SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(30)
+
+    def stop(self) -> None:
+        """Ends it."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(60)

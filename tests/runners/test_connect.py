@@ -1,0 +1,42 @@
+"""`rmqio copy` from a topic to a database, with a dead letter, on all runners: `WriteToSink` in their workers."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-databases'")
+
+from rmqio.pipelines.check import read_topic
+from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.runners.test_sql import BOUNDED, Topics, send, topics
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+__all__ = ["topics"]
+
+
+@pytest.mark.parametrize("runner", BOUNDED)
+def test_all_runners_write_each_row_once_and_the_dead_letter(
+    runner: str, topics: Topics, lab: Lab, tmp_path: Path
+) -> None:
+    rows = [{"id": n, "name": f"n{n}"} for n in range(500)]
+    send(lab, topics.readings, [*rows, {"id": 900, "nmae": "x"}])
+    path = tmp_path / "shop.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT)")
+    command = [
+        sys.executable, "-m", "rmqio", "copy", "--from", f"rocketmq:{topics.readings}", "--to", f"sqlite:///{path}#users",
+        "--name_server", topics.name_server, "--dead_letter_topic", topics.alarms, *f"--runner={runner}".split(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = connection.execute("SELECT id, name FROM users ORDER BY id").fetchall()
+    connection.close()
+    assert found == [(row["id"], row["name"]) for row in rows]
+    wait_until(lambda: bool([*read_topic(lab.client, topics.alarms)]), "the letter", timeout_s=60)
+    assert [each.body for each in read_topic(lab.client, topics.alarms)] == [b'{"id": 900, "nmae": "x"}']

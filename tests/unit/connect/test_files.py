@@ -1,0 +1,223 @@
+"""`WriteToFiles` and `ReadFromFiles`: every format there and back, windows, rows that do not fit, files cut off."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import gzip
+import io
+import json
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqio.connect import ReadFromFiles, WriteToFiles
+from rmqio.connect.files.formats import FileFormat, format_of
+from rmqio.errors import LocalError, SerdeError
+
+SCHEMA = {
+    "type": "record",
+    "name": "Row",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"], "default": None},
+        {"name": "price", "type": ["null", "double"], "default": None},
+    ],
+}
+ROWS = [{"id": number, "name": f'Ä"{number},\n', "price": number / 4} for number in range(-3, 40)]
+
+
+def needed(kind: str) -> str:
+    package = {"avro": "fastavro", "parquet": "pyarrow"}.get(kind)
+    if package is not None:
+        pytest.importorskip(package, reason=f"files of {kind} need {package}")
+    return kind
+
+
+def options(kind: str) -> dict[str, Any]:
+    return {"schema": SCHEMA} if kind == "avro" else {}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "avro"])
+def test_rows_come_back(kind: str, tmp_path: Path) -> None:
+    folder = str(tmp_path / "out")
+    with beam.Pipeline() as pipeline:
+        _ = pipeline | beam.Create(ROWS) | WriteToFiles(folder, needed(kind), shards=3, **options(kind))
+    names = sorted(each.name for each in Path(folder).iterdir())
+    assert names == [f"part-0000{shard}-of-00003.{kind}" for shard in range(3)]
+    wanted = [{name: str(value) for name, value in row.items()} for row in ROWS] if kind == "csv" else ROWS
+
+    def check(read: list[Any]) -> None:
+        assert Counter(map(repr, read)) == Counter(map(repr, wanted))
+
+    with beam.Pipeline() as pipeline:
+        _ = pipeline | ReadFromFiles(f"{folder}/*.{kind}") | beam.combiners.ToList() | beam.Map(check)
+
+
+def test_each_window_has_its_folder(tmp_path: Path) -> None:
+    with beam.Pipeline() as pipeline:
+        _ = (
+            pipeline
+            | beam.Create([{"n": number} for number in range(20)])
+            | beam.Map(lambda row: TimestampedValue(row, 1_700_000_000 + row["n"]))
+            | beam.WindowInto(FixedWindows(10))
+            | WriteToFiles(str(tmp_path), "jsonl")
+        )
+    found = {
+        each.parent.name: len(each.read_text().splitlines()) for each in tmp_path.rglob("part-00000-of-00001.jsonl")
+    }
+    assert found == {
+        "window=20231114T221320Z-20231114T221330Z": 10,
+        "window=20231114T221330Z-20231114T221340Z": 10,
+    }
+
+
+def test_a_window_that_is_written_again_replaces_its_file(tmp_path: Path) -> None:
+    for rows in ([{"n": 1}], [{"n": 1}, {"n": 2}]):
+        with beam.Pipeline() as pipeline:
+            _ = pipeline | beam.Create(rows) | WriteToFiles(str(tmp_path), "jsonl")
+    assert [each.name for each in tmp_path.iterdir()] == ["part-00000-of-00001.jsonl"]
+    assert (tmp_path / "part-00000-of-00001.jsonl").read_text() == '{"n":1}\n{"n":2}\n'
+
+
+BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
+    "jsonl": ({}, {"id": float("nan")}, "Out of range float values"),
+    "csv": ({"columns": ["id", "name"]}, {"id": 7, "nmae": "x"}, "the file has no column nmae; did you mean name"),
+    "parquet": ({}, {"id": "seven", "name": "x"}, "it does not fit"),
+    "avro": ({"schema": SCHEMA}, {"id": "seven", "name": "x", "price": None}, "it does not fit"),
+}
+
+
+@pytest.mark.parametrize("kind", list(BAD))
+def test_a_row_that_does_not_fit_goes_out_alone(kind: str, tmp_path: Path) -> None:
+    more, bad, reason = BAD[needed(kind)]
+    rows = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}, bad, b"no JSON", {"id": 3, "name": "c"}]
+    rows = [{**row, "price": None} if kind == "avro" and isinstance(row, dict) else row for row in rows]
+
+    def check(failures: list[Any]) -> None:
+        assert len(failures) == 2
+        assert b"no JSON" in {each.body for each in failures}
+        assert any(reason in each.reason for each in failures), failures
+
+    with beam.Pipeline() as pipeline:
+        result = pipeline | beam.Create([*rows]) | WriteToFiles(str(tmp_path), kind, on_failure="output", **more)
+        _ = result.failed | beam.combiners.ToList() | beam.Map(check)
+    (path,) = tmp_path.iterdir()
+    with path.open("rb") as file:
+        assert sorted(int(row["id"]) for row in FileFormat(kind).read(file)) == [1, 2, 3]
+
+
+def test_without_an_output_it_fails_and_leaves_no_file(tmp_path: Path) -> None:
+    rows = [{"id": 1}, {"id": 2, "more": 3}]
+    with pytest.raises(Exception, match="1 rows do not fit; the first, "):
+        with beam.Pipeline() as pipeline:
+            _ = pipeline | beam.Create(rows) | WriteToFiles(str(tmp_path), "csv", columns=["id"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_types_that_json_and_csv_lack(tmp_path: Path) -> None:
+    row = {"d": Decimal("1.50"), "at": dt.datetime(2024, 1, 2, tzinfo=dt.UTC), "b": b"hi", "l": [1, None], "n": None}
+    texts = {}
+    for kind in ("jsonl", "csv"):
+        file = io.BytesIO()
+        assert FileFormat(kind).write([row], file) == []
+        texts[kind] = file.getvalue().decode()
+    assert json.loads(texts["jsonl"])["at"] == "2024-01-02T00:00:00+00:00"
+    assert list(csv.reader(texts["csv"].splitlines()))[1] == [
+        "1.50",
+        "2024-01-02T00:00:00+00:00",
+        "aGk=",
+        "[1,null]",
+        "",
+    ]
+
+
+_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"))
+
+
+@given(st.lists(st.fixed_dictionaries({"a": _TEXT, "b": st.none() | _TEXT}), max_size=6))
+def test_any_text_survives_csv_and_lines(rows: list[dict[str, Any]]) -> None:
+    for kind in ("csv", "jsonl"):
+        file = io.BytesIO()
+        assert FileFormat(kind).write(rows, file) == []
+        read = list(FileFormat(kind).read(io.BytesIO(file.getvalue())))
+        empty = None if kind == "csv" else ""
+        assert read == [{name: empty if value == "" else value for name, value in row.items()} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.jsonl", b'{"a": 1}\nno\n', "x.jsonl: line 2: the body is no JSON"),
+        ("x.jsonl", b"[1]\n", "no object: list"),
+        ("x.csv", b"a,b\n1\n", "x.csv: line 2: 1 values, and 2 columns"),
+        ("x.csv", b'a\n"b', "x.csv: line 2"),
+        ("x.csv", b"a\n\xff\n", "x.csv: line"),
+        ("x.avro", b"nothing", "it is no file of Avro"),
+        ("x.parquet", b"nothing", "x.parquet: "),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_its_line(
+    name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
+    needed(name.removeprefix("x."))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(Exception, match=message):
+        with beam.Pipeline() as pipeline:
+            _ = pipeline | ReadFromFiles(str(tmp_path / name))
+
+
+def test_no_file_is_an_error_and_a_compressed_one_is_read(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="Empty match for pattern"):
+        with beam.Pipeline() as pipeline:
+            _ = pipeline | ReadFromFiles(f"{tmp_path}/*.jsonl")
+    with gzip.open(tmp_path / "x.jsonl.gz", "wb") as file:
+        file.write(b'{"a": 1}\n')
+
+    def check(read: list[Any]) -> None:
+        assert read == [{"a": 1}]
+
+    with beam.Pipeline() as pipeline:
+        _ = pipeline | ReadFromFiles(f"{tmp_path}/*.jsonl.gz") | beam.combiners.ToList() | beam.Map(check)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: WriteToFiles("x", "jsnl"), "format is 'jsnl'.*did you mean jsonl"),
+        (lambda: WriteToFiles("x", "avro"), "files of Avro need a schema"),
+        (lambda: WriteToFiles("x", "avro", schema={"type": "recrd"}), "no schema of Avro"),
+        (lambda: WriteToFiles("x", "avro", schema="none.avsc"), "the schema none.avsc cannot be read"),
+        (lambda: WriteToFiles("x", "jsonl", columns=["a"]), "columns are for csv and parquet"),
+        (lambda: WriteToFiles("x", "csv", schema=SCHEMA), "a schema is for avro and parquet"),
+        (lambda: WriteToFiles("x", "csv", shards=0), "shards is 0"),
+        (lambda: ReadFromFiles("x.txt"), "the name x.txt does not say the format"),
+        (lambda: ReadFromFiles(""), "it must be a path"),
+    ],
+)
+def test_arguments_are_checked_when_it_is_built(build: Any, message: str) -> None:
+    needed("avro")
+    with pytest.raises(LocalError, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"), [("a/b.csv.gz", "csv"), ("x.ndjson", "jsonl"), ("x.*.parquet", "parquet"), ("x.json", "jsonl")]
+)
+def test_the_name_says_the_format(path: str, wanted: str) -> None:
+    assert format_of(path) == wanted
+
+
+def test_an_avro_file_of_no_records_is_an_error() -> None:
+    fastavro = pytest.importorskip("fastavro", reason="files of avro need fastavro")
+    file = io.BytesIO()
+    fastavro.writer(file, "long", [1])
+    with pytest.raises(SerdeError, match="no records, but int"):
+        list(FileFormat("avro").read(io.BytesIO(file.getvalue())))

@@ -1,0 +1,233 @@
+"""`WriteToSql` and `ReadFromSql` on SQLite. tests/integration/connect has MariaDB and PostgreSQL."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sqlite3
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-databases'")
+
+import apache_beam as beam
+import sqlalchemy as sa
+
+from rmqio.connect import ReadFromSql, RowRefused, WriteToSql
+from rmqio.connect.sql.columns import converter_of
+from rmqio.connect.sql.engine import Database
+from rmqio.connect.sql.sink import SqlSink, TableOptions
+from rmqio.errors import LocalError
+
+_TABLE = "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL, mail TEXT UNIQUE, at DATETIME, price DECIMAL)"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute(_TABLE)
+        connection.execute("CREATE TABLE plain (a INTEGER, b TEXT)")
+    connection.close()
+    return f"sqlite:///{path}"
+
+
+def stored(url: str, query: str = "SELECT id, name FROM users ORDER BY id") -> list[Any]:
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    found = connection.execute(query).fetchall()
+    connection.close()
+    return found
+
+
+def sink(url: str, mode: str = "upsert", key: tuple[str, ...] | None = None, **more: Any) -> SqlSink:
+    options = {"columns": None, "ignore_unknown": False, **more}
+    found = SqlSink(Database(url), "users", TableOptions(key, mode, **options))
+    found.open()
+    return found
+
+
+def test_upserts_are_idempotent_and_the_last_row_of_a_key_counts(url: str) -> None:
+    rows = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"id": 1, "name": "c"}]
+    for _ in range(2):
+        with beam.Pipeline() as pipeline:
+            _ = pipeline | beam.Create([rows]) | WriteToSql(url, "users", batches=True)
+        assert stored(url) == [(1, "c"), (2, "b")]
+
+
+def test_a_row_changes_the_columns_that_it_has(url: str) -> None:
+    found = sink(url)
+    found.write([{"id": 1, "name": "a", "mail": "x"}, {"id": 1, "name": "b"}], None)
+    assert stored(url, "SELECT name, mail FROM users") == [("b", "x")]
+    found.write([{"id": 1, "name": "c"}, {"id": 1, "name": "c", "mail": None}], None)
+    assert stored(url, "SELECT name, mail FROM users") == [("c", None)]
+    found.close()
+
+
+def test_rows_of_a_unique_key_that_is_not_the_primary_one(url: str) -> None:
+    found = sink(url, key=("mail",))
+    found.write([{"id": 1, "name": "a", "mail": "x"}], None)
+    found.write([{"id": 1, "name": "b", "mail": "x"}], None)
+    assert stored(url) == [(1, "b")]
+    found.close()
+
+
+def test_ignore_keeps_the_first_row(url: str) -> None:
+    found = sink(url, "ignore")
+    found.write([{"id": 1, "name": "a"}, {"id": 1, "name": "b"}], None)
+    found.write([{"id": 1, "name": "c"}, {"id": 2, "name": "d"}], None)
+    assert stored(url) == [(1, "a"), (2, "d")]
+    found.close()
+
+
+def test_insert_refuses_what_is_there(url: str) -> None:
+    found = sink(url, "insert")
+    found.write([{"id": 1, "name": "a"}], None)
+    with pytest.raises(RowRefused, match="UNIQUE constraint failed"):
+        found.write([{"id": 2, "name": "b"}, {"id": 1, "name": "b"}], None)
+    assert stored(url) == [(1, "a")]  # the batch is one transaction
+    found.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "userz"}, "there is no such table; did you mean users"),
+        ({"key": "nmae"}, "has no column nmae; did you mean name"),
+        ({"key": "name"}, r"the key \(name\) is no primary key and has no unique index.*its keys: \(id\), \(mail\)"),
+        ({"columns": ["id", "nam"]}, "has no column nam; did you mean name"),
+        ({"table": "plain"}, 'has no primary key: mode="upsert" needs one'),
+    ],
+)
+def test_a_table_that_cannot_be_used_fails_at_the_start(url: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        with beam.Pipeline() as pipeline:
+            _ = pipeline | beam.Create([{"id": 1}]) | WriteToSql(url, **{"table": "users", **options})
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"id": 3, "nmae": "x"}, "has no column nmae; did you mean name"),
+        ({"name": "x"}, "the row has no id, which is its key"),
+        ({"id": 3, "name": "x", "at": "yesterday"}, "column at: Invalid isoformat string: 'yesterday'"),
+        ({"id": 3, "name": None}, "NOT NULL constraint failed: users.name"),
+        ({"id": 3, "name": "x", "price": "12,5"}, "column price"),
+        ({"id": 2.5, "name": "x"}, "column id: 2.5 is not a whole number"),
+    ],
+)
+def test_one_bad_row_stops_no_other(url: str, row: dict[str, Any], message: str) -> None:
+    def check(failures: list[Any]) -> None:
+        assert len(failures) == 1
+        assert message in failures[0].reason
+
+    rows = [{"id": 1, "name": "a"}, row, {"id": 2, "name": "b"}]
+    with beam.Pipeline() as pipeline:
+        result = pipeline | beam.Create([rows]) | WriteToSql(url, "users", batches=True, on_failure="output")
+        _ = result.failed | beam.combiners.ToList() | beam.Map(check)
+    assert stored(url) == [(1, "a"), (2, "b")]
+
+
+def test_fields_without_a_column_can_be_left_out(url: str) -> None:
+    sink(url, ignore_unknown=True).write([{"id": 1, "name": "a", "more": 1}], None)
+    sink(url, columns=("id", "name")).write([{"id": 2, "name": "b", "mail": "not written"}], None)
+    assert stored(url, "SELECT id, name, mail FROM users") == [(1, "a", None), (2, "b", None)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "merge"}, "mode is 'merge'"),
+        ({"mode": "insert", "key": "id"}, "uses no key"),
+        ({"key": "id", "columns": ["name"]}, "columns leaves out id"),
+        ({"url": "nonsense"}, "url must be the address"),
+        ({"url": "oracle9://host/x"}, "the url is not valid"),
+        ({"url": "sqlite://"}, "a database in memory ends with its connection"),
+        ({"table": ""}, "it must be the name of a table"),
+    ],
+)
+def test_arguments_are_checked_when_it_is_built(options: dict[str, Any], message: str, url: str) -> None:
+    with pytest.raises(LocalError, match=message):
+        WriteToSql(**{"url": url, "table": "users", **options})
+
+
+def test_no_message_has_the_password() -> None:
+    found = WriteToSql("mysql://me:secret@127.0.0.1:1/shop", "users")
+    assert "secret" not in f"{found.display_data()} {Database('mysql://me:secret@h/x')!r}"
+
+
+_UTC = dt.datetime(2024, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "wanted"),
+    [
+        (sa.DateTime(), "2024-01-02T04:04:05+01:00", _UTC.replace(tzinfo=None)),
+        (sa.DateTime(), 1704164645000, _UTC.replace(tzinfo=None)),
+        (sa.DateTime(timezone=True), "2024-01-02T03:04:05", _UTC),
+        (sa.Date(), "2024-01-02", dt.date(2024, 1, 2)),
+        (sa.Date(), _UTC, dt.date(2024, 1, 2)),
+        (sa.Time(), "03:04", dt.time(3, 4)),
+        (sa.Numeric(10, 2), 0.1, Decimal("0.1")),
+        (sa.Numeric(10, 2), "1.50", Decimal("1.50")),
+        (sa.Float(), 1, 1.0),
+        (sa.Boolean(), "TRUE", True),
+        (sa.Boolean(), 0, False),
+        (sa.Integer(), True, 1),
+        (sa.BigInteger(), "12", 12),
+        (sa.LargeBinary(), "aGk=", b"hi"),
+        (sa.LargeBinary(), b"hi", b"hi"),
+        (sa.String(), {"a": 1}, '{"a":1}'),
+        (sa.String(), 12, "12"),
+        (sa.JSON(), {"a": 1}, {"a": 1}),
+    ],
+)
+def test_values_become_those_of_the_column(kind: Any, value: Any, wanted: Any) -> None:
+    found = converter_of(kind)(value)
+    assert (found, type(found)) == (wanted, type(wanted))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (sa.Integer(), 1.5), (sa.Integer(), "x"), (sa.Boolean(), 2), (sa.Numeric(), "NaN"), (sa.Numeric(), True),
+        (sa.DateTime(), True), (sa.Date(), "x"), (sa.LargeBinary(), "no base 64"), (sa.LargeBinary(), 7),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_fit_are_errors(kind: Any, value: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        converter_of(kind)(value)
+
+
+@pytest.mark.parametrize("partition_on", [None, "id"])
+@pytest.mark.parametrize("query", ["users", "SELECT id, name FROM users WHERE name <> 'a:b'"])
+def test_a_read_has_every_row(url: str, query: str, partition_on: str | None) -> None:
+    rows = [{"id": number, "name": f"n{number}"} for number in range(-5, 40)]
+    found = sink(url)
+    found.write(rows, None)
+    found.close()
+
+    def check(read: list[Any]) -> None:
+        assert sorted((row["id"], row["name"]) for row in read) == [(row["id"], row["name"]) for row in rows]
+
+    with beam.Pipeline() as pipeline:
+        read = pipeline | ReadFromSql(url, query, partition_on=partition_on, partitions=4)
+        _ = read | beam.combiners.ToList() | beam.Map(check)
+
+
+@pytest.mark.parametrize(
+    ("query", "column", "message"),
+    [("nobody", None, "no such table: nobody"), ("users", "name", "which is no column of integers")],
+)
+def test_a_read_that_cannot_be(url: str, query: str, column: str | None, message: str) -> None:
+    sink(url).write([{"id": 1, "name": "a"}], None)
+    with pytest.raises(Exception, match=message):
+        with beam.Pipeline() as pipeline:
+            _ = pipeline | ReadFromSql(url, query, partition_on=column)
+
+
+def test_a_read_of_a_file_that_is_not_there_creates_none(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="there is no file"):
+        ReadFromSql(f"sqlite:///{tmp_path}/none.db", "users")
+    assert not list(tmp_path.iterdir())
