@@ -10,7 +10,7 @@ VERSIONS ?= 2.75.0-4.1.0 2.75.0-4.2.0 2.76.0-4.2.1 2.77.0-4.3.0
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help chaos demo dist fuzz test test-broker test-sigma test-oldest test-versions test-pythons test-clusters test-examples test-exhaustive test-fast coverage bench bench-runners bench-spark lint docs clean environments
+.PHONY: help chaos demo dist fuzz test test-broker test-sigma test-oldest test-versions test-pythons test-clusters test-examples test-exhaustive test-fast test-systems coverage bench bench-runners bench-spark lint docs clean environments
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -110,6 +110,9 @@ test-clusters: $(STAMP)  ## on real clusters of Flink and Spark, started here; f
 test-examples: $(STAMP)  ## the programs of examples/, on a broker and a Spark that the tests start; under ten minutes
 	@$(PY) -m pytest -m 'examples and not cluster' tests/examples $(ARGS)
 
+test-systems: $(STAMP)  ## real servers of Kafka and OpenSearch beside RocketMQ; fetches them once; some minutes
+	@$(PY) -m pytest -m systems tests/integration $(ARGS)
+
 test-sigma: $(STAMP)  ## how many of the Sigma rules in DIR=... load, and why others do not
 	@test -n "$(DIR)" || { echo 'make test-sigma DIR=/path/to/rules'; exit 2; }
 	@$(PY) -m rmqio rules check --format sigma '$(DIR)/**/*.yml' $(ARGS)
@@ -121,7 +124,7 @@ test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
 
 test-broker: $(STAMP)  ## the tests on real brokers and runners that make test runs; WORKERS=2 processes, of 3 GB each
-	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive and not cluster and not examples' \
+	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive and not cluster and not examples and not systems' \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 fuzz: $(STAMP)  ## a million inputs for each decoder of foreign bytes; half an hour; ARGS="--targets avro --keep" adds to the corpus

@@ -1,6 +1,4 @@
-"""`rmqio replay`, `audit`, `schemas`, `local`, `sql`, `rules` and `copy`. Some also run as `python -m`.
-
-Both have the same parsers.
+"""Commands that have packages of their own. Some also run as `python -m`, with the same parsers.
 
 Their modules are imported when one of them is used: `rmqio --help` waits for none of them.
 """

@@ -21,6 +21,8 @@ from tests.helpers.servers.database import Server
 from tests.helpers.servers.mariadb import mariadb_server
 from tests.helpers.servers.postgresql import postgresql_server
 
+pytestmark = pytest.mark.slow
+
 _COLUMNS = {
     "mysql": "id BIGINT PRIMARY KEY, name VARCHAR(40) NOT NULL, price DECIMAL(12, 2), at DATETIME(6), day DATE, "
     "data BLOB, f DOUBLE, yes BOOLEAN, more JSON, n INTEGER CHECK (n < 100)",

@@ -25,6 +25,8 @@ from rmqio.start import StartFrom, StopAt
 from tests.helpers.doc_blocks import Block, blocks_that_need
 from tests.helpers.servers.kafka import Kafka
 
+pytestmark = [pytest.mark.systems, pytest.mark.slow]
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Kafka]:

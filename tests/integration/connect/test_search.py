@@ -14,6 +14,8 @@ from rmqio.connect import Batching, Retry, WriteToElasticsearch
 from tests.helpers.doc_blocks import Block, blocks_that_need
 from tests.helpers.servers.opensearch import OpenSearch
 
+pytestmark = [pytest.mark.systems, pytest.mark.slow]
+
 MAPPING = {"mappings": {"properties": {"n": {"type": "integer"}, "day": {"type": "date"}}}}
 
 
