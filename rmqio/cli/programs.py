@@ -1,4 +1,4 @@
-"""`rmqio replay`, `schemas`, `local`, `sql` and `rules`. Some also run as `python -m`, with the same parsers.
+"""`rmqio watch`, `replay`, `schemas`, `local`, `sql` and `rules`. Some also run as `python -m`, with the same parsers.
 
 Their modules are imported when one of them is used: `rmqio --help` waits for none of them.
 """
@@ -13,7 +13,8 @@ from rmqio.errors import LocalError
 
 
 def add_commands(commands: Any) -> None:
-    """Add the five."""
+    """Add the six."""
+    new_command(commands, "watch", None, "watch a running job: lag, rates, brokers", fill=_fill_watch)
     sql = new_command(commands, "sql", None, "run SQL over topics, on any runner", fill=_fill_sql)
     sql.set_defaults(writes=True)
     sql.passes_on = True
@@ -51,6 +52,14 @@ def _fill_rules(parser: Parser) -> None:
 
     command.add_options(parser)
     parser.set_defaults(run=command.show_help)
+
+
+def _fill_watch(parser: Parser) -> None:
+    from rmqio.watch import command
+
+    command.add_options(parser)
+    parser.epilog = f"{command.MORE}\n\n{parser.epilog or ''}".rstrip()
+    parser.set_defaults(run=command.run)
 
 
 def _fill_sql(parser: Parser) -> None:
