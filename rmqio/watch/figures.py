@@ -97,7 +97,8 @@ def short_count(number: float | None) -> str:
     for unit, size in (("k", 1e3), ("M", 1e6), ("G", 1e9)):
         if number < size * 999.5:
             share = number / size
-            return f"{share:.0f}{unit}" if share >= 99.95 else f"{share:.1f}{unit}" if share >= 9.995 else f"{share:.2f}{unit}"
+            digits = 0 if share >= 99.95 else 1 if share >= 9.995 else 2
+            return f"{share:.{digits}f}{unit}"
     return f"{number / 1e12:.3g}T"
 
 

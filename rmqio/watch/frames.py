@@ -12,7 +12,7 @@ from rmqio.cli.queues.contents import QueueState
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to watch."""
+    """The topics, the group and the exporter to watch."""
 
     topics: tuple[str, ...]
     group: str | None = None
@@ -30,8 +30,8 @@ class QueueView:
     out_per_s: float | None
     committed_ms: int | None
     """When the group's offset was seen to move; None: it has not while we look."""
-    lags: tuple[int | None, ...]
-    """The lag of each poll, oldest first; of the end without a group, the messages per second."""
+    curve: tuple[float | None, ...]
+    """The lag at each poll, oldest first; without a group, the messages that came per second."""
 
     def fields(self, now_ms: int) -> dict[str, Any]:
         """Return the fields of the JSON."""

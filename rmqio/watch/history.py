@@ -25,7 +25,7 @@ class _Queue:
     def __init__(self, state: QueueState, window_s: float) -> None:
         self.state = state
         self.ends, self.commits = Offsets(window_s), Offsets(window_s)
-        self.lags: deque[int | None] = deque(maxlen=_CURVE)
+        self.curve: deque[float | None] = deque(maxlen=_CURVE)
         self.is_away = False
         self.unread_ms: int | None = None
 
@@ -40,7 +40,7 @@ class _Broker:
 
 
 class History:
-    """What was seen so far. Belongs to the thread that polls; frames are values.
+    """The record of what was seen so far. Belongs to the thread that polls; frames are values.
 
     every_s: the time between two polls.
     """
@@ -87,13 +87,14 @@ class History:
             past = self._queues[state.queue] = _Queue(state, self._window_s)
         past.is_away = state.error is not None
         if state.error is not None:
-            past.lags.append(None)
+            past.curve.append(None)
             return
         past.state = state
         past.ends.add(now_ms / 1000, state.max_offset)
         if state.committed is not None:
             past.commits.add(now_ms / 1000, state.committed)
-        past.lags.append(state.lag)
+        has_group = self._target.group is not None
+        past.curve.append(state.lag if has_group else past.ends.rate(now_ms / 1000))
         self._first_letters.setdefault(state.queue, state.max_offset)
 
     def _take_brokers(self, states: Sequence[QueueState], now_ms: int) -> None:
@@ -118,7 +119,7 @@ class History:
             state = dataclasses.replace(state, unread_ms=past.unread_ms)
         return QueueView(
             state, past.is_away or past.ends.last is None, past.ends.rate(now), past.commits.rate(now),
-            _ms(past.commits.moved_at), tuple(past.lags),
+            _ms(past.commits.moved_at), tuple(past.curve),
         )  # fmt: skip
 
     def _broker(self, name: str) -> BrokerView:

@@ -64,8 +64,8 @@ class Pipeline:
         self._lag_s = gauges.get(_name("lag_seconds"))
         self._watermark_lag_s = gauges.get(_name("watermark_lag_seconds"))
         for offsets, metric in ((self._read, "records_read"), (self._sent, "messages_sent")):
-            if (value := counters.get(_name(metric))) is not None:
-                offsets.add(now_ms / 1000, round(value))
+            if (count := counters.get(_name(metric))) is not None:
+                offsets.add(now_ms / 1000, round(count))
         found = {name: counters.get(_name(name), 0.0) for name in ERRORS}
         if self._seen:  # a counter that is smaller than before belongs to a new run
             self._grown += sum(n - self._last[k] if n >= self._last[k] else n for k, n in found.items())

@@ -113,7 +113,7 @@ def _queues(frame: Frame, width: int, most: int | None) -> Iterator[RenderableTy
         ("IN/S", "right", 6),
         *((("OUT/S", "right", 6), ("COMMIT", "right", 6)) if has_group else ()),
     ):  # fmt: skip
-        table.add_column(title, justify=justify, width=columns, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(title, justify=justify, width=columns, no_wrap=True)
     top = max((view.state.lag if has_group else view.state.messages) or 0 for view in frame.queues) if views else 0
     for view in views:
         table.add_row(*_row(view, frame.time_ms, without_middle(names[view], name), top, bars, curve, has_group))
@@ -122,15 +122,13 @@ def _queues(frame: Frame, width: int, most: int | None) -> Iterator[RenderableTy
         yield Text(f"... {plural(left_out, 'queue')} more, with less lag; the sums include them", _DIM)
 
 
-def _row(
-    view: QueueView, now_ms: int, name: str, top: int, bars: int, curve: int, has_group: bool
-) -> Iterator[Text]:
+def _row(view: QueueView, now_ms: int, name: str, top: int, bars: int, curve: int, has_group: bool) -> Iterator[Text]:
     state = view.state
     yield Text(name, _BAD if view.is_away else "")
     figure = state.lag if has_group else state.messages
     yield Text("away" if view.is_away else short_count(figure), _BAD if view.is_away else "")
     yield Text(bar(figure, top, bars), _DIM if view.is_away else _BAR)
-    yield Text(spark(view.lags[-curve * 2 :] if len(view.lags) > curve else view.lags, curve), _CURVE)
+    yield Text(spark(view.curve[-curve * 2 :], curve), _CURVE)
     if has_group:
         yield Text(short_age(state.lag_ms(now_ms)))
     yield Text(short_rate(view.in_per_s))

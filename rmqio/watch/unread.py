@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,7 +28,7 @@ class UnreadTimes:
         self._known: dict[MessageQueue, tuple[int, int | None]] = {}
         self._wanted: dict[str, dict[MessageQueue, int]] = {}
         self._wakes: dict[str, threading.Event] = {}
-        self._is_over = False
+        self._over = threading.Event()
 
     def want(self, states: Sequence[QueueState]) -> dict[MessageQueue, int | None]:
         """Look up the times for these states; return the times that are known. Never waits."""
@@ -46,14 +45,14 @@ class UnreadTimes:
                 if queue in self._known and offset >= self._known[queue][0]:
                     found[queue] = self._known[queue][1]
             for broker, places in wanted.items():
-                if places and not self._is_over:
+                if places and not self._over.is_set():
                     self._wake(broker)
         return found
 
     def close(self) -> None:
         """End the threads, without waiting for those that wait for a broker."""
         with self._lock:
-            self._is_over = True
+            self._over.set()
             for wake in self._wakes.values():
                 wake.set()
 
@@ -68,12 +67,12 @@ class UnreadTimes:
         while wake.wait():
             wake.clear()
             with self._lock:
-                if self._is_over:
+                if self._over.is_set():
                     return
                 places = dict(self._wanted.get(broker, {}))
                 known = dict(self._known)
             for queue, offset in places.items():
-                if self._is_over:
+                if self._over.is_set():
                     return
                 if queue in known and known[queue][0] == offset and known[queue][1] is not None:
                     continue
@@ -83,4 +82,4 @@ class UnreadTimes:
                     break  # the polls show that the broker is away
                 with self._lock:
                     self._known[queue] = offset, stored
-            time.sleep(_EVERY_S)
+            self._over.wait(_EVERY_S)

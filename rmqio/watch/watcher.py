@@ -22,6 +22,7 @@ from rmqio.watch.unread import UnreadTimes
 ROUTES_EVERY_S: Final = 10.0
 GroupsOf = Callable[[str], list[str]]
 """Returns the groups of a topic."""
+_Answers = dict[tuple[MessageQueue, str], int | RmqioError | None]
 
 
 class Watcher:
@@ -143,7 +144,7 @@ class Watcher:
             if group is not None and queue.topic not in letters:
                 queries.append(OffsetQuery(queue, "committed", group=group))
             queries += [OffsetQuery(queue, "min"), OffsetQuery(queue, "max")]
-        answers = {
+        answers: _Answers = {
             (query.queue, query.kind): answer
             for query, answer in zip(queries, self._client.look_up(queries, timeout_ms=self._timeout_ms), strict=True)
         }
@@ -199,7 +200,7 @@ class Watcher:
         self._pipeline_view = self._pipeline.look(round(self._clock() * 1000))
 
 
-def _state(queue: MessageQueue, answers: dict[tuple[MessageQueue, str], int | RmqioError | None]) -> QueueState:
+def _state(queue: MessageQueue, answers: _Answers) -> QueueState:
     found = {kind: answers.get((queue, kind)) for kind in ("min", "max", "committed")}
     errors = [error for error in found.values() if isinstance(error, RmqioError)]
     away = next((error for error in errors if isinstance(error, TransportError)), errors[0] if errors else None)

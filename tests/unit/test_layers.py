@@ -124,6 +124,7 @@ def broken_rule(imported: Import) -> str | None:
             "rmqio.local",
             "rmqio.sql",
             "rmqio.rules",
+            "rmqio.watch",
         )
         if is_stdlib(imported) or ours or (imported.is_of(*programs) and imported.is_lazy):
             return None
@@ -147,6 +148,15 @@ def broken_rule(imported: Import) -> str | None:
         return "Beam YAML takes of SQL its tables only"
     if is_in(module, "rmqio.pyspark") and imported.is_of("rmqio.enrich") and not _is_public(imported, ENRICH_FOR_SPARK):
         return "the format for Spark takes of enrich its look-ups only"
+    if imported.is_of("rmqio.watch") and not is_in(module, "rmqio.watch"):
+        return "nothing but the command line imports watch: it stands on the others"
+    if is_in(module, "rmqio.watch"):
+        if imported.top == "rich":
+            return (
+                None if is_in(module, "rmqio.watch.terminal") or imported.is_lazy else "rich only in watch's terminal"
+            )
+        ours = imported.is_of("rmqio.watch", "rmqio.cli", "rmqio.client", "rmqio.prometheus", *BASE)
+        return None if is_stdlib(imported) or ours else "watch imports stdlib, base, cli, client and prometheus only"
     knows_beam = imported.top == "apache_beam" or imported.is_of("rmqio.transforms")
     if knows_beam and is_in(module, "rmqio.enrich") and not is_in(module, *ENRICH_WITH_BEAM):
         return "of enrich, only its transform and its files know Beam: plain PySpark uses the rest"
@@ -273,6 +283,11 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.enrich.loading", "import apache_beam", "know Beam"),
     ("rmqio.enrich.transform", "import apache_beam", None),
     ("rmqio.enrich.topic", "from rmqio.wire import frame", "see topics through"),
+    ("rmqio.watch.watcher", "from rmqio.cli.connect import queues_of\nimport threading", None),
+    ("rmqio.watch.watcher", "import rich", "rich only"),
+    ("rmqio.watch.terminal", "from rich.live import Live", None),
+    ("rmqio.watch.history", "import apache_beam", "watch imports"),
+    ("rmqio.sql.command", "from rmqio.watch import frames", "imports watch"),
     ("rmqio.transforms.read", "from rmqio.yaml import read", "nothing imports yaml"),
     ("rmqio.sql.planning.plan", "import lark", "lark only"),
     ("rmqio.client.selection", "import threading", "no sockets"),

@@ -39,8 +39,16 @@ def test_lag_and_rates_of_queues_and_their_sums() -> None:
         (None, 0, None, None),
     ]
     assert (frame.total.lag, frame.total.in_per_s, frame.total.out_per_s, frame.total.messages) == (50, 40, 50, 150)
-    assert frame.queues[0].lags == (60, 40)
+    assert list(frame.queues[0].curve) == [60, 40]
     assert any("has no offset in 1 queue" in note for note in frame.notes)
+
+
+def test_without_a_group_a_queue_has_a_curve_of_what_comes() -> None:
+    history = History(Target(("orders",)), 1)
+    for at, end in enumerate((0, 10, 30)):
+        frame = history.frame(1_000_000 + at * 1_000, [state(A0, end)])
+    assert list(frame.queues[0].curve) == [None, 10, 15]
+    assert frame.total.lag is None
 
 
 def test_what_retention_deleted_is_no_lag_but_a_note() -> None:
@@ -60,7 +68,7 @@ def test_a_broker_that_goes_away_keeps_its_last_figures_and_says_since_when() ->
     assert not frame.is_whole
     assert [queue.is_away for queue in frame.queues] == [False, True]
     assert frame.queues[1].state.lag == 60
-    assert frame.queues[1].lags == (60, 60, None, None), "a gap, not a line"
+    assert list(frame.queues[1].curve) == [60, 60, None, None], "a gap, not a line"
     assert frame.total.lag == 60
     back = history.frame(1_004_000, up)
     assert [(broker.is_up, broker.since_ms) for broker in back.brokers] == [(True, 1_000_000), (True, 1_004_000)]
