@@ -27,7 +27,7 @@ INTERRUPTED: Final = 130
 
 
 def make_parser() -> Parser:
-    """Return the parser of the whole command line. Its help fits on a screen of 24 lines."""
+    """Return the parser of the whole command line. Its help fits on a screen of 30 lines."""
     parser = Parser(prog="rmqio", usage="rmqio [OPTIONS] COMMAND ...", add_help=False)
     commands = parser.add_subparsers(prog="rmqio", metavar="COMMAND", title="commands, each with its own --help")
     for module in (topics, groups, describe, reading, produce, offsets, programs, completion):

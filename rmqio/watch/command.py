@@ -6,11 +6,11 @@ import argparse
 import sys
 from typing import Final
 
-from rmqio.cli.connect import open_admin, queue_client
-from rmqio.cli.output import note, print_json
-from rmqio.cli.values import parse_seconds
 from rmqio.command_line.arguments import whole_number
+from rmqio.command_line.connect import open_admin, queue_client
+from rmqio.command_line.output import note, print_json
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.values import parse_seconds
 from rmqio.errors import LocalError
 from rmqio.prometheus.scrape import metrics_url
 from rmqio.watch.frames import Target
@@ -27,8 +27,8 @@ of --once is 1 if a broker or the exporter is away.
 
 examples:
   rmqio watch --topic orders --group billing
-  rmqio watch --topic orders --group billing --metrics http://127.0.0.1:9464/metrics --web
-  rmqio watch --topic orders --group billing --once --json | jq .total.lag_messages"""
+  rmqio watch --topic orders --group billing --metrics 127.0.0.1:9464 --web
+  rmqio watch --topic orders --group billing --once --json"""
 
 
 def add_options(parser: Parser) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmqio.cli.queues.contents import QueueState
+from rmqio.command_line.contents import QueueState
 
 
 @dataclass(frozen=True, slots=True)

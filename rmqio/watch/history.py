@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.cli.queues.contents import QueueState
-from rmqio.cli.queues.table import remarks
+from rmqio.command_line.contents import QueueState
+from rmqio.command_line.remarks import remarks
 from rmqio.model import MessageQueue
 from rmqio.watch.figures import WINDOW_S, Offsets, total
 from rmqio.watch.frames import BrokerView, DeadLettersView, Frame, PipelineView, QueueView, Target, Totals
@@ -144,6 +144,8 @@ class History:
 def _totals(views: Sequence[QueueView], letters: Sequence[DeadLettersView], now_ms: int) -> Totals:
     lags = [view.state.lag for view in views if view.state.lag is not None]
     waits = [wait for view in views if (wait := view.state.lag_ms(now_ms)) is not None]
+    if not any(waits) and any(lags):  # messages wait, and how long is not known yet: not 0
+        waits = []
     held = [each.messages for each in letters if each.messages is not None]
     return Totals(
         sum(view.state.messages for view in views),

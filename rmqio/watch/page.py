@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any, Final, NoReturn
 from urllib.parse import parse_qs, urlsplit
 
-from rmqio.cli.output import note
+from rmqio.command_line.output import note
 from rmqio.errors import LocalError
 from rmqio.watch.watcher import Watcher
 

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rmqio.cli.output import plural
+from rmqio.command_line.output import plural
 from rmqio.command_line.terminal import safe_line, without_middle
 from rmqio.watch.figures import bar, short_age, short_count, short_rate, spark
 from rmqio.watch.frames import BrokerView, DeadLettersView, Frame, PipelineView, QueueView

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from rmqio.cli.queues.contents import QueueState, time_of
+from rmqio.command_line.contents import QueueState, time_of
 from rmqio.errors import RmqioError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from rmqio.cli.connect import missing_topic, queues_of
-from rmqio.cli.output import one_line
-from rmqio.cli.queues.contents import QueueState
-from rmqio.command_line.parser import did_you_mean
+from rmqio.command_line.connect import missing_topic, queues_of
+from rmqio.command_line.contents import QueueState
+from rmqio.command_line.output import one_line
 from rmqio.errors import RmqioError, TopicNotExist, TransportError
 from rmqio.interfaces import OffsetQuery, QueueClient
 from rmqio.model import MessageQueue
+from rmqio.near_names import did_you_mean
 from rmqio.watch.frames import Frame, PipelineView, Target
 from rmqio.watch.history import History
 from rmqio.watch.pipeline import Pipeline

@@ -155,8 +155,12 @@ def broken_rule(imported: Import) -> str | None:
             return (
                 None if is_in(module, "rmqio.watch.terminal") or imported.is_lazy else "rich only in watch's terminal"
             )
-        ours = imported.is_of("rmqio.watch", "rmqio.cli", "rmqio.client", "rmqio.prometheus", *BASE)
-        return None if is_stdlib(imported) or ours else "watch imports stdlib, base, cli, client and prometheus only"
+        ours = imported.is_of("rmqio.watch", "rmqio.command_line", "rmqio.client", "rmqio.prometheus", *BASE)
+        return (
+            None
+            if is_stdlib(imported) or ours
+            else "watch imports stdlib, base, command_line, client and prometheus only"
+        )
     knows_beam = imported.top == "apache_beam" or imported.is_of("rmqio.transforms")
     if knows_beam and is_in(module, "rmqio.enrich") and not is_in(module, *ENRICH_WITH_BEAM):
         return "of enrich, only its transform and its files know Beam: plain PySpark uses the rest"
@@ -283,7 +287,7 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.enrich.loading", "import apache_beam", "know Beam"),
     ("rmqio.enrich.transform", "import apache_beam", None),
     ("rmqio.enrich.topic", "from rmqio.wire import frame", "see topics through"),
-    ("rmqio.watch.watcher", "from rmqio.cli.connect import queues_of\nimport threading", None),
+    ("rmqio.watch.watcher", "from rmqio.command_line.connect import queues_of\nimport threading", None),
     ("rmqio.watch.watcher", "import rich", "rich only"),
     ("rmqio.watch.terminal", "from rich.live import Live", None),
     ("rmqio.watch.history", "import apache_beam", "watch imports"),

@@ -79,7 +79,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 CASES = [
-    ("", "topics groups describe peek tail produce offsets sql rules replay schemas local completion"),
+    ("", "topics groups describe peek tail produce offsets watch sql rules replay schemas local completion"),
     ("to", "topics"),
     ("--name_server h:1 offsets ", "show reset"),
     ("--name_server topics of", "offsets"),  # the name of a command as a value
@@ -98,6 +98,8 @@ CASES = [
     ("completion z", "zsh"),
     ("describe orders --group bi", "billing"),
     ("offsets show orders --group ", "backup billing"),
+    ("watch --topic or", "orders"),
+    ("watch --topic orders --group bi", "billing"),
     ("groups ba", "backup"),
     ("replay --consumer_group bi", "billing"),
     ("peek orders --avro_schema or", "order.avsc"),

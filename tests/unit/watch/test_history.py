@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from rmqio.cli.queues.contents import QueueState
+from rmqio.command_line.contents import QueueState
 from rmqio.model import MessageQueue
 from rmqio.watch.frames import Frame, Target
 from rmqio.watch.history import KEPT, History
@@ -89,6 +89,8 @@ def test_a_broker_that_never_answered_is_away_from_the_first() -> None:
 
 def test_the_oldest_unread_message_waits_on_while_its_broker_is_away() -> None:
     history = History(TARGET, 1)
+    frame = history.frame(999_000, [state(A0, 10, 5), state(A1, 10, 10)])
+    assert frame.total.lag_ms is None, "it is not known yet"
     frame = history.frame(1_000_000, [state(A0, 10, 5)], unread_ms={A0: 997_000})
     assert frame.total.lag_ms == 3_000
     frame = history.frame(1_010_000, [silent(A0)])

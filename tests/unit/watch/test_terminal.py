@@ -10,7 +10,7 @@ pytest.importorskip("rich", reason="the extra watch")
 
 from rich.console import Console
 
-from rmqio.cli.queues.contents import QueueState
+from rmqio.command_line.contents import QueueState
 from rmqio.command_line.terminal import display_width
 from rmqio.model import MessageQueue
 from rmqio.watch.frames import Frame, PipelineView, Target
