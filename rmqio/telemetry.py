@@ -56,6 +56,7 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("lag_messages", _G, "messages", QUEUE, "not read yet, as of the broker's last answer"),
         Metric("lag_bytes", _G, "bytes", QUEUE, "`lag_messages` times the mean stored size of recent messages"),
         Metric("lag_seconds", _G, "s", QUEUE, "since the last message read was stored; 0 at the queue's end"),
+        Metric("watermark_lag_seconds", _G, "s", QUEUE, "the clock minus the queue's watermark"),
         Metric("commits", _C, "offsets", QUEUE, "group offsets set"),
         Metric("commit_failures", _C, "offsets", QUEUE, "group offsets refused, or the broker was unreachable"),
         Metric("messages_sent", _C, "messages", QUEUE, "acknowledged by a broker"),

@@ -13,7 +13,8 @@ from rmqio.errors import LocalError
 
 
 def add_commands(commands: Any) -> None:
-    """Add the six."""
+    """Add them."""
+    new_command(commands, "watch", None, "watch a running job: lag, rates, brokers", fill=_fill_watch)
     sql = new_command(commands, "sql", None, "run SQL over topics, on any runner", fill=_fill_sql)
     sql.set_defaults(writes=True)
     sql.passes_on = True
@@ -68,6 +69,14 @@ def _fill_copy(parser: Parser) -> None:
     from rmqio.connect.copying import command
 
     command.add_options(parser)
+    parser.set_defaults(run=command.run)
+
+
+def _fill_watch(parser: Parser) -> None:
+    from rmqio.watch import command
+
+    command.add_options(parser)
+    parser.epilog = f"{command.MORE}\n\n{parser.epilog or ''}".rstrip()
     parser.set_defaults(run=command.run)
 
 

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 from apache_beam.metrics import Metrics
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from rmqio import logs, prometheus, telemetry
 from rmqio.model import MessageQueue
 from rmqio.telemetry import METRICS, NAMESPACE, Kind, Metric
 
 _observed_pid = 0
+_NO_WATERMARK = int(MIN_TIMESTAMP.micros)
 
 
 def observe_process() -> None:
@@ -80,7 +82,7 @@ class QueueGauges:
         self._at = clock()
         """When the last message read was stored, or when the queue was last known to be at its end."""
         self._gauges = []
-        for name in ("lag_messages", "lag_bytes", "lag_seconds"):
+        for name in ("lag_messages", "lag_bytes", "lag_seconds", "watermark_lag_seconds"):
             beams = Metrics.gauge(NAMESPACE, ".".join((name, *self._labels)))
             self._gauges.append((_metric(name, Kind.GAUGE), beams.set))
 
@@ -102,8 +104,13 @@ class QueueGauges:
         """Record that no answer arrived although one was expected."""
         self._tell(self._gauges[2], self._clock() - self._at)
 
+    def watermark(self, micros: int) -> None:
+        """Record the watermark at the end of a bundle. One that has not moved yet says nothing."""
+        if micros > _NO_WATERMARK:
+            self._tell(self._gauges[3], self._clock() - micros / 1_000_000)
+
     def _set(self, *values: float) -> None:
-        for gauge, value in zip(self._gauges, values, strict=True):
+        for gauge, value in zip(self._gauges, values, strict=False):
             self._tell(gauge, value)
 
     def _tell(self, gauge: tuple[Metric, Any], value: float) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from rmqio.client.connections.connection import Connection
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import IllegalOperation, LocalError, NoPermission
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
+from rmqio.wire import requests
+from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import Command
 from rmqio.wire.messages.bodies import COMPRESSED
 from rmqio.wire.messages.stored import INNER_BATCH
 from tests.helpers.peers.interop import JavaClient, given, java_client, read, same_for_both
@@ -206,3 +211,42 @@ def test_what_a_group_of_java_fails_on_is_read_from_its_retry_and_dead_letter_to
         assert (record.body, record.tags, record.keys, record.get_property("p")) == (b"bad", tag, ("k",), "1")
         assert (record.message_id, record.get_property("RETRY_TOPIC")) == (result.message_id, topic)
         assert record.reconsume_times == 1
+
+
+@pytest.mark.parametrize("how", [None, ("CONSUME_ACTIVELY", "CLUSTERING"), ("CONSUME_PASSIVELY", "BROADCASTING")])
+def test_why_a_read_sends_no_heartbeat_of_its_group(
+    java: JavaClient, own: LocalRocketMQ, factory: RemotingClientFactory, name: str, how: tuple[str, str] | None
+) -> None:
+    """A member that is online gets its share of the queues, whatever it says of itself: nobody else reads them.
+
+    The official client divides the queues by the list of members, which has neither kinds nor subscriptions.
+    """
+    group = f"group_{name}"
+    own.create_topic(name, queues=4)
+    client = factory.queue_client()
+    queues = list(client.queues(name))
+    with sender(own) as producer:
+        for queue in queues:
+            producer.send(Message(b"bad", topic=name, tags="dead"), queue)
+    online = Connection(own.broker)
+    try:
+        if how is not None:
+            subscription = {"topic": name, "subString": "*", "subVersion": 1, "expressionType": "TAG"}
+            member = {
+                "groupName": group,
+                "consumeType": how[0],
+                "messageModel": how[1],
+                "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                "subscriptionDataSet": [subscription],
+                "unitMode": False,
+            }
+            body = {"clientID": "rmqio@1", "producerDataSet": [], "consumerDataSet": [member]}
+            command = Command(RequestCode.HEART_BEAT, body=json.dumps(body).encode())
+            requests.expect_success(online.request(command, 5_000), "heartbeat")
+        expected = 4 if how is None else 2
+        assert java.ask("consume_and_fail", topic=name, group=group, count=expected)["done"]
+        committed = {queue.queue_id for queue in queues if client.committed_offset(group, queue)}
+    finally:
+        online.close()
+        client.close()
+    assert len(committed) == expected

@@ -16,6 +16,8 @@ from rmqio.errors import BrokerSilent, RmqioError, TransportError
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
+from rmqio.watch.frames import Target
+from rmqio.watch.watcher import Watcher
 from rmqio.wire import requests
 from rmqio.wire.command import Command
 from tests.helpers.ledgers.ledger import wait_until
@@ -93,6 +95,9 @@ def test_a_broker_that_hangs_is_missed_once_then_left_alone_and_asked_again_when
 ) -> None:
     group = fresh_group()
     assert client.commit_offsets(group, dict.fromkeys(queues(client), 1)) == {}
+    watcher = Watcher(client, Target((TOPIC,), group), every_s=0.2, timeout_ms=1_000)
+    watcher.begin()
+    assert watcher.frame().is_whole
     cluster.brokers["b"].pause()
     try:
         first = look(client)
@@ -104,11 +109,18 @@ def test_a_broker_that_hangs_is_missed_once_then_left_alone_and_asked_again_when
             assert all(isinstance(each, BrokerSilent) for each in of("b", later))
         failed = client.commit_offsets(group, dict.fromkeys(queues(client), 2))
         assert {(queue.broker, type(error)) for queue, error in failed.items()} == {("b", BrokerSilent)}
+        watcher.poll()
+        assert {broker.broker: broker.is_up for broker in watcher.frame().brokers} == {"a": True, "b": False}
+        assert {queue.state.lag for queue in watcher.frame().queues if queue.is_away} == {COUNT - 1}, "as before"
+        assert {queue.state.lag for queue in watcher.frame().queues if not queue.is_away} == {COUNT - 2}
     finally:
         cluster.brokers["b"].resume()
     wait_until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again")
     assert of("a", look(client, "committed", group)) == [2] * 4
     assert of("b", look(client, "committed", group)) == [1] * 4
+    watcher.poll()
+    watcher.close()
+    assert watcher.frame().is_whole
 
 
 def test_a_broker_that_is_killed_holds_nobody_up_and_is_asked_again_when_it_is_back(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from typing import Any
 
 import apache_beam as beam
@@ -11,6 +12,10 @@ import pytest
 
 from rmqio import StopAt
 from rmqio.cli.main import main
+from rmqio.model import MessageFilter
+from rmqio.watch.frames import Target
+from rmqio.watch.page import serving
+from rmqio.watch.watcher import Watcher
 from tests.helpers.ledgers.ledger import Lab, Run, finished, new_group
 
 pytestmark = pytest.mark.broker
@@ -40,6 +45,54 @@ def test_the_lag_is_what_describe_says(lab: Lab, capsys: pytest.CaptureFixture[s
     assert 0 <= found[f"lag_seconds.{names[0]}"] <= time.time() - last_ms / 1000 + 1
     assert found[f"lag_bytes.{names[1]}"] == found[f"lag_seconds.{names[1]}"] == 0
     assert run.counters["bytes_read"] == sum(record.stored_size for record in run.records)
+
+
+def test_watch_says_what_describe_says(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """One frame as JSON and as text, and the endpoint of the page, beside the offsets of a real group."""
+    q0, q1 = lab.topic(60, 5)
+    group = new_group()
+    lab.client.commit_offset(group, q0, 20)
+    lab.client.commit_offset(group, q1, 5)
+    told = ["--topic", q0.topic, "--group", group, "--name_server", lab.broker.name_server, "--every", "0.5"]
+    assert main(["watch", *told, "--once", "--json"]) == 0
+    frame: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert main(["describe", q0.topic, *told[2:-2], "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    names = ("queue_id", "min_offset", "max_offset", "committed_offset", "lag_messages", "lost_messages")
+    assert [{name: queue[name] for name in names} for queue in frame["queues"]] == [
+        {name: queue[name] for name in names} for queue in described["queues"]
+    ]
+    assert (frame["total"]["lag_messages"], frame["total"]["in_per_s"], frame["total"]["out_per_s"]) == (40, 0, 0)
+    assert [(each["is_up"], each["error"]) for each in frame["brokers"]] == [(True, None)]
+    assert main(["watch", *told, "--once"]) == 0
+    assert "lag 40 " in capsys.readouterr().out
+    watcher = Watcher(lab.client, Target((q0.topic,), group), every_s=0.2, timeout_ms=3_000)
+    try:
+        watcher.start()
+        with serving(watcher, 0) as url:
+            deadline = time.monotonic() + 30
+            while (page := scraped(url))["total"]["lag_ms"] is None and time.monotonic() < deadline:
+                time.sleep(0.1)
+            unread = lab.client.open_reader(q0, 20, message_filter=MessageFilter())
+            while (fetched := unread.poll()) is None:
+                lab.client.wait([unread], 1_000)
+            unread.close()
+            stored_ms = fetched.records[0].store_timestamp_ms
+            assert page["queues"][0]["lag_ms"] == page["time_ms"] - stored_ms
+            lab.client.commit_offset(group, q0, 60)
+            while (page := scraped(url))["total"]["lag_messages"] and time.monotonic() < deadline:
+                time.sleep(0.1)
+        assert page["total"]["lag_messages"] == page["total"]["lag_ms"] == 0
+        assert page["total"]["out_per_s"] > 0
+        assert page["brokers"][0]["committed_ms"] == page["queues"][0]["committed_ms"] is not None
+        assert page["queues"][1]["committed_ms"] is None, "its offset has not moved while we look"
+    finally:
+        watcher.close()
+
+
+def scraped(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{url}frame.json", timeout=10) as answer:
+        return dict(json.load(answer))
 
 
 def test_messages_that_wait_grow_old(lab: Lab) -> None:

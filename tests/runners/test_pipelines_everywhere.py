@@ -158,6 +158,7 @@ def assert_metrics(found: dict[str, Any], filled: Filled, lab: Lab) -> None:
     for name in ("lag_messages", "lag_bytes", "lag_seconds"):
         gauges = {key.partition(".")[2]: gauge.value for key, gauge in found.items() if key.startswith(f"{name}.")}
         assert gauges == dict.fromkeys(ends, 0), f"{name}: all is read"
+    assert {key.partition(".")[2] for key in found if key.startswith("watermark_lag_seconds.")} == set(ends)
     assert found["messages_sent"] == COUNT
     assert found["bytes_sent"] >= COUNT
     assert 1 <= found["batches_sent"] == found["send_latency_ms"].count <= COUNT

@@ -131,6 +131,7 @@ def broken_rule(imported: Import) -> str | None:
             "rmqio.rules",
             "rmqio.audit",
             "rmqio.connect",
+            "rmqio.watch",
         )
         if is_stdlib(imported) or ours or (imported.is_of(*programs) and imported.is_lazy):
             return None
@@ -162,6 +163,19 @@ def broken_rule(imported: Import) -> str | None:
         return "connect sees topics through the transforms"
     if imported.top == "apache_beam" and is_in(module, *CONNECT_WITHOUT_BEAM):
         return "the base of sinks knows no Beam, so that a sink can be tested without it"
+    if imported.is_of("rmqio.watch") and not is_in(module, "rmqio.watch"):
+        return "nothing but the command line imports watch: it stands on the others"
+    if is_in(module, "rmqio.watch"):
+        if imported.top == "rich":
+            return (
+                None if is_in(module, "rmqio.watch.terminal") or imported.is_lazy else "rich only in watch's terminal"
+            )
+        ours = imported.is_of("rmqio.watch", "rmqio.command_line", "rmqio.client", "rmqio.prometheus", *BASE)
+        return (
+            None
+            if is_stdlib(imported) or ours
+            else "watch imports stdlib, base, command_line, client and prometheus only"
+        )
     knows_beam = imported.top == "apache_beam" or imported.is_of("rmqio.transforms")
     if knows_beam and is_in(module, "rmqio.audit") and not is_in(module, *AUDIT_WITH_BEAM):
         return "of audit, only its transform knows Beam: the command runs without it"
@@ -299,6 +313,11 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.connect.sink.delivery", "import apache_beam", "knows no Beam"),
     ("rmqio.connect.sink.write_fn", "import apache_beam", None),
     ("rmqio.connect.sql.sink", "from rmqio.wire import frame", "connect sees topics"),
+    ("rmqio.watch.watcher", "from rmqio.command_line.connect import queues_of\nimport threading", None),
+    ("rmqio.watch.watcher", "import rich", "rich only"),
+    ("rmqio.watch.terminal", "from rich.live import Live", None),
+    ("rmqio.watch.history", "import apache_beam", "watch imports"),
+    ("rmqio.sql.command", "from rmqio.watch import frames", "imports watch"),
     ("rmqio.transforms.read", "from rmqio.yaml import read", "nothing imports yaml"),
     ("rmqio.sql.planning.plan", "import lark", "lark only"),
     ("rmqio.client.selection", "import threading", "no sockets"),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rmqio.command_line.connect import short
 from rmqio.command_line.contents import QueueState
 from rmqio.command_line.errors import CommandFailed
-from rmqio.command_line.output import age, count, duration, note, plural, print_table
+from rmqio.command_line.output import age, count, duration, note, print_table
+from rmqio.command_line.remarks import remarks
 from rmqio.errors import BrokerError
 from rmqio.near_names import did_you_mean
 
@@ -107,29 +108,3 @@ def state_total(states: Sequence[QueueState], now_ms: int, group: str | None) ->
             "lost_messages": sum(state.lost for state in states),
         }
     return fields
-
-
-def remarks(states: Sequence[QueueState], group: str | None) -> list[str]:
-    """Return what the numbers alone do not say."""
-    if group is None:
-        return []
-    texts = []
-    without = [state for state in states if state.committed is None]
-    if without:
-        held = sum(state.messages for state in without)
-        texts.append(
-            f"group {group!r} has no offset in {plural(len(without), 'queue')}, with {plural(held, 'message')} that"
-            " the lag does not include"
-        )
-    for state in states:
-        if state.lost:
-            texts.append(
-                f"{short(state.queue)}: {plural(state.lost, 'message')} from offset {state.committed} on were deleted"
-                f" by retention before group {group!r} read them"
-            )
-        if state.beyond:
-            texts.append(
-                f"{short(state.queue)}: the offset {state.committed} of group {group!r} lies {state.beyond:,} past"
-                " the queue's end: the topic was recreated or truncated; `rmqio offsets reset` corrects it"
-            )
-    return texts

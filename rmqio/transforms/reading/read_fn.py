@@ -174,6 +174,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         slot = readers.slot(queue, restriction.start)
         if slot is None:
             self._metrics.gauges(queue).no_answer()
+            self._metrics.gauges(queue).watermark(estimator.get_estimator_state())
             tracker.defer_remainder(RESUME_DELAY)
             return
         position, left, emitted = restriction.start, restriction.limit, 0
@@ -219,6 +220,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
                 break
         self._note_end(slot, waited=not emitted)
         self._follow_clock(slot, estimator)
+        self._metrics.gauges(queue).watermark(estimator.get_estimator_state())
         self._commit(queue, position, finalizer, finished)
         if finished:
             readers.release(queue)

@@ -81,7 +81,7 @@ def folder(tmp_path: Path) -> Path:
 CASES = [
     (
         "",
-        "topics groups describe peek tail find trace produce offsets "
+        "topics groups describe peek tail find trace produce offsets watch "
         "sql rules copy replay audit schemas local completion",
     ),
     ("to", "topics"),
@@ -102,6 +102,8 @@ CASES = [
     ("completion z", "zsh"),
     ("describe orders --group bi", "billing"),
     ("offsets show orders --group ", "backup billing"),
+    ("watch --topic or", "orders"),
+    ("watch --topic orders --group bi", "billing"),
     ("groups ba", "backup"),
     ("replay --consumer_group bi", "billing"),
     ("peek orders --avro_schema or", "order.avsc"),

@@ -21,6 +21,7 @@ from rmqio.telemetry import METRICS, Kind, Metric
 from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster, faults
 from rmqio.transforms import metrics
 from rmqio.transforms.metrics import QueueGauges
+from rmqio.transforms.reading.watermark import QueueWatermarks
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.wire.codes import RequestCode
 from tests.helpers.transforms.reading import QueueBundles, clean_cluster, counters, fill, read
@@ -137,6 +138,21 @@ def test_how_far_reading_is_behind(heard: Heard) -> None:
     assert gauges(heard) == [0, 0, 30], "nothing is known of the queue since then"
     lag.read(1, 100.0, 2_000_000)
     assert gauges(heard) == [1, 100, 0], "the broker's clock is ahead of ours"
+
+
+def test_how_far_the_watermark_is_behind(heard: Heard) -> None:
+    clock = Clock()
+    lag = QueueGauges(QUEUE, clock)
+    name = ("watermark_lag_seconds", "t", "broker-a", "0")
+    lag.watermark(QueueWatermarks().new().get_estimator_state())
+    assert name not in heard.sums, "it has not moved yet"
+    lag.watermark(997_500_000)
+    assert heard.sums[name] == 2.5
+    clock.now += 60
+    lag.watermark(997_500_000)
+    assert heard.sums[name] == 62.5, "a broker that is down, or an idle queue, holds windows open"
+    lag.watermark(2_000_000_000)
+    assert heard.sums[name] == 0, "timestamps are ahead of the clock"
 
 
 def test_the_lag_of_a_queue_whose_broker_goes_away_grows_until_it_is_back(

@@ -1,0 +1,157 @@
+"""`rmqio watch` on a fake cluster: one frame, lines, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from rmqio.client.client import RemotingQueueClient
+from rmqio.options import ClientOptions
+from rmqio.testing import FakeBroker
+from rmqio.watch.frames import Target
+from rmqio.watch.watcher import Watcher
+from tests.helpers.command_line import Tool
+from tests.unit.watch.support import append
+
+WATCH = ("watch", "--topic", "orders", "--every", "0.1")
+
+
+def test_one_frame_as_json(rmqio: Tool) -> None:
+    found: dict[str, Any] = json.loads(rmqio(*WATCH, "--group", "billing", "--once", "--json"))
+    assert found["total"] | {"lag_ms": 0} == {
+        "messages": 12, "lag_messages": 5, "lag_ms": 0, "in_per_s": 0, "out_per_s": 0, "dead_letters": None,
+    }  # fmt: skip
+    assert [(queue["broker"], queue["queue_id"], queue["lag_messages"]) for queue in found["queues"]] == [
+        ("broker-a", 0, 3), ("broker-a", 1, 2), ("broker-b", 0, 0), ("broker-b", 1, 0),
+    ]  # fmt: skip
+    assert [broker["is_up"] for broker in found["brokers"]] == [True, True]
+    assert found["dead_letters"] == [{"topic": "%DLQ%billing", "messages": None, "new": None, "per_s": None}]
+    assert found["notes"] == []
+
+
+def test_one_frame_as_text(rmqio: Tool) -> None:
+    pytest.importorskip("rich", reason="the extra watch")
+    text = rmqio(*WATCH, "--group", "billing", "--once")
+    assert text.startswith("rmqio watch: orders, group billing")
+    assert "lag 5 " in text
+    assert all(line == line.rstrip() or len(line) <= 80 for line in text.splitlines())
+    assert sum(line.startswith("broker-a:") for line in text.splitlines()) == 2
+
+
+def test_a_topic_without_a_group_shows_its_messages(rmqio: Tool) -> None:
+    found = json.loads(rmqio(*WATCH, "--once", "--json"))
+    assert (found["total"]["messages"], found["total"]["lag_messages"], found["group"]) == (12, None, None)
+
+
+def test_a_broker_that_hangs_is_away_and_holds_up_nobody(broker: FakeBroker, rmqio: Tool) -> None:
+    broker.pause_broker("broker-b")
+    found = json.loads(rmqio(*WATCH, "--group", "billing", "--once", "--json", status=1))
+    a, b = found["brokers"]
+    assert (a["is_up"], b["is_up"], b["answered_ms"]) == (True, False, None)
+    assert "broker-b" in b["error"]
+    assert [queue["lag_messages"] for queue in found["queues"] if not queue["is_away"]] == [3, 2]
+
+
+def test_a_broker_that_goes_away_while_we_look_keeps_its_last_lag(broker: FakeBroker) -> None:
+    client = RemotingQueueClient(ClientOptions(broker.name_server, request_timeout_ms=300, max_retries=0))
+    watcher = Watcher(client, Target(("orders",), "billing"), every_s=0.1, timeout_ms=300)
+    try:
+        watcher.start()
+        deadline = time.monotonic() + 30
+        while watcher.frame().total.lag_ms is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert watcher.frame().total.lag_ms is not None, "when the oldest unread message was stored is looked up"
+        broker.pause_broker("broker-a")
+        while watcher.frame().is_whole and time.monotonic() < deadline:
+            time.sleep(0.05)
+        seen = watcher.wait(0, 0)
+        assert watcher.wait(seen + 3, 30) > seen + 3, "polls go on, and their frames come"
+        frame = watcher.frame()
+        assert [(each.broker, each.is_up) for each in frame.brokers] == [("broker-a", False), ("broker-b", True)]
+        assert frame.brokers[0].answered_ms is not None
+        assert frame.total.lag == 5
+        broker.resume_broker("broker-a")
+        append(broker, frame.queues[0].state.queue, 4)
+        while watcher.frame().total.lag != 9 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert watcher.frame().total.lag == 9
+        assert watcher.frame().is_whole
+        assert watcher.points(), "plots have points"
+        assert watcher.points(after_ms=watcher.frame().time_ms + 60_000) == []
+    finally:
+        watcher.close()
+        client.close()
+
+
+def test_dead_letters_are_found_when_their_topic_is_made(broker: FakeBroker) -> None:
+    client = RemotingQueueClient(ClientOptions(broker.name_server))
+    watcher = Watcher(client, Target(("orders",), None, ("failed",)), every_s=0.1, timeout_ms=1_000)
+    watcher.begin()
+    assert watcher.frame().dead_letters[0].messages is None
+    (queue,) = broker.cluster.create_topic("failed", 1)
+    append(broker, queue, 2)
+    watcher._discover()
+    watcher.poll()
+    (letters,) = watcher.frame().dead_letters
+    assert letters.messages == 2
+    assert watcher.frame().notes == ()
+    watcher.close()
+    client.close()
+
+
+def test_a_failure_of_the_polls_is_not_silent(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = RemotingQueueClient(ClientOptions(broker.name_server))
+    watcher = Watcher(client, Target(("orders",)), every_s=0.1, timeout_ms=1_000)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    watcher.begin()
+    monkeypatch.setattr(client, "look_up", fail)
+    watcher._in_thread(watcher.poll, 0.01)
+    watcher.wait(1, 10)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        watcher.frame()
+    watcher.close()
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--topic", "oders"), "topic 'oders' does not exist; did you mean orders?"),
+        (("--dead_letter_topic", "orders"), "--dead_letter_topic orders: it is also given as --topic"),
+        (("--metrics", "ftp://x"), "'ftp://x' is not the URL of an exporter"),
+        (("--web", "--json"), "--web"),
+        (("--web", "--once"), "--once does not go with --web"),
+        (("--web=70000",), "a port is at most 65535"),
+        (("--every", "0"), "'0' is not a number of seconds"),
+    ],
+)
+def test_what_is_refused(rmqio: Tool, more: tuple[str, ...], said: str) -> None:
+    if "--metrics" in more:
+        pytest.importorskip("prometheus_client", reason="the extra watch")
+    once = () if any(each.startswith("--web") for each in more) else ("--once", "--json")
+    rmqio(*WATCH, *more, *once, status=1 if "oders" in more else 2)
+    assert said in rmqio.err
+
+
+def test_a_view_needs_a_terminal(rmqio: Tool) -> None:
+    pytest.importorskip("rich", reason="the extra watch")
+    rmqio(*WATCH, status=2)
+    assert "standard output is not a terminal: add --once, --json or --web" in rmqio.err
+
+
+def test_a_mistyped_group_gets_the_nearest_name(broker: FakeBroker) -> None:
+    client = RemotingQueueClient(ClientOptions(broker.name_server))
+    watcher = Watcher(
+        client, Target(("orders",), "biling"), every_s=0.1, timeout_ms=1_000, groups_of=lambda topic: ["billing"]
+    )
+    watcher.begin()
+    watcher.poll()
+    assert watcher.frame().notes[0] == "group 'biling' has no offset; did you mean billing?"
+    watcher.close()
+    client.close()

@@ -1,0 +1,100 @@
+"""The page of `--web`: it is one file, its endpoint says what `--json` says, and only this machine gets it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from urllib.parse import urlsplit
+
+import pytest
+
+from rmqio.client.client import RemotingQueueClient
+from rmqio.errors import LocalError
+from rmqio.options import ClientOptions
+from rmqio.testing import FakeBroker
+from rmqio.watch.frames import Target
+from rmqio.watch.page import serving
+from rmqio.watch.watcher import Watcher
+
+PAGE = files("rmqio.watch").joinpath("page.html").read_text()
+
+
+@pytest.fixture
+def watcher(broker: FakeBroker) -> Iterator[Watcher]:
+    client = RemotingQueueClient(ClientOptions(broker.name_server))
+    watcher = Watcher(client, Target(("orders",), "billing"), every_s=1, timeout_ms=1_000)
+    watcher.begin()
+    yield watcher
+    watcher.close()
+    client.close()
+
+
+def get(url: str, path: str, host: str | None = None) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection.request("GET", path, headers={} if host is None else {"Host": host})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), body
+
+
+def test_the_endpoint_gives_the_frame_and_the_points_that_are_new(watcher: Watcher) -> None:
+    with serving(watcher, 0) as url:
+        assert url.startswith("http://127.0.0.1:")
+        status, headers, body = get(url, "/frame.json")
+        found = json.loads(body)
+        assert (status, headers["Content-Type"]) == (200, "application/json")
+        assert found == watcher.frame().fields() | {"points": watcher.points()}
+        assert found["total"]["lag_messages"] == 5
+        watcher.poll()
+        later = json.loads(get(url, f"/frame.json?after={found['time_ms']}")[2])
+        assert [point["time_ms"] for point in later["points"]] == [later["time_ms"]]
+        assert json.loads(get(url, "/frame.json?after=x")[2])["points"] == watcher.points()
+        assert get(url, "/etc/passwd")[0] == 404
+
+
+def test_the_page_may_load_nothing_else(watcher: Watcher) -> None:
+    with serving(watcher, 0) as url:
+        status, headers, body = get(url, "/")
+    assert (status, body.decode()) == (200, PAGE)
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert re.findall(r"""(?:src|href)=["'](?!data:)""", PAGE) == []
+    assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", PAGE) == []
+    assert "innerHTML" not in PAGE, "names come from brokers: text is set as text"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("localhost:1", 200), ("127.0.0.1:9", 200), ("localhost", 200), ("rebound.example:80", 403)]
+)
+def test_a_name_that_leads_here_by_trickery_is_refused(watcher: Watcher, host: str, status: int) -> None:
+    with serving(watcher, 0) as url:
+        assert get(url, "/frame.json", host)[0] == status
+        assert get(url, "/", host)[0] == status
+
+
+def test_a_port_that_is_taken(watcher: Watcher) -> None:
+    with serving(watcher, 0) as url:
+        port = urlsplit(url).port
+        assert port is not None
+        with pytest.raises(LocalError, match=f"--web {port}: cannot listen on 127.0.0.1:{port}"):
+            with serving(watcher, port):
+                pass
+
+
+def test_the_page_shows_fields_that_a_frame_has(watcher: Watcher) -> None:
+    frame = watcher.frame().fields()
+    named = {
+        "frame": set(frame) | {"points"},
+        "total": set(frame["total"]),
+        "queue": set(frame["queues"][0]),
+        "broker": set(frame["brokers"][0]),
+    }
+    for what, there in named.items():
+        assert set(re.findall(rf"\b{what}\.([a-z_]+)\b(?![(?])", PAGE)) - there == set(), what
+    assert set(re.findall(r'\["(\w+_(?:s|ms|messages)|dead_letters)"', PAGE)) - set(watcher.points()[0]) == {
+        "pipeline_lag_s",
+        "watermark_lag_s",
+    }, "those of a pipeline are there when it is"
