@@ -10,7 +10,7 @@ VERSIONS ?= 2.75.0-4.1.0 2.75.0-4.2.0 2.76.0-4.2.1 2.77.0-4.3.0
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
 
-.PHONY: help chaos demo dist fuzz test test-broker test-sigma test-oldest test-versions test-pythons test-clusters test-examples test-exhaustive test-fast test-systems coverage bench bench-runners bench-spark lint docs clean environments
+.PHONY: help chaos demo dist fuzz test test-broker test-sigma test-oldest test-versions test-pythons test-clusters test-examples test-exhaustive test-fast test-unit test-systems coverage bench bench-runners bench-spark lint docs clean environments
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -34,7 +34,7 @@ WORKERS ?= 2
 test: $(STAMP)  ## lint, types and all tests, on a real broker too; beside them the fast ones on the oldest Beam and other Pythons
 	@$(MAKE) --no-print-directory -j2 lint environments
 	@$(PY) -m tests.helpers.beside build/test-elsewhere.log "$(MAKE) --no-print-directory test-oldest test-pythons" \
-		"$(MAKE) --no-print-directory test-fast && $(MAKE) --no-print-directory test-broker"
+		"$(MAKE) --no-print-directory test-unit && $(MAKE) --no-print-directory test-broker"
 
 # One after the other: each writes the package's metadata into this folder. No test runs meanwhile: the oldest Beam's Python
 # replaces the extension modules that the tests import.
@@ -120,7 +120,10 @@ test-sigma: $(STAMP)  ## how many of the Sigma rules in DIR=... load, and why ot
 test-exhaustive: $(STAMP)  ## what is too long for make test: Beam's suites on Spark streams and Flink, half a million orders; over an hour
 	@$(PY) -m pytest -m exhaustive tests/runners $(ARGS)
 
-test-fast: $(STAMP)  ## the tests that need no broker; under two minutes
+test-fast: $(STAMP)  ## for daily use: a sample of the tests that need no broker; two minutes
+	@$(PY) -m pytest -m 'not broker and not slow and not spark' --again daily -n 2 --dist loadfile $(ARGS)
+
+test-unit: $(STAMP)  ## all tests that need no broker; some minutes
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS)
 
 test-broker: $(STAMP)  ## the tests on real brokers and runners that make test runs; WORKERS=2 processes, of 3 GB each

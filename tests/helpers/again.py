@@ -1,4 +1,7 @@
-"""Selects the fast tests that run again with another Python, or with the oldest Beam, where results can differ."""
+"""Selects the fast tests that run again with another Python, or with the oldest Beam, where results can differ.
+
+And the sample of them for daily use.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Final, Literal
 import pytest
 from hypothesis import settings
 
-Other = Literal["python", "beam"]
+Other = Literal["python", "beam", "daily"]
 
 _OF_THE_REPOSITORY: Final = (
     "tests/examples/",
@@ -45,9 +48,11 @@ _COMPRESSION: Final = (
 LEFT_OUT: Final[dict[Other, tuple[str, ...]]] = {
     "python": _OF_THE_REPOSITORY + _SCRIPTED,
     "beam": _OF_THE_REPOSITORY + _WITHOUT_BEAM,
+    "daily": _SCRIPTED,
 }
 ALL_CASES: Final[dict[Other, tuple[str, ...]]] = {
     "python": (),
+    "daily": (),
     "beam": (
         "tests/unit/pipelines/",
         "tests/unit/runners/",
@@ -78,8 +83,10 @@ _SETTINGS: Final = "_hypothesis_internal_use_settings"
 
 
 def fewer_examples(item: pytest.Item) -> None:
-    """Lets a property test run with a fifth of its examples, ten at least: the random ones look for faults of the code.
-    Those of another version show with few."""
+    """Lets a property test run with a fifth of its examples, ten at least.
+
+    The random ones look for faults of the code. Those of another version show with few.
+    """
     function = getattr(item, "function", None)
     found = getattr(function, _SETTINGS, None)
     if isinstance(found, settings):

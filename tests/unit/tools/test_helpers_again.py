@@ -29,8 +29,8 @@ IDS = [
 
 @pytest.mark.parametrize(
     ("other", "expected"),
-    [("python", [0, 1, 4, 7, 8, 9, 11]), ("beam", [0, 1, 4, 8, 9, 10, 11])],
-    ids=["python", "beam"],
+    [("python", [0, 1, 4, 7, 8, 9, 11]), ("beam", [0, 1, 4, 8, 9, 10, 11]), ("daily", [0, 1, 4, 5, 7, 8, 9, 11])],
+    ids=["python", "beam", "daily"],
 )
 def test_what_runs_again(other: Other, expected: list[int]) -> None:
     assert run_again(IDS, other) == {IDS[at] for at in expected}
