@@ -39,7 +39,9 @@ _NOTES: pytest.StashKey[Notes] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--again", choices=sorted(LEFT_OUT), help="run the tests that another Python or Beam can change, or a sample")
+    parser.addoption(
+        "--again", choices=sorted(LEFT_OUT), help="run the tests that another Python or Beam can change, or a sample"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
