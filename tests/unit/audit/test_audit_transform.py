@@ -12,10 +12,12 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from rmqio import Batch, MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.audit import Audit
+from rmqio.audit.audit_fn import CountFn, TotalsFn, _signed
 from rmqio.audit.checking import Request, Result, audit
 from rmqio.audit.report.document import document
-from rmqio.audit.sketch import decode, encode
+from rmqio.audit.sketch import Total, decode, encode
 from rmqio.errors import LocalError, WireError
+from rmqio.model import MessageQueue
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.batch_coder import BatchConstraint
 from rmqio.transforms.shared import close_shared_clients
@@ -248,6 +250,31 @@ def test_what_has_gone_by_is_the_last_total_of_a_key(flow: Flow) -> None:
         flow.cluster.append("hops", encode(sketch), queue_id=queue_id)
     (made,) = flow.audit(by="keys").hops.values()
     assert made.count == 100
+
+
+def test_totals_of_very_many_elements_fit_into_the_runners_state() -> None:
+    """Ids without timestamps are in 16 parts of one window: 86 million of them exceed 64 bits of summed times."""
+    coder = TotalsFn.TOTAL.coder
+    total = Total(6_000_000, 1 << 63, 6_000_000 * 1_790_000_000_000, 1, 2)
+    assert coder.decode(coder.encode(_signed(total)))[0] == 6_000_000
+    assert coder.decode(coder.encode(_signed(total)))[3:] == (1, 2)
+
+
+def test_offsets_with_gaps_count_like_ranges() -> None:
+    """Whatever form the offsets have, and by whatever windows, the sums are the same."""
+    queue = MessageQueue("t", "b", 0)
+    offsets = [offset for offset in range(4_000, 4_300) if offset % 7]
+    found = []
+    for parts in ([offsets], [[offset] for offset in offsets], [range(o, o + 1) for o in reversed(offsets)]):
+        counting = CountFn("hop", "run", None, 60_000, beam.window.GlobalWindows())
+        counting.start_bundle()
+        for number, part in enumerate(parts):
+            batch: Batch[bytes] = Batch([b"x"] * len(part), queue, part)
+            counting.process(batch, timestamp=beam.utils.timestamp.Timestamp(number % 2))
+        sketches = [output.value.value for output in counting.finish_bundle()]
+        found.append(sorted((key, total[:2]) for key, total in sketches))
+    assert found[0] == found[1] == found[2]
+    assert [total[0] for _, total in found[0]] == [sum(o < 4_096 for o in offsets), sum(o >= 4_096 for o in offsets)]
 
 
 def test_another_message_in_the_audit_topic_is_an_error(flow: Flow) -> None:
