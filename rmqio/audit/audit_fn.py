@@ -39,7 +39,7 @@ Place = tuple[str, str, int, str]
 
 
 class _Waiting(NamedTuple):
-    """What went by at a place and is not added up yet: flat arrays, since a tuple for each message costs too much."""
+    """Holds what went by at a place and is not added up yet, in flat arrays: tuples cost too much."""
 
     ranges: array[int]
     """Rows of first and last offset (exclusive) in a block, window, and time."""

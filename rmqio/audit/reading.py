@@ -114,6 +114,8 @@ class Sketches:
     def __init__(self) -> None:
         self._found: dict[Key, tuple[MessageQueue, int, Sketch]] = {}
         self._ends: dict[MessageQueue, int] = {}
+        self.is_whole = True
+        """Whether the audit topic still begins with its first message."""
 
     def __iter__(self) -> Iterator[Sketch]:
         return (sketch for _, _, sketch in self._found.values())
@@ -122,6 +124,7 @@ class Sketches:
         """Read what is new. Raises `WireError` for another message."""
         ranges = {}
         for queue, each in bounds_of(client, topic, StartFrom.earliest(), StopAt.latest()).items():
+            self.is_whole &= queue in self._ends or not each.start
             begin = self._ends.setdefault(queue, each.start)
             ranges[queue] = range(begin, max(begin, each.stop))
         for part in read_ranges(client, ranges):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqio.audit import checking, command
+from rmqio.audit import command, reading
 from rmqio.audit.arguments import to_request
 from rmqio.audit.identity import parse_identity
 from rmqio.audit.report.plot import merged
@@ -280,15 +280,14 @@ def test_live_goes_on_after_a_broker_was_away(
 ) -> None:
     def fail(live: Live) -> None:
         live.copy(2)
-        real = checking.read_into
 
         def read_into(client: Any, side: Any, *more: Any) -> None:
             if side.topic == "source":
-                monkeypatch.setattr(checking, "read_into", real)
+                monkeypatch.setattr("rmqio.audit.checking.read_into", reading.read_into)
                 raise TransportError("broker-a is away")
-            real(client, side, *more)
+            reading.read_into(client, side, *more)
 
-        monkeypatch.setattr(checking, "read_into", read_into)
+        monkeypatch.setattr("rmqio.audit.checking.read_into", read_into)
 
     live = Live(cluster, monkeypatch, fail, lambda live: live.copy(3))
     live.copy(1)

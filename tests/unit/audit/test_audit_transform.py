@@ -288,6 +288,15 @@ def test_a_sketch_that_comes_after_its_messages_is_no_fault(flow: Flow) -> None:
     assert (result.findings.total.arrived, result.faults, result.units_left_out) == (COUNT + 1, [], 2)
 
 
+def test_sketches_that_retention_has_deleted_are_noted(flow: Flow) -> None:
+    flow.run(lambda pipeline: pipeline | flow.read() | flow.hop("read") | flow.write())
+    assert flow.audit().notes == []
+    (queue,) = {record.queue for record in flow.cluster.records("hops")[:1]}
+    flow.cluster.delete_before(queue, 1)
+    (note,) = flow.audit().notes
+    assert "retention has deleted messages of hops" in note
+
+
 def test_another_message_in_the_audit_topic_is_an_error(flow: Flow) -> None:
     flow.cluster.append("hops", b"hello")
     with pytest.raises(WireError, match="audit topic hops: queue hops/broker-a/0, offset 0: not a sketch of Audit"):

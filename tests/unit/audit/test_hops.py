@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqio.audit.block import hops_of_block
 from rmqio.audit.checking import Result
 from rmqio.audit.compare.findings import Place
 from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, Edge, edges_of, passed_of
@@ -49,6 +50,22 @@ def test_blocks_that_are_lost_as_a_whole_are_told_in_time() -> None:
     for queue, offset in places:
         assert result.edge_of(Place("lost", queue, offset, 0, 0)) == [edges[1]]
     assert time.process_time() - began < 10
+
+
+def test_a_trace_counts_what_retention_has_deleted_of_a_block() -> None:
+    with InMemoryCluster() as cluster:
+        cluster.create_topic("hops", 1)
+        (queue,) = cluster.create_topic("t", 1)
+        for number in range(10):
+            cluster.append("t", b"%d" % number)
+        cluster.append(
+            "hops", encode(Sketch(Key("r", "one", *queue, 0, 0, ""), Hop("one", 0, ()), total_of([*range(10)])))
+        )
+        client = InMemoryClientFactory(cluster.name).queue_client()
+        for kept in (0, 4):
+            cluster.delete_before(queue, kept)
+            assert hops_of_block(client, "hops", queue, 5) == ([("one", 10, 10, True)], [])
+        client.close()
 
 
 @pytest.mark.parametrize("is_later", [True, False])
