@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -19,6 +20,7 @@ from rmqio.audit.sketch import Total, decode, encode
 from rmqio.batches import record_id
 from rmqio.errors import LocalError, WireError
 from rmqio.model import MessageQueue
+from rmqio.runners import options
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.batch_coder import BatchConstraint
 from rmqio.transforms.shared import close_shared_clients
@@ -295,6 +297,20 @@ def test_sketches_that_retention_has_deleted_are_noted(flow: Flow) -> None:
     flow.cluster.delete_before(queue, 1)
     (note,) = flow.audit().notes
     assert "retention has deleted messages of hops" in note
+
+
+@pytest.mark.parametrize(("flags", "runs"), [([], 2), (["--streaming"], 1)])
+def test_a_batch_job_that_runs_again_does_not_replace_its_last_totals(
+    flags: list[str], runs: int, flow: Flow, tmp_path: Path
+) -> None:
+    """--checkpoint_dir has no effect on a batch job: its totals begin at zero."""
+    found = set()
+    for _ in range(2):
+        given = options(["--runner=FnApiRunner", f"--checkpoint_dir={tmp_path}", *flags])
+        hop = flow.hop("read")
+        values = beam.Pipeline(options=given) | beam.Create([1]).with_output_types(Record)
+        found.add(hop._run_of(values))
+    assert len(found) == runs
 
 
 def test_another_message_in_the_audit_topic_is_an_error(flow: Flow) -> None:
