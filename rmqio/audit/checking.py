@@ -72,7 +72,7 @@ class Checker:
     def read(self) -> None:
         """Read what is new, the sink after the source's end is known: what arrived meanwhile is no loss."""
         request, self._checked_ms = self._request, int(time.time() * 1000)
-        ranges = self._new(self.source, request.start, request.stop)
+        ranges: Mapping[MessageQueue, range] = self._new(self.source, request.start, request.stop)
         if request.audit_topic is not None:
             self._sketches.read(self._client, request.audit_topic)
         self._tell(f"reading {request.to_topic}")
