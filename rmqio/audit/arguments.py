@@ -51,14 +51,14 @@ def add_options(parser: Parser) -> None:
         help="earliest (default), latest, or a TIME")  # fmt: skip
     add("--to", "--stop", dest="stop", type=stop_parser("latest", "timestamp:TIME"), metavar="WHERE",
         help="latest (default: the current end) or a TIME; of the first topic")  # fmt: skip
-    add("--window", type=_duration, default=60_000, metavar="TIME", help="length of a window, e.g. 10s; default: 1m")
+    add("--window", type=_some_time, default=60_000, metavar="TIME", help="length of a window, e.g. 10s; default: 1m")
     add("--late", type=_duration, default=60_000, metavar="TIME", help="later than this is late; default: 1m")
     add("--grace", type=_duration, metavar="TIME", help="younger messages are on their way; default: 0s, live 1m")
     add("--limit", type=whole_number("number", 0), default=100, metavar="N", help="messages to name; default: 100")
     add("--json", action="store_true", help="print the report as JSON")
     add("--html", type=Path, metavar="FILE", help="write the report as a page, too")
     add("--live", action="store_true", help="go on until Ctrl-C, with a line of figures each time")
-    add("--every", type=_duration, default=10_000, metavar="TIME", help="with --live: how often; default: 10s")
+    add("--every", type=_some_time, default=10_000, metavar="TIME", help="with --live: how often; default: 10s")
     add("--keep", type=_duration, default=3_600_000, metavar="TIME", help="with --live: how long a message is watched;"
         " default: 1h")  # fmt: skip
     add(
@@ -120,3 +120,10 @@ def _duration(text: str) -> int:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration like 30s, 10m, 2h")
     return int(found[1]) * SECONDS[found[2]] * 1_000
+
+
+def _some_time(text: str) -> int:
+    found = _duration(text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} must be longer than nothing, e.g. 10s")
+    return found

@@ -7,10 +7,11 @@ import json
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import apache_beam as beam
 import numpy as np
+import numpy.typing as npt
 from apache_beam.coders import TupleCoder, VarIntCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 from apache_beam.transforms.window import WindowFn
@@ -18,7 +19,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.audit.identity import hash_of
-from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, Hop, Key, Sketch, Total, encode, fold, summed
+from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, Hop, Key, Sketch, Total, encode, fold, mixed, summed
 from rmqio.batches import Batch
 from rmqio.errors import LocalError
 from rmqio.model import Message, Record
@@ -29,12 +30,26 @@ _FOLD_AT: Final = 1 << 16
 """Elements that are kept until they are added up: half a megabyte."""
 _WINDOW_BITS: Final = 20
 """Bits for the number of a window among the windows of the rows that are added up at once."""
+_MOST: Final = (1 << 63) - 1
 _NO_PLACE: Final = ("", "", -1, "")
 
+_Numbers = npt.NDArray[Any]
 Place = tuple[str, str, int, str]
 """Topic, broker, queue id, steps."""
-_COLUMNS: Final = 4
-"""The columns of a row: first and last offset (exclusive) in a block, or a hash and zero; the window; the time."""
+
+
+class _Waiting(NamedTuple):
+    """Holds what went by at a place and is not added up yet, in flat arrays: tuples cost too much."""
+
+    ranges: array[int]
+    """Rows of first and last offset (exclusive) in a block, window, and time."""
+    singles: array[int]
+    """Offsets; without a place, the bytes of hashes, big-endian."""
+    runs: array[int]
+    """Rows of how many singles share a window and a time, the window, and the time."""
+
+    def add_run(self, count: int, window_ms: int, now_ms: int) -> None:
+        self.runs.extend((count, window_ms, now_ms))
 
 
 class CountFn(beam.DoFn):
@@ -60,7 +75,7 @@ class CountFn(beam.DoFn):
         self._begin()
 
     def _begin(self) -> None:
-        self._rows: dict[Place, array[int]] = {}
+        self._places: dict[Place, _Waiting] = {}
         self._waiting = 0
         self._totals: dict[tuple[Place, int, int], Total] = {}
 
@@ -71,19 +86,19 @@ class CountFn(beam.DoFn):
             self._count_ids(element, window_ms, now_ms)
         elif type(element) is Record:
             topic, broker, queue_id, offset = element[:4]
-            self._rows_of((topic, broker, queue_id, "")).extend((offset, offset + 1, window_ms, now_ms))
+            self._at((topic, broker, queue_id, "")).ranges.extend((offset, offset + 1, window_ms, now_ms))
             self._waiting += 1
         elif isinstance(element, Batch) and element.queue is not None:
-            rows, offsets = self._rows_of((*element.queue, element.steps)), element.offsets
+            waiting, offsets = self._at((*element.queue, element.steps)), element.offsets
             if not isinstance(offsets, range) or offsets.step != 1:
-                for offset in offsets:
-                    rows.extend((offset, offset + 1, window_ms, now_ms))
+                waiting.singles.extend(offsets)
+                waiting.add_run(len(offsets), window_ms, now_ms)
             elif offsets:
                 start, stop = offsets.start, offsets.stop
                 while (border := (start >> BLOCK_BITS) + 1 << BLOCK_BITS) < stop:
-                    rows.extend((start, border, window_ms, now_ms))
+                    waiting.ranges.extend((start, border, window_ms, now_ms))
                     start = border
-                rows.extend((start, stop, window_ms, now_ms))
+                waiting.ranges.extend((start, stop, window_ms, now_ms))
             self._waiting += len(element)
         else:
             raise self._without_place(element)
@@ -91,11 +106,11 @@ class CountFn(beam.DoFn):
             self._fold()
         return (element,)
 
-    def _rows_of(self, place: Place) -> array[int]:
-        rows = self._rows.get(place)
-        if rows is None:
-            rows = self._rows[place] = array("q")
-        return rows
+    def _at(self, place: Place) -> _Waiting:
+        waiting = self._places.get(place)
+        if waiting is None:
+            waiting = self._places[place] = _Waiting(array("q"), array("q"), array("q"))
+        return waiting
 
     def finish_bundle(self) -> Iterator[Any]:
         self._fold()
@@ -110,33 +125,48 @@ class CountFn(beam.DoFn):
     def _count_ids(self, element: Any, window_ms: int, now_ms: int) -> None:
         assert self._id_of is not None
         values = element if isinstance(element, list) else (element,)
-        rows = self._rows_of(_NO_PLACE)
-        for value in values:
-            text = self._id_of(value)
+        texts = [self._id_of(value) for value in values]
+        for text in texts:
             if not isinstance(text, str):
                 raise LocalError(f"id_of of Audit({self._hop!r}) returned {type(text).__name__}; it must return text")
-            rows.extend((int.from_bytes(hash_of(text), "big", signed=True), 0, window_ms, now_ms))
+        waiting = self._at(_NO_PLACE)
+        waiting.singles.frombytes(b"".join(map(hash_of, texts)))
+        waiting.add_run(len(texts), window_ms, now_ms)
         self._waiting += len(values)
 
     def _fold(self) -> None:
         """Add up what waits."""
-        for place, waiting in self._rows.items():
-            if not waiting:
-                continue
-            starts, stops, windows, times = np.array(waiting, np.int64).reshape(-1, _COLUMNS).T
-            counts = None
-            if place == _NO_PLACE:
-                hashes = starts.astype(np.uint64)
-                units = (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
-            else:
-                units, hashes, counts = starts >> BLOCK_BITS, summed(starts, stops), stops - starts
-            found, numbers = windows[:1], np.zeros(1, np.int64)
-            if (windows != windows[0]).any():
-                found, numbers = np.unique(windows, return_inverse=True)
-            for code, total in fold(units << _WINDOW_BITS | numbers, hashes, times, counts):
-                key = place, code >> _WINDOW_BITS, int(found[code & (1 << _WINDOW_BITS) - 1])
-                self._totals[key] = self._totals.get(key, Total()).plus(total)
-        self._rows, self._waiting = {}, 0
+        for place, waiting in self._places.items():
+            if waiting.ranges:
+                starts, stops, windows, times = np.array(waiting.ranges, np.int64).reshape(-1, 4).T
+                self._add(place, starts >> BLOCK_BITS, summed(starts, stops), windows, times, stops - starts)
+            if waiting.singles:
+                repeats, *columns = np.array(waiting.runs, np.int64).reshape(-1, 3).T
+                windows, times = (np.repeat(column, repeats) for column in columns)
+                if place == _NO_PLACE:
+                    hashes = np.frombuffer(waiting.singles, ">u8").astype(np.uint64)
+                    units = (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
+                else:
+                    offsets = np.array(waiting.singles, np.int64)
+                    units, hashes = offsets >> BLOCK_BITS, mixed(offsets)
+                self._add(place, units, hashes, windows, times)
+        self._places, self._waiting = {}, 0
+
+    def _add(
+        self,
+        place: Place,
+        units: _Numbers,
+        hashes: _Numbers,
+        windows: _Numbers,
+        times: _Numbers,
+        counts: _Numbers | None = None,
+    ) -> None:
+        found, numbers = windows[:1], np.zeros(1, np.int64)
+        if (windows != windows[0]).any():
+            found, numbers = np.unique(windows, return_inverse=True)
+        for code, total in fold(units << _WINDOW_BITS | numbers, hashes, times, counts):
+            key = place, code >> _WINDOW_BITS, int(found[code & (1 << _WINDOW_BITS) - 1])
+            self._totals[key] = self._totals.get(key, Total()).plus(total)
 
     def _without_place(self, element: Any) -> LocalError:
         kind = "a batch without places" if isinstance(element, Batch) else f"elements of type {type(element).__name__}"
@@ -147,9 +177,13 @@ class CountFn(beam.DoFn):
 
 
 def _signed(total: Total) -> tuple[int, ...]:
-    """Beam's coder of integers knows 64 bits with a sign."""
-    count, hash_sum, *times = total
-    return (count, hash_sum - (1 << 64) if hash_sum >> 63 else hash_sum, *times)
+    """Beam's coder of integers knows 64 bits with a sign.
+
+    The sum of the times stops at the greatest number, after 5 million elements of one key. Only parts of hashes have so
+    many, and their mean time is not used.
+    """
+    count, hash_sum, sum_ms, first_ms, last_ms = total
+    return count, hash_sum - (1 << 64) if hash_sum >> 63 else hash_sum, min(sum_ms, _MOST), first_ms, last_ms
 
 
 class TotalsFn(beam.DoFn):

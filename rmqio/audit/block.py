@@ -22,7 +22,8 @@ def hops_of_block(
     hops = passed_of(sketches, queue.topic)
     begin = offset >> BLOCK_BITS << BLOCK_BITS
     block = range(max(begin, client.min_offset(queue)), min(begin + BLOCK, client.max_offset(queue)))
-    there = [
+    # What retention has deleted was there when it went by.
+    there = [*range(begin, block.start)] + [
         record.queue_offset
         for part in read_ranges(client, {queue: block})
         for record in part.records

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from rmqio.audit.compare.entries import Spool, parts_of
-from rmqio.audit.compare.findings import Findings, Place
+from rmqio.audit.compare.findings import Findings
 from rmqio.audit.compare.matching import match
 from rmqio.audit.compare.order import Order
-from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, Edge, Fault, Passed, edges_of, passed_of
+from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, edges_of, passed_of
 from rmqio.audit.identity import Identity, candidates, hash_of, parse_identity
 from rmqio.audit.reading import Side, Sketches, bounds_of, choose, read_into, sample
+from rmqio.audit.result import Request, Result
 from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, mixed_one
-from rmqio.audit.units import NO_QUEUE, Unit, Units
+from rmqio.audit.units import NO_QUEUE, Unit, Units, units_of
 from rmqio.errors import LocalError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
@@ -36,89 +35,6 @@ _CLOCKS_MS: Final = 60_000
 _NEVER_MS: Final = 1 << 62
 
 
-@dataclass(frozen=True)
-class Request:
-    """Describes an audit.
-
-    Args:
-      by: as `--by`.
-      grace_ms: messages that were stored less long ago are on their way, and not lost.
-      most_rows: of a topic in memory; more go to files.
-    """
-
-    from_topic: str
-    to_topic: str
-    dead_letter_topic: str | None = None
-    audit_topic: str | None = None
-    by: str = "auto"
-    start: StartFrom = field(default_factory=StartFrom.earliest)
-    stop: StopAt = field(default_factory=StopAt.latest)
-    window_ms: int = 60_000
-    late_ms: int = 60_000
-    grace_ms: int = 0
-    most_rows: int = 8_000_000
-    folder: Path | None = None
-
-
-@dataclass
-class Result:
-    """The result of an audit."""
-
-    request: Request
-    identity: Identity
-    findings: Findings
-    source: Side
-    sink: Side
-    letters: Side | None
-    hops: dict[str, Passed]
-    faults: list[Fault]
-    edges: list[Edge]
-    delays: dict[Edge, list[tuple[Unit, float]]]
-    units_judged: int
-    units_left_out: int
-    notes: list[str]
-    checked_ms: int
-
-    @property
-    def foreign_is_wrong(self) -> bool:
-        """Whether the source was read from its very beginning, so that each message of the sink must be of it."""
-        return not any(self.source.begins.values())
-
-    @property
-    def wrong(self) -> dict[str, int]:
-        """The kinds of faults with their counts; empty: all arrived, once."""
-        total = self.findings.total
-        found = {
-            "lost": total.lost,
-            "doubled": total.doubled,
-            "foreign": total.foreign if self.foreign_is_wrong else 0,
-            "unidentified": self.source.unidentified + self.sink.unidentified,
-        }
-        return {name: count for name, count in found.items() if count}
-
-    def edge_of(self, place: Place) -> list[Edge]:
-        """Return between which hops it happened; several: it is one of them; empty: it is not known."""
-        kind = "doubled" if place.kind == "doubled" else "lost"
-        exact, possible = [], []
-        for fault in self._faults_of(place):
-            messages = fault.lost_messages if kind == "lost" else fault.doubled_messages
-            if any((each.queue, each.offset) == (place.queue, place.offset) for each in messages):
-                exact.append(fault.edge)
-            elif not messages and getattr(fault, kind):
-                possible.append(fault.edge)
-        return exact or possible
-
-    def _faults_of(self, place: Place) -> Iterator[Fault]:
-        own = {Unit(place.queue, place.offset >> BLOCK_BITS), Unit(NO_QUEUE, place.id >> (64 - BUCKET_BITS))}
-        return (fault for fault in self.faults if fault.unit in own)
-
-    def slowest_edge(self, place: Place) -> Edge | None:
-        """Return the edge on which the messages around a place took the longest; None: it is not known."""
-        unit = Unit(place.queue, place.offset >> BLOCK_BITS)
-        there = [(delay, edge) for edge, found in self.delays.items() for each, delay in found if each == unit]
-        return max(there, key=lambda item: item[0])[1] if there else None
-
-
 def audit(client: QueueClient, request: Request, tell: Callable[[str], None] = lambda text: None) -> Result:
     """Audit once. Raises `RmqioError`."""
     with contextlib.ExitStack() as stack:
@@ -130,13 +46,16 @@ def audit(client: QueueClient, request: Request, tell: Callable[[str], None] = l
 class Checker:
     """Reads and compares; `read` goes on where it was. A context manager, which deletes its files."""
 
-    def __init__(self, client: QueueClient, request: Request, tell: Callable[[str], None]) -> None:
-        self._client, self._request, self._tell = client, request, tell
+    def __init__(
+        self, client: QueueClient, request: Request, tell: Callable[[str], None], *, is_live: bool = False
+    ) -> None:
+        self._client, self._request, self._tell, self._is_live = client, request, tell, is_live
         self._stack = contextlib.ExitStack()
         self.source = Side(request.from_topic, self._spool())
         self.sink = Side(request.to_topic, self._spool())
         self.letters = None if request.dead_letter_topic is None else Side(request.dead_letter_topic, self.sink.spool)
         self._identity: Identity | None = None
+        self._is_sure = False
         self._sketches = Sketches()
         self._notes: list[str] = []
         self._checked_ms = 0
@@ -153,17 +72,19 @@ class Checker:
     def read(self) -> None:
         """Read what is new, the sink after the source's end is known: what arrived meanwhile is no loss."""
         request, self._checked_ms = self._request, int(time.time() * 1000)
-        ranges = self._new(self.source, request.start, request.stop)
+        ranges: Mapping[MessageQueue, range] = self._new(self.source, request.start, request.stop)
         if request.audit_topic is not None:
             self._sketches.read(self._client, request.audit_topic)
         self._tell(f"reading {request.to_topic}")
         sinks = self._new(self.sink, _from_time(request.start), StopAt.latest())
-        identity = self._identity
+        # What was sent after the source's end was taken can be in the sink.
+        self.source.is_to_end = all(self._client.max_offset(queue) <= each.stop for queue, each in ranges.items())
         # With --by=auto, the sink is read first: all candidates are told by the same property there.
         of_sink = parse_identity("id" if request.by == "auto" else request.by).of_sink
         read_into(self._client, self.sink, sinks, of_sink)
-        if identity is None:
-            identity = self._identity = self._choose(ranges)
+        if not self._is_sure:
+            ranges = self._choose(ranges)
+        identity = self.identity
         if self.letters is not None:
             letters = self._new(self.letters, _from_time(request.start), StopAt.latest())
             read_into(self._client, self.letters, letters, identity.of_letter)
@@ -174,16 +95,25 @@ class Checker:
 
     def forget(self, before_ms: int) -> None:
         """Forget messages that were stored before a time. Only for a check without files."""
-        for side in (self.source, self.sink):
-            rows = side.spool.all()
-            side.spool.keep(rows[rows["time"] >= before_ms])
-            if side is not self.source:
-                continue
-            old = rows[rows["time"] < before_ms]
-            for number in np.unique(old["queue"]).tolist():
-                queue = side.spool.queues[number]
-                highest = int(old["offset"][old["queue"] == number].max())
-                side.begins[queue] = max(side.begins.get(queue, 0), highest + 1)
+        source, rows = self.source, self.source.spool.all()
+        is_old = rows["time"] < before_ms
+        kept, old = rows[~is_old], rows[is_old]
+        source.spool.keep(kept)
+        for number in np.unique(old["queue"]).tolist():
+            queue = source.spool.queues[number]
+            highest = int(old["offset"][old["queue"] == number].max())
+            source.begins[queue] = max(source.begins.get(queue, 0), highest + 1)
+        rows = self.sink.spool.all()
+        # By the clock of its broker, a message can have come before it was sent.
+        is_near = (rows["time"] < before_ms) & (rows["time"] >= before_ms - _CLOCKS_MS)
+        is_wanted = rows["time"] >= before_ms
+        is_wanted[is_near] = np.isin(rows["id"][is_near], kept["id"])
+        self.sink.spool.keep(rows[is_wanted])
+        source.forget_unidentified(source.begins)
+        for side in (self.sink, self.letters):
+            if side is not None:
+                side.forget_unidentified(side.ends)
+        self._sketches.forget(source.begins)
 
     def _new(self, side: Side, start: StartFrom, stop: StopAt) -> dict[MessageQueue, range]:
         """The ranges that have not been read yet."""
@@ -195,36 +125,62 @@ class Checker:
             found[queue] = range(begin, max(begin, end))
         return found
 
-    def _choose(self, ranges: Mapping[MessageQueue, range]) -> Identity:
-        request = self._request
-        steps = dict.fromkeys(sketch.key.steps for sketch in self._sketches)
-        if request.by != "auto":
-            if request.by != "place":
-                return parse_identity(request.by)
-            among = candidates(steps)[1:]
-        else:
-            among = candidates(steps)
-        found = sample(self._client, ranges, _SAMPLE)
-        identity, count = choose(found, self.sink.spool, among)
-        if request.by == "auto" and not count and found and (self.sink.spool.count or self.sink.unidentified):
+    @property
+    def identity(self) -> Identity:
+        assert self._identity is not None, "read comes first"
+        return self._identity
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether no message has arrived by any of the identities that there are to choose from."""
+        return not self._is_sure
+
+    def _choose(self, ranges: Mapping[MessageQueue, range]) -> Mapping[MessageQueue, range]:
+        """Choose the identity, and return the ranges to read: all from the beginning if there was another one before.
+
+        In live mode, nothing may have arrived yet. Then the choice is made again at the next read.
+        """
+        request, source = self._request, self.source
+        if request.by not in ("auto", "place"):
+            self._identity, self._is_sure = parse_identity(request.by), True
+            return ranges
+        among = candidates(dict.fromkeys(sketch.key.steps for sketch in self._sketches))
+        whole = {queue: range(source.begins.get(queue, each.start), each.stop) for queue, each in ranges.items()}
+        found = sample(self._client, whole, _SAMPLE)
+        identity, count = choose(found, self.sink.spool, among if request.by == "auto" else among[1:])
+        self._is_sure = count > 0
+        is_there = found and (self.sink.spool.count or self.sink.unidentified)
+        if request.by == "auto" and not count and is_there and not self._is_live:
             raise LocalError(
                 f"no message of {request.to_topic} has an id of {request.from_topic}, neither the same unique id nor "
                 "one that rmqio derives from a place: say with --by what is equal in both, e.g. --by=keys or "
                 "--by=field:order_id"
             )
-        return identity
+        if self._identity is None:
+            self._identity = identity
+            return ranges
+        if not self._is_sure:
+            return ranges
+        self._identity = identity
+        source.clear()
+        if self.letters is not None:
+            rows = self.sink.spool.all()
+            self.sink.spool.keep(rows[~np.isin(rows["queue"], list(self._letter_numbers()))])
+            self.letters.clear()
+            self.letters.ends.clear()
+        return whole
 
     # ---- what came of them ------------------------------------------------------------------------------------------
 
     def result(self) -> Result:
         """Compare what was read so far."""
-        request, identity = self._request, self._identity
-        assert identity is not None
+        request, identity = self._request, self.identity
         pending_since_ms = self._checked_ms - request.grace_ms if request.grace_ms else _NEVER_MS
         findings = Findings(request.window_ms, request.late_ms, pending_since_ms)
         letters = self._letter_numbers()
         expected, arrived = Units(), Units()
         diverted: list[tuple[MessageQueue, int, int]] = []
+        waits: set[Unit] = set()
         sources, sinks = self.source.spool.queues, self.sink.spool.queues
         with Order(request.most_rows, request.folder) as order:
             for sent, got in parts_of(self.source.spool, self.sink.spool):
@@ -233,6 +189,8 @@ class Checker:
                 is_letter = np.isin(found.got["queue"], list(letters))
                 order.add(found.sent[~is_letter], found.got[~is_letter])
                 if request.audit_topic is not None:
+                    for rows, times in ((sent, sent), (found.sent, found.got), (found.doubled_of, found.doubled)):
+                        waits |= units_of(rows[times["time"] >= pending_since_ms], sources)
                     expected.add(sent, sources, sent["time"])
                     arrived.add(found.sent[~is_letter], sources, found.got["time"][~is_letter])
                     arrived.add(found.doubled_of, sources, found.doubled["time"])
@@ -244,12 +202,15 @@ class Checker:
         self._find_copies(findings, identity, arrived)
         for queue, offsets in self.source.without_identity.items():
             expected.add_offsets(queue, offsets)
-        return self._with_hops(findings, identity, expected, arrived, diverted)
+        return self._with_hops(findings, identity, expected, arrived, diverted, waits)
 
     def _find_copies(self, findings: Findings, identity: Identity, arrived: Units) -> None:
         """Find copies that have an id of their own: a function gave several values for one value of a batch."""
         if identity.of_copy is None or self.source.spool.count > _MOST_COPIED:
             return
+        since_ms = self._checked_ms - _CLOCKS_MS
+        if self._is_live and all(place.time_ms >= since_ms for place in findings.places["foreign"]):
+            return  # those of messages that were sent after the source's end was taken
         queues = self.source.spool.queues
         for number in range(1, _COPIES + 1):
             before = len(findings.places["foreign"])
@@ -274,18 +235,23 @@ class Checker:
         expected: Units,
         arrived: Units,
         diverted: Sequence[tuple[MessageQueue, int, int]],
+        waits: set[Unit],
     ) -> Result:
         request = self._request
         hops = passed_of(self._sketches, request.from_topic)
         notes = list(self._notes)
         if request.audit_topic is not None and not hops:
             notes.append(f"{request.audit_topic} has no sketch of messages of {request.from_topic}")
+        if not self._sketches.is_whole:
+            notes.append(
+                f"retention has deleted messages of {request.audit_topic}: what they had counted looks lost or doubled "
+                "at its hops, unless a later one has counted it again"
+            )
         edges = edges_of(hops)
         result = Result(
             request, identity, findings, self.source, self.sink, self.letters, hops, [], edges, {}, 0, 0, notes,
             self._checked_ms,
         )  # fmt: skip
-        waits = {Unit(place.queue, place.offset >> BLOCK_BITS) for place in findings.places["pending"]}
         for by_id in (False, True):
             of_kind = {name: passed.units for name, passed in hops.items() if passed.by_id == by_id}
             if not of_kind:
@@ -306,7 +272,9 @@ class Checker:
         return result
 
     def _judged(self, units: set[Unit], waits: set[Unit], *, by_id: bool) -> set[Unit]:
-        """Leave out units of which messages are on their way, were deleted by retention, or are not in the range."""
+        """Leave out units with young messages, whose sketches may come later than they, deleted ones, or others than
+        those of the range.
+        """
         ends = {queue: self._client.max_offset(queue) for queue in self.source.ends}
         begins = self.source.begins
         is_whole = {queue: end >= ends[queue] for queue, end in self.source.ends.items()}
@@ -336,3 +304,6 @@ def _from_time(start: StartFrom) -> StartFrom:
     if start.kind != "timestamp":
         return StartFrom.earliest()
     return StartFrom.timestamp(max(0, start.timestamp_ms - _CLOCKS_MS))
+
+
+__all__ = ["Checker", "Request", "Result", "audit"]

@@ -21,7 +21,8 @@ from rmqio.audit.report.page import page
 from rmqio.audit.report.text import TITLES, lines, summary
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.command_line.arguments import client_options, connection_options
-from rmqio.errors import LocalError
+from rmqio.command_line.output import one_line
+from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory, QueueClient
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom
@@ -71,13 +72,22 @@ def _live(client: QueueClient, request: Request, found: argparse.Namespace) -> i
     if request.start.kind == "latest":  # of both topics, which are read one after the other
         request = replace(request, start=StartFrom.timestamp(int(time.time() * 1000)))
     forgotten = Counts()
-    with Checker(client, replace(request, most_rows=1 << 62), lambda text: None) as checker:
+    with Checker(client, replace(request, most_rows=1 << 62), lambda text: None, is_live=True) as checker:
         while True:
             began = time.monotonic()
-            checker.read()
+            try:
+                checker.read()
+            except RmqioError as error:
+                if not error.retriable:
+                    raise
+                _say(f"{one_line(str(error))}; it goes on where it was in {found.every // 1000} s")
+                time.sleep(found.every / 1000)
+                continue
             result = checker.result()
             before_ms = result.checked_ms - found.keep
-            print(_line(result, forgotten), flush=True)
+            hint = "  (nothing has arrived by id or place: see --by)" if checker.is_unsure else ""
+            lost = result.findings.total.lost + forgotten.lost
+            print(_line(result, forgotten) + (hint if lost else ""), flush=True)
             if found.html is not None:
                 _write(found.html, report_of(client, result, found.limit))
             _settle(result, before_ms, forgotten)
@@ -101,6 +111,8 @@ def _line(result: Result, forgotten: Counts) -> str:
         f"{TITLES[kind]} {getattr(total, kind) + (getattr(forgotten, kind) if kind != 'pending' else 0):,}"
         for kind in _SHOWN
     ]
+    if unidentified := result.source.unidentified + result.sink.unidentified:
+        shown.append(f"without identity {unidentified:,}")
     return "  ".join(shown)
 
 

@@ -156,8 +156,9 @@ class Comparison:
                 yield Fault(edge, unit, max(0, -count) or int(not count), max(0, count) or int(not count), (), ())
                 continue
             gone, more = found
-            lost = [each for each in lost if each not in gone]
-            doubled = [each for each in doubled if each not in more]
+            are_gone, are_more = set(gone), set(more)
+            lost = [each for each in lost if each not in are_gone]
+            doubled = [each for each in doubled if each not in are_more]
             yield Fault(edge, unit, len(gone), len(more), tuple(gone), tuple(more))
 
     def _difference(self, edge: Edge, unit: Unit) -> tuple[int, int]:

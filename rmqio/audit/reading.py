@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rmqio.audit.compare.entries import Spool, contained, entries_of
 from rmqio.audit.identity import Identity, Text, hash_of
-from rmqio.audit.sketch import Key, Sketch, decode
+from rmqio.audit.sketch import BLOCK, Key, Sketch, decode
 from rmqio.dead_letters.reading import Part, ranges_of, read_ranges
 from rmqio.errors import RmqioError, TopicNotExist, WireError
 from rmqio.interfaces import QueueClient
@@ -33,10 +33,27 @@ class Side:
     begins: dict[MessageQueue, int] = field(default_factory=dict)
     ends: dict[MessageQueue, int] = field(default_factory=dict)
     """The offsets up to which each queue was read."""
+    is_to_end: bool = True
+    """Whether it was read to its end, as it was when the other topic's end was taken."""
+    forgotten: int = 0
+    """How many without identity are no longer among them."""
 
     @property
     def unidentified(self) -> int:
-        return sum(map(len, self.without_identity.values()))
+        return self.forgotten + sum(map(len, self.without_identity.values()))
+
+    def clear(self) -> None:
+        """Forget what was read of it, but not where it begins."""
+        self.spool.keep(self.spool.all()[:0])
+        self.without_identity.clear()
+        self.skipped = self.forgotten = 0
+
+    def forget_unidentified(self, before: Mapping[MessageQueue, int]) -> None:
+        """Forget the places below these offsets, and keep their number."""
+        for queue, offsets in self.without_identity.items():
+            kept = [offset for offset in offsets if offset >= before.get(queue, 0)]
+            self.forgotten += len(offsets) - len(kept)
+            self.without_identity[queue] = kept
 
 
 def require_topics(client: QueueClient, named: Mapping[str, str | None]) -> None:
@@ -64,9 +81,10 @@ def read_into(client: QueueClient, side: Side, ranges: Mapping[MessageQueue, ran
     """Read ranges of a topic into its side. What was read before stays."""
     for queue, each in ranges.items():
         side.begins.setdefault(queue, each.start)
-        side.ends[queue] = max(each.stop, side.ends.get(queue, 0))
+        side.ends.setdefault(queue, each.start)
     for part in read_ranges(client, ranges):
         add_part(side, part, identity)
+        side.ends[part.queue] = max(part.next_offset, side.ends[part.queue])
 
 
 def add_part(side: Side, part: Part, identity: Text) -> None:
@@ -94,19 +112,21 @@ class Sketches:
     """The totals that an audit topic has: of each key the last one."""
 
     def __init__(self) -> None:
-        self._found: dict[Key, tuple[int, Sketch]] = {}
+        self._found: dict[Key, tuple[MessageQueue, int, Sketch]] = {}
         self._ends: dict[MessageQueue, int] = {}
+        self.is_whole = True
+        """Whether the audit topic still begins with its first message."""
 
     def __iter__(self) -> Iterator[Sketch]:
-        return (sketch for _, sketch in self._found.values())
+        return (sketch for _, _, sketch in self._found.values())
 
     def read(self, client: QueueClient, topic: str) -> None:
         """Read what is new. Raises `WireError` for another message."""
         ranges = {}
         for queue, each in bounds_of(client, topic, StartFrom.earliest(), StopAt.latest()).items():
-            begin = self._ends.get(queue, each.start)
+            self.is_whole &= queue in self._ends or not each.start
+            begin = self._ends.setdefault(queue, each.start)
             ranges[queue] = range(begin, max(begin, each.stop))
-            self._ends[queue] = max(begin, each.stop)
         for part in read_ranges(client, ranges):
             for record in part.records:
                 try:
@@ -114,16 +134,37 @@ class Sketches:
                 except WireError as error:
                     where = f"audit topic {topic}: {part.queue}, offset {record.queue_offset}"
                     raise WireError(f"{where}: {error}") from None
-                # Those of one key are in one queue, in order, unless the topic has got more queues meanwhile.
+                # Those of one key are in one queue, in order, even if the broker's clock goes back; but not if the
+                # topic has got more queues meanwhile.
                 known = self._found.get(sketch.key)
-                if known is None or known[0] <= record.store_timestamp_ms:
-                    self._found[sketch.key] = record.store_timestamp_ms, sketch
+                if known is None or known[0] == part.queue or known[1] <= record.store_timestamp_ms:
+                    self._found[sketch.key] = part.queue, record.store_timestamp_ms, sketch
+            self._ends[part.queue] = part.next_offset
+
+    def forget(self, begins: Mapping[MessageQueue, int]) -> None:
+        """Forget blocks that are below these offsets as a whole."""
+        self._found = {
+            key: found
+            for key, found in self._found.items()
+            if (key.block + 1) * BLOCK > begins.get(MessageQueue(key.topic, key.broker, key.queue_id), 0)
+        }
 
 
 def sample(client: QueueClient, ranges: Mapping[MessageQueue, range], most: int) -> list[Record]:
-    """Return the first messages of each queue."""
-    few = {queue: range(each.start, min(each.stop, each.start + most)) for queue, each in ranges.items()}
-    return [record for part in read_ranges(client, few) for record in part.records]
+    """Return the first messages of each queue, as many of the middle, and the last ones.
+
+    The first ones alone can be older than what the other topic still has.
+    """
+    found: list[Record] = []
+    ends = {queue: each.start for queue, each in ranges.items()}
+    for share in (0, 1, 2):
+        few = {}
+        for queue, each in ranges.items():
+            begin = max(ends[queue], each.start + (len(each) - most) * share // 2)
+            few[queue] = range(begin, max(begin, min(each.stop, begin + most)))
+            ends[queue] = few[queue].stop
+        found += [record for part in read_ranges(client, few) for record in part.records]
+    return found
 
 
 def choose(found: Sequence[Record], sink: Spool, among: Iterable[Identity]) -> tuple[Identity, int]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.transforms.display import DisplayDataItem
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import Tuple
@@ -37,8 +38,9 @@ class Audit(beam.PTransform):
       id_of: a callable from an element, or a value of a batch, to its id as text, the one that `rmqio audit --by`
         names. None: elements are `Record`s or `Batch`es, which know their places.
       window_s: length of the windows of event time.
-      run: names the run. None: a new one, or the folder of `--checkpoint_dir`, because a stream that is started again
-        with it continues its totals. Flink from a savepoint: give the same name again.
+      run: names the run. None: a new one, or of a stream the folder of `--checkpoint_dir`, because one that is started
+        again with it continues its totals. Flink from a savepoint: give the same name again. A stream that begins anew
+        needs another folder, or another name: its totals replace those of the same name.
       name_server, security, options, client_factory: for the audit topic, as in `WriteToRocketMQ`.
 
     Returns: the elements, unchanged. The order is that of the input, as are windows, timestamps and type.
@@ -113,7 +115,10 @@ class Audit(beam.PTransform):
     def _run_of(self, elements: Any) -> str:
         if self._run is not None:
             return self._run
-        folder = elements.pipeline.options.get_all_options().get("checkpoint_dir")
+        options = elements.pipeline.options
+        is_stream = not elements.is_bounded or options.view_as(StandardOptions).streaming
+        # A batch job begins its totals anew, whatever the folder: under its name, they would replace the last run's.
+        folder = options.get_all_options().get("checkpoint_dir") if is_stream else None
         return str(folder) if folder else uuid.uuid4().hex[:16]
 
     def _placed(self, elements: Any) -> Hop:

@@ -59,5 +59,14 @@ class Units:
                                                                   last_ms=known.last_ms))  # fmt: skip
 
 
+def units_of(rows: npt.NDArray[Any], queues: Sequence[MessageQueue]) -> set[Unit]:
+    """Return the blocks that rows of the first topic are in."""
+    found = set()
+    for number in np.unique(rows["queue"]).tolist():
+        blocks = np.unique(rows["offset"][rows["queue"] == number] >> BLOCK_BITS)
+        found |= {Unit(queues[number], block) for block in blocks.tolist()}
+    return found
+
+
 def _plus(into: dict[Unit, Total], unit: Unit, total: Total) -> None:
     into[unit] = into.get(unit, Total()).plus(total)

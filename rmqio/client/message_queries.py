@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rmqio.client.admin import Admin
-from rmqio.errors import BrokerSystemError, LocalError
+from rmqio.errors import BrokerSystemError, CorruptMessage, LocalError
 from rmqio.model import UNIQ_KEY, BrokerData, Record
 from rmqio.wire import queries
 from rmqio.wire.command import Command
@@ -19,7 +19,10 @@ _OFFSET_ID: Final = re.compile("[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
 
 class MessageQueries:
-    """Asks the masters of a cluster for messages of a topic. Results are sorted by store time."""
+    """Asks the masters of a cluster for messages of a topic. Results are sorted by store time.
+
+    Raises `CorruptMessage` if what a broker has found cannot be decoded, and nothing else was found.
+    """
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
@@ -61,11 +64,16 @@ class MessageQueries:
         self, topic: str, command: Command, what: str, is_wanted: Callable[[BrokerData], bool] = lambda broker: True
     ) -> list[Record]:
         found: list[Record] = []
+        corrupt: list[CorruptMessage] = []
         for broker in self._admin.masters():
             if is_wanted(broker):
                 name = f"{what} on {broker.broker}"
                 answer = self._admin.answer(broker, command, name)
-                found += queries.parse_messages(answer, broker.broker, name).records
+                decoded = queries.parse_messages(answer, broker.broker, name)
+                found += decoded.records
+                corrupt += decoded.corrupt
         found = [record._replace(topic=self._admin.users_name(record.topic) or record.topic) for record in found]
         found = [record for record in found if record.topic == topic]
+        if corrupt and not found:  # "no such message" would be wrong
+            raise corrupt[0]
         return sorted(found, key=lambda record: (record.store_timestamp_ms, record.queue, record.queue_offset))

@@ -51,6 +51,7 @@ class History:
         self._queues: dict[MessageQueue, _Queue] = {}
         self._brokers: dict[str, _Broker] = {}
         self._first_letters: dict[MessageQueue, int] = {}
+        self._were_missing: set[str] = set()
         self.points: deque[dict[str, Any]] = deque(maxlen=KEPT)
 
     def frame(
@@ -68,6 +69,7 @@ class History:
         unread_ms: when the oldest message that the group has not read was stored, where that is known.
         missing: dead-letter topics that do not exist.
         """
+        self._were_missing |= missing
         for state in states:
             self._take(state, now_ms)
         self._take_brokers(states, now_ms)
@@ -95,7 +97,9 @@ class History:
             past.commits.add(now_ms / 1000, state.committed)
         has_group = self._target.group is not None
         past.curve.append(state.lag if has_group else past.ends.rate(now_ms / 1000))
-        self._first_letters.setdefault(state.queue, state.max_offset)
+        # A topic that is made for its first letter has none that was there before.
+        is_new = state.queue.topic in self._were_missing
+        self._first_letters.setdefault(state.queue, 0 if is_new else state.max_offset)
 
     def _take_brokers(self, states: Sequence[QueueState], now_ms: int) -> None:
         """A broker is away if none of its queues was answered."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,11 +15,12 @@ from typing import Any, Final, NoReturn
 from urllib.parse import parse_qs, urlsplit
 
 from rmqio.command_line.output import note
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, RmqioError
 from rmqio.watch.watcher import Watcher
 
 _HOST: Final = "127.0.0.1"
 _NAMES: Final = frozenset({"127.0.0.1", "localhost"})
+_TIME: Final = re.compile("[0-9]{1,18}")
 _HEADERS: Final = {
     # The page is one file: nothing else may be loaded, and no other page may frame it.
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';"
@@ -45,7 +48,7 @@ def serving(watcher: Watcher, port: int) -> Iterator[str]:
         seen = watcher
 
     try:
-        server = ThreadingHTTPServer((_HOST, port), Handler)
+        server = _Server((_HOST, port), Handler)
     except OSError as error:
         raise LocalError(f"--web {port}: cannot listen on {_HOST}:{port} ({error}); choose another port") from error
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
@@ -55,6 +58,14 @@ def serving(watcher: Watcher, port: int) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    """Says nothing of a browser that went away, nor of what ended the polls, which `serve` raises."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], (OSError, RmqioError)):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -76,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, "text/html; charset=utf-8", files("rmqio.watch").joinpath("page.html").read_bytes())
         elif parts.path == "/frame.json":
             after = parse_qs(parts.query).get("after", ["0"])[0]
-            self._answer(200, "application/json", self._frame(int(after) if after.isdecimal() else 0))
+            self._answer(200, "application/json", self._frame(int(after) if _TIME.fullmatch(after) else 0))
         else:
             self._answer(404, "text/plain", b"there are / and /frame.json\n")
 

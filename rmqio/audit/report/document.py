@@ -180,7 +180,7 @@ def _notes(result: Result) -> Iterable[str]:
     if result.units_left_out:
         yield (
             f"{result.units_left_out} blocks of offsets were not compared between hops: they are not wholly in the "
-            "range, or have messages that are on their way"
+            "range, or have messages that are younger than --grace"
         )
     for side in (source, sink):
         if side.unidentified:
@@ -192,5 +192,6 @@ def _notes(result: Result) -> Iterable[str]:
         yield f"retention has deleted messages of {sink.topic}: what they were counts as lost"
     if result.findings.total.foreign and not result.foreign_is_wrong:
         yield (
-            f"{source.topic} was not read from its first message on, so messages of {sink.topic} can be of earlier ones"
+            f"{source.topic} was not read from its first message on to its end, so messages of {sink.topic} can be of "
+            "others"
         )

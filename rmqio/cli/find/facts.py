@@ -58,9 +58,10 @@ def origin_of(record: Record) -> dict[str, Any] | None:
         return None
     found = letters.read_letter(record)
     parts = properties.get(letters.ORIGIN, "").rsplit("/", 3)
-    place = {"topic": parts[0], "broker": parts[1], "queue_id": parts[2], "queue_offset": parts[3]}
+    # The property is text that any producer can write.
+    is_place = len(parts) == 4 and all(each.isascii() and each.isdigit() for each in parts[2:])
     return {
-        **(place if len(parts) == 4 else {}),
+        **(dict(zip(("topic", "broker", "queue_id", "queue_offset"), parts, strict=True)) if is_place else {}),
         "goes_back_to": found.topic or None,
         "error": found.error,
         "reason": found.reason,

@@ -80,9 +80,11 @@ def _require_one_way(arguments: argparse.Namespace) -> None:
         "--key": arguments.key,
         "--offset": arguments.offset,
         "--at": arguments.at,
-        "--grep or --sql": arguments.grep or arguments.sql,
+        "--grep or --sql": arguments.sql if arguments.grep is None else arguments.grep,
     }
     given = [name for name, value in ways.items() if value is not None]
+    if arguments.sql == "":
+        raise LocalError("--sql is empty: give an expression, e.g. --sql \"region = 'eu'\"")
     if len(given) != 1:
         what = f"{' and '.join(given)} are given" if given else "nothing says which message"
         raise LocalError(f"{what}: give one of {', '.join(ways)}")
@@ -154,7 +156,7 @@ def _by_key(client: QueueClient, arguments: argparse.Namespace) -> list[Record]:
     times = {
         name: _time(position, option)
         for name, position, option in (("begin_ms", arguments.begin, "--from"), ("end_ms", arguments.end, "--to"))
-        if position is not None and position.kind not in ("earliest", "latest")
+        if position is not None and (position.kind, option) not in (("earliest", "--from"), ("latest", "--to"))
     }
     with open_admin(arguments) as admin:
         found = MessageQueries(admin).by_key(arguments.topic, arguments.key, **times)

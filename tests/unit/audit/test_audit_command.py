@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from rmqio.audit import command
+from rmqio.audit import command, reading
 from rmqio.audit.arguments import to_request
 from rmqio.audit.identity import parse_identity
 from rmqio.audit.report.plot import merged
 from rmqio.batches import record_id
 from rmqio.cli.main import make_parser, parse
 from rmqio.dead_letters.letters import Failed, letter_id, make_letter
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, TransportError
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 SECOND = 1_000
@@ -130,7 +130,29 @@ def test_foreign_messages_count_only_beside_a_whole_source(
     cluster.delete_before(cluster.records("source")[0].queue, 2)
     found = report(cluster, capsys, "--by=id", status=0)
     assert (found["foreign"], found["is_good"]) == (3, True)
-    assert "was not read from its first message on" in found["notes"][0]
+    assert "was not read from its first message on to its end" in found["notes"][0]
+
+
+def test_messages_sent_after_the_end_of_the_source_was_taken_are_not_foreign(
+    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(4):
+        send(cluster, "source", number, ms=number * SECOND)
+        send(cluster, "sink", number, ms=number * SECOND + 10)
+    found = report(cluster, capsys, "--by=id", "--to=1970-01-01T00:16:42Z", status=0)
+    assert (found["sent"], found["lost"], found["foreign"]) == (2, 0, 2)
+    assert "to its end" in found["notes"][0]
+
+
+def test_the_identity_is_also_chosen_by_later_messages(
+    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Retention has deleted what the first thousand messages became."""
+    for number in range(1_500):
+        send(cluster, "source", number)
+        if number >= 1_000:
+            send(cluster, "sink", number)
+    assert report(cluster, capsys, "--limit=1")["lost"] == 1_000
 
 
 def test_topics_without_anything_in_common_are_told(cluster: InMemoryCluster) -> None:
@@ -150,6 +172,7 @@ def test_topics_without_anything_in_common_are_told(cluster: InMemoryCluster) ->
         (["--live", "--to=latest"], "leave --to out"),
         (["--live", "--keep=1m"], "--keep must be longer"),
         (["--late=5"], "is not a duration"),
+        (["--window=0s"], "must be longer than nothing"),
     ],
 )
 def test_wrong_usage_is_one_line(
@@ -190,6 +213,114 @@ def test_live_goes_on_where_it_was_and_forgets(
         "sent 1  lost 0", "sent 2  lost 0", "sent 3  lost 0", "sent 4  lost 1", "sent 5  lost 1"
     ]  # fmt: skip
     assert [line.rpartition(" ")[2] for line in lines] == ["0", "0", "1", "0", "0"], "on their way"
+
+
+class Live:
+    """A live audit whose clock a test moves: each step is what happens between two looks."""
+
+    def __init__(self, cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch, *steps: Any) -> None:
+        self.cluster, self.now, self.steps = cluster, 2_000_000.0, iter(steps)
+        monkeypatch.setattr("time.time", lambda: self.now)
+        monkeypatch.setattr("time.sleep", self.sleep)
+
+    def sleep(self, _: float) -> None:
+        self.now += 100
+        step = next(self.steps, None)
+        if step is None:
+            raise KeyboardInterrupt
+        step(self)
+
+    def put(self, topic: str, number: int, *, ms: int = 0, **more: Any) -> Any:
+        return send(self.cluster, topic, number, ms=int(self.now * 1000) - 1_000_000 + ms, **more)
+
+    def copy(self, number: int) -> None:
+        """As a pipeline of rmqio does: with an id that is derived from the place."""
+        source = self.put("source", number)
+        self.put("sink", number, properties={"UNIQ_KEY": record_id(source)})
+
+    def lines(self, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+        with pytest.raises(KeyboardInterrupt):
+            run(self.cluster, "--live", *words)
+        return [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+
+
+def test_live_finds_out_what_is_equal_when_the_first_messages_arrive(
+    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the docs begin it: there is nothing yet, then messages that are on their way."""
+    live = Live(
+        cluster,
+        monkeypatch,
+        lambda live: live.put("source", 1),
+        lambda live: live.copy(2),
+        lambda live: live.copy(3),
+        *[lambda live: None] * 2,
+    )
+    live.put("sink", 0)
+    lines = live.lines(capsys, "--from=latest", "--grace=150s")
+    assert [line.split("  doubled")[0] for line in lines] == [
+        "sent 0  lost 0", "sent 1  lost 0", "sent 2  lost 0", *["sent 3  lost 1"] * 3
+    ]  # fmt: skip
+    assert "see --by" not in lines[-1]
+
+
+def test_live_says_that_nothing_arrives_by_what_it_knows(
+    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other_ids(live: Live) -> None:
+        live.put("source", 1)
+        live.put("sink", 2)
+
+    lines = Live(cluster, monkeypatch, other_ids, lambda live: None).lines(capsys, "--from=latest")
+    assert lines[-1].endswith("(nothing has arrived by id or place: see --by)")
+
+
+def test_live_goes_on_after_a_broker_was_away(
+    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(live: Live) -> None:
+        live.copy(2)
+
+        def read_into(client: Any, side: Any, *more: Any) -> None:
+            if side.topic == "source":
+                monkeypatch.setattr("rmqio.audit.checking.read_into", reading.read_into)
+                raise TransportError("broker-a is away")
+            reading.read_into(client, side, *more)
+
+        monkeypatch.setattr("rmqio.audit.checking.read_into", read_into)
+
+    live = Live(cluster, monkeypatch, fail, lambda live: live.copy(3))
+    live.copy(1)
+    lines = live.lines(capsys, "--grace=0s")
+    assert [line.split("  doubled")[0] for line in lines] == ["sent 1  lost 0", "sent 3  lost 0"]
+
+
+def test_live_keeps_what_came_before_it_was_sent(
+    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the second topic's broker is 30 s behind."""
+
+    def put(live: Live) -> None:
+        live.put("source", 1, ms=20_000)
+        live.put("sink", 1, ms=-10_000)
+
+    live = Live(cluster, monkeypatch, put, *[lambda live: None] * 4)
+    lines = live.lines(capsys, "--by=id", "--late=10s", "--grace=10s", "--keep=200s")
+    assert {line.split("  doubled")[0] for line in lines[1:]} == {"sent 1  lost 0"}
+
+
+def test_live_forgets_places_without_identity_but_counts_them(
+    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(live: Live) -> None:
+        live.cluster.append("source", b"no json", store_ms=int(live.now * 1000))
+        live.put("source", 1)
+        live.put("sink", 1)
+
+    lines = Live(cluster, monkeypatch, put, put, put, put, put).lines(
+        capsys, "--by=field:name", "--late=10s", "--grace=10s", "--keep=150s"
+    )
+    assert [line.rpartition("without identity ")[2] for line in lines[1:]] == ["1", "2", "3", "4", "5"]
 
 
 def test_times_and_sizes_of_a_request() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -12,10 +13,14 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from rmqio import Batch, MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.audit import Audit
+from rmqio.audit.audit_fn import CountFn, TotalsFn, _signed
 from rmqio.audit.checking import Request, Result, audit
 from rmqio.audit.report.document import document
-from rmqio.audit.sketch import decode, encode
+from rmqio.audit.sketch import Total, decode, encode
+from rmqio.batches import record_id
 from rmqio.errors import LocalError, WireError
+from rmqio.model import MessageQueue
+from rmqio.runners import options
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.batch_coder import BatchConstraint
 from rmqio.transforms.shared import close_shared_clients
@@ -248,6 +253,64 @@ def test_what_has_gone_by_is_the_last_total_of_a_key(flow: Flow) -> None:
         flow.cluster.append("hops", encode(sketch), queue_id=queue_id)
     (made,) = flow.audit(by="keys").hops.values()
     assert made.count == 100
+
+
+def test_totals_of_very_many_elements_fit_into_the_runners_state() -> None:
+    """Ids without timestamps are in 16 parts of one window: 86 million of them exceed 64 bits of summed times."""
+    coder = TotalsFn.TOTAL.coder
+    total = Total(6_000_000, 1 << 63, 6_000_000 * 1_790_000_000_000, 1, 2)
+    assert coder.decode(coder.encode(_signed(total)))[0] == 6_000_000
+    assert coder.decode(coder.encode(_signed(total)))[3:] == (1, 2)
+
+
+def test_offsets_with_gaps_count_like_ranges() -> None:
+    """Whatever form the offsets have, and by whatever windows, the sums are the same."""
+    queue = MessageQueue("t", "b", 0)
+    offsets = [offset for offset in range(4_000, 4_300) if offset % 7]
+    found = []
+    for parts in ([offsets], [[offset] for offset in offsets], [range(o, o + 1) for o in reversed(offsets)]):
+        counting = CountFn("hop", "run", None, 60_000, beam.window.GlobalWindows())
+        counting.start_bundle()
+        for number, part in enumerate(parts):
+            batch: Batch[bytes] = Batch([b"x"] * len(part), queue, part)
+            counting.process(batch, timestamp=beam.utils.timestamp.Timestamp(number % 2))
+        sketches = [output.value.value for output in counting.finish_bundle()]
+        found.append(sorted((key, total[:2]) for key, total in sketches))
+    assert found[0] == found[1] == found[2]
+    assert [total[0] for _, total in found[0]] == [sum(o < 4_096 for o in offsets), sum(o >= 4_096 for o in offsets)]
+
+
+def test_a_sketch_that_comes_after_its_messages_is_no_fault(flow: Flow) -> None:
+    """The stage of totals may write after the sink: blocks with young messages are not judged."""
+    flow.run(lambda pipeline: pipeline | flow.read() | flow.hop("read") | flow.write())
+    source = flow.cluster.append("source", b"1", queue_id=0)
+    flow.cluster.append("sink", b"1", properties={"UNIQ_KEY": record_id(source)})
+    assert flow.audit().faults, "without a grace, it looks as if the hop had lost it"
+    result = flow.audit(grace_ms=60_000)
+    assert (result.findings.total.arrived, result.faults, result.units_left_out) == (COUNT + 1, [], 2)
+
+
+def test_sketches_that_retention_has_deleted_are_noted(flow: Flow) -> None:
+    flow.run(lambda pipeline: pipeline | flow.read() | flow.hop("read") | flow.write())
+    assert flow.audit().notes == []
+    (queue,) = {record.queue for record in flow.cluster.records("hops")[:1]}
+    flow.cluster.delete_before(queue, 1)
+    (note,) = flow.audit().notes
+    assert "retention has deleted messages of hops" in note
+
+
+@pytest.mark.parametrize(("flags", "runs"), [([], 2), (["--streaming"], 1)])
+def test_a_batch_job_that_runs_again_does_not_replace_its_last_totals(
+    flags: list[str], runs: int, flow: Flow, tmp_path: Path
+) -> None:
+    """--checkpoint_dir has no effect on a batch job: its totals begin at zero."""
+    found = set()
+    for _ in range(2):
+        given = options(["--runner=FnApiRunner", f"--checkpoint_dir={tmp_path}", *flags])
+        hop = flow.hop("read")
+        values = beam.Pipeline(options=given) | beam.Create([1]).with_output_types(Record)
+        found.add(hop._run_of(values))
+    assert len(found) == runs
 
 
 def test_another_message_in_the_audit_topic_is_an_error(flow: Flow) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 
 import numpy as np
@@ -10,11 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqio.audit.block import hops_of_block
+from rmqio.audit.checking import Result
+from rmqio.audit.compare.findings import Place
 from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, Edge, edges_of, passed_of
+from rmqio.audit.reading import Sketches
 from rmqio.audit.sketch import MASK, Hop, Key, Sketch, Total, decode, encode, fold, mixed, mixed_one
 from rmqio.audit.units import Unit, Units
 from rmqio.errors import WireError
 from rmqio.model import MessageQueue
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 QUEUE = MessageQueue("t", "b", 0)
 UNIT = Unit(QUEUE, 0)
@@ -26,6 +32,59 @@ def total_of(offsets: list[int]) -> Total:
 
 def sketch(hop: Hop, offsets: list[int], *, run: str = "r") -> Sketch:
     return Sketch(Key(run, hop.name, *QUEUE, 0, 0, ""), hop, total_of(offsets))
+
+
+def test_blocks_that_are_lost_as_a_whole_are_told_in_time() -> None:
+    """A look at each message for each other one took minutes for 100,000."""
+    count = 25
+    places = [(QUEUE, offset) for offset in range(count * 4_096)]
+    lost: dict[Unit, list[Candidate]] = {}
+    for queue, offset in places:
+        lost.setdefault(Unit(queue, offset >> 12), []).append(Candidate(queue, offset, mixed_one(0)))
+    there = {unit: Total(4_096, 4_096 * mixed_one(0) & MASK) for unit in lost}
+    edges = [Edge((SOURCE,), "one"), Edge(("one",), SINK)]
+    began = time.process_time()
+    faults = Comparison({SOURCE: there, "one": there, SINK: {}}, edges, lost, {}).faults(there)
+    assert [len(fault.lost_messages) for fault in faults] == [4_096] * count
+    result = Result(*[None] * 7, faults, edges, {}, 0, 0, [], 0)  # type: ignore[call-arg, arg-type]
+    for queue, offset in places:
+        assert result.edge_of(Place("lost", queue, offset, 0, 0)) == [edges[1]]
+    assert time.process_time() - began < 10
+
+
+def test_a_trace_counts_what_retention_has_deleted_of_a_block() -> None:
+    with InMemoryCluster() as cluster:
+        cluster.create_topic("hops", 1)
+        (queue,) = cluster.create_topic("t", 1)
+        for number in range(10):
+            cluster.append("t", b"%d" % number)
+        cluster.append(
+            "hops", encode(Sketch(Key("r", "one", *queue, 0, 0, ""), Hop("one", 0, ()), total_of([*range(10)])))
+        )
+        client = InMemoryClientFactory(cluster.name).queue_client()
+        for kept in (0, 4):
+            cluster.delete_before(queue, kept)
+            assert hops_of_block(client, "hops", queue, 5) == ([("one", 10, 10, True)], [])
+        client.close()
+
+
+@pytest.mark.parametrize("is_later", [True, False])
+def test_the_last_sketch_of_a_key_counts_by_its_place(is_later: bool) -> None:
+    """The broker's clock was set back between two totals."""
+    with InMemoryCluster() as cluster:
+        cluster.create_topic("hops", 1)
+        for count in (1, 2):
+            made = sketch(Hop("one", 0, ()), [*range(count)])
+            cluster.append("hops", encode(made), store_ms=5_000 + (count if is_later else -count))
+        client = InMemoryClientFactory(cluster.name).queue_client()
+        sketches = Sketches()
+        sketches.read(client, "hops")
+        assert [each.total.elements for each in sketches] == [2]
+        sketches.forget({QUEUE: 4_095})
+        assert len([*sketches]) == 1
+        sketches.forget({QUEUE: 4_096})
+        assert [*sketches] == []
+        client.close()
 
 
 @given(

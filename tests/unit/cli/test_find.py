@@ -66,6 +66,15 @@ def test_a_dead_letter_says_what_it_is_about(broker: FakeBroker, rmqio: Tool) ->
     assert (line["dead_letter_of"]["queue_offset"], line["dead_letter_of"]["goes_back_to"]) == ("2", "orders")
 
 
+@pytest.mark.parametrize("origin", ["", "orders", "a/b/c/d", "orders/broker-a/1/-2", "orders/broker-a/0/²"])
+def test_a_letter_with_a_strange_place_is_shown_and_not_traced(origin: str, broker: FakeBroker, rmqio: Tool) -> None:
+    broker.cluster.create_topic("dead", 1)
+    broker.cluster.append("dead", b"x", properties={"RMQIO_ERROR": "E: r", "RMQIO_ORIGIN": origin})
+    assert "  dead letter of an unknown place: E: r" in rmqio("find", "dead", "--offset", "0")
+    rmqio("trace", "dead", "--offset", "0", "--to", "orders", status=1)
+    assert "a dead letter without the place" in rmqio.err
+
+
 @pytest.mark.parametrize(
     ("words", "status", "expected"),
     [
@@ -73,6 +82,9 @@ def test_a_dead_letter_says_what_it_is_about(broker: FakeBroker, rmqio: Tool) ->
         (["orders", "--offset", "1", "--at", "5m"], 2, "--offset and --at are given"),
         (["orders", "--offset", "1"], 2, "topic 'orders' has 4; add --queue, e.g. --queue broker-a:0"),
         (["orders", "--queue", "broker-a:0", "--key", "k"], 2, "--queue goes with --offset, --grep and --sql"),
+        (["orders", "--key", "k1", "--from", "latest"], 2, "--from must be a TIME beside --key"),
+        (["orders", "--key", "k1", "--to", "earliest"], 2, "--to must be a TIME beside --key"),
+        (["orders", "--sql", ""], 2, "--sql is empty"),
         (["orders", "--at", "5m", "--from", "1h"], 2, "--from and --to go with --key, --grep and --sql, not with --at"),
         (["orders", "--queue", "broker-a:1", "--offset", "9"], 1, "has no offset 9: it holds 0 to 2"),
         (["ordres", "--at", "5m"], 1, "did you mean orders?"),

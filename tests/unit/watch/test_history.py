@@ -118,3 +118,11 @@ def test_plots_go_back_so_far_and_a_frame_is_json() -> None:
     assert fields["total"]["lag_messages"] == 0
     assert fields["queues"][0]["committed_offset"] == KEPT + 4
     assert fields["brokers"][0]["is_up"] is True
+
+
+def test_the_first_letters_of_a_group_are_new() -> None:
+    """The broker makes the topic when it has the first one, so at the first look it is missing."""
+    history = History(TARGET, 1)
+    history.frame(1_000_000, [state(A0, 1)], missing=frozenset(TARGET.dead_letter_topics))
+    frame = history.frame(1_010_000, [state(A0, 1), state(DEAD, 8)])
+    assert [(each.messages, each.new) for each in frame.dead_letters] == [(8, 8)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
+import struct
 from collections.abc import Iterator
 from importlib.resources import files
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -73,6 +75,24 @@ def test_a_name_that_leads_here_by_trickery_is_refused(watcher: Watcher, host: s
     with serving(watcher, 0) as url:
         assert get(url, "/frame.json", host)[0] == status
         assert get(url, "/", host)[0] == status
+
+
+@pytest.mark.parametrize("after", ["-1", "x", "٣", "9" * 5_000])
+def test_a_strange_time_is_none(after: str, watcher: Watcher) -> None:
+    with serving(watcher, 0) as url:
+        assert get(url, f"/frame.json?after={quote(after)}")[0] == 200
+
+
+def test_a_browser_that_goes_away_is_not_told(watcher: Watcher, capfd: pytest.CaptureFixture[str]) -> None:
+    with serving(watcher, 0) as url:
+        host, _, port = urlsplit(url).netloc.partition(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes with a reset
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET /")
+            connection.recv(1)
+        for _ in range(3):
+            assert get(url, "/")[0] == 200
+    assert capfd.readouterr().err == ""
 
 
 def test_a_port_that_is_taken(watcher: Watcher) -> None:
