@@ -19,6 +19,7 @@ from rmqio.rules.match.regexes import has_vectorscan
 from rmqio.rules.plan.wildcards import matches, parts_of
 
 needs_vectorscan = pytest.mark.skipif(not has_vectorscan(), reason="hyperscan has no wheel here")
+ENGINES: tuple[Engine, ...] = ("vectorscan", "plain") if has_vectorscan() else ("plain",)
 
 
 def rule(atom: Condition, name: str = "r") -> Rule:
@@ -223,3 +224,14 @@ def test_a_hundred_thousand_literals_are_found() -> None:
 
 def test_the_classifier_is_bounded() -> None:
     assert regexes.plan_of.cache_info().maxsize == 65_536
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [(r"^\Qa$\E", "a$b"), (r"\Q(^$", "x(^$"), ("^[[:alpha:]$]+$", "a$\n"), ("^[^[:digit:]$]$", "x")],
+)
+def test_a_dollar_that_is_text_stays_text(pattern: str, text: str) -> None:
+    pytest.importorskip("re2", reason="regular expressions need the extra 'rules'")
+    for engine in ENGINES:
+        matcher = compile_rules([rule(Atom("f", Kind.REGEX, pattern))], engine=engine)
+        assert ids(matcher.match({"f": text})) == ["r"]
