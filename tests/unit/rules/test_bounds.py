@@ -235,3 +235,16 @@ def test_a_dollar_that_is_text_stays_text(pattern: str, text: str) -> None:
     for engine in ENGINES:
         matcher = compile_rules([rule(Atom("f", Kind.REGEX, pattern))], engine=engine)
         assert ids(matcher.match({"f": text})) == ["r"]
+
+
+@pytest.mark.parametrize("field", ["f", None])
+@pytest.mark.parametrize("kind", [Kind.CONTAINS, Kind.ENDS_WITH, Kind.STARTS_WITH, Kind.WILDCARD])
+def test_a_text_of_signs_may_be_as_long_as_another(kind: Kind, field: str | None) -> None:
+    """Each sign is several bytes of an expression, of which Vectorscan takes 16,000."""
+    signs = ".!É" * 2_000
+    atoms = [Atom(field, kind, f"?{signs}" if kind is Kind.WILDCARD else signs, True), Atom(field, Kind.CONTAINS, "yz")]
+    for engine in ENGINES:
+        matcher = compile_rules([rule(each, each.kind + "yz" * (each is atoms[1])) for each in atoms], engine=engine)
+        text = "x" * (kind is Kind.WILDCARD) + signs.lower()
+        assert ids(matcher.match({"f": text})) == [kind]
+        assert ids(matcher.match({"f": f"yz{text[:-1]}"})) == ["containsyz"]
