@@ -94,10 +94,10 @@ def load(wanted: Wanted, *, newer_than: float) -> tuple[Pointer, MappedTable]:
             return pointer, store.opened(pointer)
         with shared.locked():
             there = shared.pointer()
-            is_new = there is not None and (
-                there.checked_at > newer_than or (version is not None and there.source_version == version)
-            )
-            if there is not None and is_new:
+            is_same = there is not None and version is not None and there.source_version == version
+            if there is not None and (is_same or there.checked_at > newer_than):
+                if is_same:  # the rows are as old as the answer of the source, and not as the build
+                    there = dataclasses.replace(there, checked_at=max(there.checked_at, asked_at))
                 try:
                     store.take(shared, there)
                     return there, store.opened(there)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import urllib.parse
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -15,6 +16,10 @@ from rmqio.enrich.sources.topic import Topic
 from rmqio.enrich.table.kinds import require_key, stored
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import KEYS, Record
+
+_SPACES: Final = [f"{number:02X}" for number in range(1 << 16) if chr(number).isspace()]
+_TWO_DIGITS_FIRST: Final = re.compile(f"%({'|'.join(sorted(_SPACES, key=len))})")
+_FOUR_DIGITS_FIRST: Final = re.compile(f"%({'|'.join(sorted(_SPACES, key=len, reverse=True))})")
 
 
 class Change(NamedTuple):
@@ -133,6 +138,19 @@ def _array(values: list[Any], kind: pa.DataType, *, is_text: bool = False) -> pa
         return pa.array(values, pa.string()).cast(kind)
 
 
-def unescaped(key: Any) -> Any:
-    """Returns a key with the white space that `INSERT INTO` of SQL escapes in keys of messages."""
-    return urllib.parse.unquote(key) if isinstance(key, str) and "%" in key else key
+def unescaped(key: Any) -> Iterator[Any]:
+    """Yields what a key can stand for, whose white space `INSERT INTO` of SQL escapes: first the key as it is.
+
+    An escape has two digits or four, digits can stand behind it, and text can look like one. `%00` is empty text.
+    """
+    if isinstance(key, tuple):
+        yield from itertools.product(*map(_readings, key))
+    else:
+        yield from _readings(key)
+
+
+def _readings(part: Any) -> Iterable[Any]:
+    if not isinstance(part, str) or "%" not in part:
+        return (part,)
+    spaced = [each.sub(lambda found: chr(int(found[1], 16)), part) for each in (_TWO_DIGITS_FIRST, _FOUR_DIGITS_FIRST)]
+    return dict.fromkeys((part, *([""] if part == "%00" else spaced)))

@@ -182,8 +182,9 @@ class LiveTable:
 
     @staticmethod
     def _deleted(rows: LiveRows, change: Change) -> Any:
-        if rows.get_one(change.key) in (None, NotImplemented) and rows.get_one(unescaped(change.key)) is not None:
-            return unescaped(change.key)
+        for key in unescaped(change.key):
+            if rows.get_one(key) not in (None, NotImplemented):
+                return key
         return change.key
 
     def _refuse(self, reason: str) -> None:

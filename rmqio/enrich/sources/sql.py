@@ -182,7 +182,9 @@ class _Reading:
 
         columns = list(zip(*rows, strict=True))
         if self._schema is None:
-            self._schema = pa.schema([(name, _type_of(each)) for name, each in zip(self._names, columns, strict=True)])
+            self._schema = pa.schema(
+                [(name, self._first_type(name, each)) for name, each in zip(self._names, columns, strict=True)]
+            )
         made = []
         for place, (field, values) in enumerate(zip(self._schema, columns, strict=True)):
             try:
@@ -193,6 +195,16 @@ class _Reading:
                     f"and has others: {error}; cast it in the query"
                 ) from error
         return pa.RecordBatch.from_arrays(made, schema=self._schema)
+
+    def _first_type(self, name: str, values: Sequence[Any]) -> pa.DataType:
+        import pyarrow as pa
+
+        try:
+            return _type_of(values)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise LocalError(
+                f"{self._source.shown}: the column {name} has values of several types: {error}; cast it in the query"
+            ) from error
 
 
 def _type_of(values: Sequence[Any]) -> pa.DataType:

@@ -40,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{', '.join(counts)}; {plural(len(problems), 'problem')}, {plural(len(warnings), 'warning')}")
     if arguments.manifest and not problems:
         assert isinstance(rules.source, Files)
-        files = {each.place.file for each in found.rules} | {each.place.file for each in found.correlations}
-        write_manifest(arguments.manifest, sorted(files))
+        # Also those without rules: filters of Sigma change the rules of other files.
+        write_manifest(arguments.manifest, [each.name for each in rules.source.texts()])
         note(f"wrote {arguments.manifest}")
     return 1 if problems else 0
 

@@ -37,7 +37,12 @@ def event_of(message: Any) -> Mapping[str, Any]:
 def single(event: Mapping[str, Any], paths: Sequence[str]) -> Any:
     """Returns the value of the first field that has one, a list if it has several; None: none has, or it is null."""
     for path in paths:
-        found = [each for each in members(event, path) if each is not None]
+        found = [_plain(each) for each in members(event, path) if each is not None]
         if found:
             return found[0] if len(found) == 1 else found
     return None
+
+
+def _plain(value: Any) -> Any:
+    """The value as one of JSON: of equal numbers, the same."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from rmqio.rules.ir import Atom, Kind
 from rmqio.rules.limits import Limits
 from rmqio.rules.match import regexes
-from rmqio.rules.match.patterns import Database, DatabaseStore, escaped
+from rmqio.rules.match.patterns import MOST_BYTES, Database, DatabaseStore, escaped
 from rmqio.rules.plan.values import text_of
 from rmqio.rules.plan.wildcards import parts_of
 
@@ -55,6 +55,8 @@ class JoinedTexts:
                 head = _BETWEEN if atom.kind is Kind.STARTS_WITH else ""
                 tail = _BETWEEN if atom.kind is Kind.ENDS_WITH else ""
                 expressions.append(escaped(f"{head}{text}{tail}"))
+                if len(expressions[-1]) > MOST_BYTES:
+                    return None
                 flags.append(regexes.CASELESS if atom.ignore_case else 0)
             else:
                 return None

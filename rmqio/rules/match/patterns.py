@@ -20,6 +20,8 @@ from rmqio.rules.match import regexes
 from rmqio.rules.plan.wildcards import Wild, matches, parts_of
 
 PATTERN_KINDS: Final = frozenset({Kind.CONTAINS, Kind.ENDS_WITH, Kind.WILDCARD, Kind.REGEX})
+MOST_BYTES: Final = 16_000
+"""Vectorscan takes no longer expressions."""
 _END: Final = b"\xff\xfe"
 _CHARACTER: Final = rb"(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})"
 
@@ -133,11 +135,15 @@ class VectorscanPatterns:
                     self._confirm[number] = confirm
                     regular.append((number, str(atom.value).encode(), plan.scan_flags))
                 continue
+            expression = _expression(atom)
+            if len(expression) > MOST_BYTES:
+                self._alone.append((number, _search(atom)))
+                continue
             flags = regexes.SINGLEMATCH | regexes.DOTALL
             if atom.ignore_case:
                 flags |= regexes.CASELESS
                 self._folded.add(number)
-            texts.append((number, _expression(atom), flags))
+            texts.append((number, expression, flags))
         self._texts = [number for number, _, _ in texts]
         self._regular = [number for number, _, _ in regular]
         self._text_database, self._regular_database = (
@@ -225,6 +231,12 @@ _SPECIAL: Final = re.compile(rb"[^A-Za-z0-9_\x80-\xff]")
 def escaped(text: str) -> bytes:
     """Returns the text as an expression. Hexadecimal escapes suit every character, also white space and NUL."""
     return _SPECIAL.sub(lambda found: b"\\x%02x" % found[0][0], text.encode())
+
+
+def _search(atom: Atom) -> Callable[[str], bool | None]:
+    """The test of a text that is not folded: True, or None as expressions say it."""
+    test = _test(atom)
+    return (lambda text: test(text.casefold()) or None) if atom.ignore_case else lambda text: test(text) or None
 
 
 def _test(atom: Atom) -> Callable[[str], bool]:

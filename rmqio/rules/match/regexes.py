@@ -18,6 +18,9 @@ PREFILTER: Final = 128
 _NEEDS_EMPTY: Final = "ALLOWEMPTY"
 _OF_THE_END: Final = re.compile(r"\\[zZ]|\(\?[a-zA-Z]*-[a-zA-Z]*m")
 """Parts of an expression that a newline behind the text would mislead."""
+_LITERAL: Final = re.compile(r"\\Q.*?(?:\\E|\Z)", re.DOTALL)
+"""Text in which no character has a meaning."""
+_NAMED_CLASS: Final = re.compile(r"\[:\^?[a-z]+:\]")
 _FLAGS_SET: Final = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 
 
@@ -85,10 +88,14 @@ def _ends(pattern: str, *, by_line: bool) -> tuple[str, bool]:
     while at < len(pattern):
         each = pattern[at]
         if each == "\\":
-            made.append(pattern[at : at + 2])
-            at += 2
+            literal = _LITERAL.match(pattern, at)
+            each = pattern[at : at + 2] if literal is None else literal[0]
+            made.append(each)
+            at += len(each)
             continue
         if in_class:
+            named = _NAMED_CLASS.match(pattern, at)
+            each = each if named is None else named[0]
             in_class = each != "]"
         elif each == "[":
             in_class = True

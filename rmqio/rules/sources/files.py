@@ -52,12 +52,17 @@ class Files:
         for pattern in self.patterns:
             if _is_manifest(pattern):
                 manifest = Path(pattern)
-                parts.append(manifest.read_text("utf-8") if manifest.is_file() else "")
+                try:
+                    parts.append(manifest.read_bytes() if manifest.is_file() else b"")
+                except OSError as error:
+                    raise RuleError((Problem(pattern, 0, "", f"cannot read it: {error.strerror}"),)) from error
         for name, path, digest in self._found(is_checked=False):
             try:
                 status = os.stat(path)
             except FileNotFoundError:
                 parts.append((name, None))
+            except OSError as error:
+                raise RuleError((Problem(name, 0, "", f"cannot read it: {error.strerror}"),)) from error
             else:
                 parts.append((name, digest, status.st_size, status.st_mtime_ns, status.st_ino))
         return hashlib.blake2b(repr(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()

@@ -32,7 +32,10 @@ def table_of(found: TypedSchema, url: str, subjects: TypedSubjects) -> tuple[Col
     options[f"{name}.schema"] = found.schema
     if found.kind == AVRO:
         return columns_of_avro(found.schema), options
-    made = JsonSchemaColumns(_parsed(found.schema))
+    try:
+        made = JsonSchemaColumns(_parsed(found.schema))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _not_valid(error) from None
     if made.leaves_nulls_out:
         options["json.encode.ignore-null-fields"] = "true"
     return made.columns, options
@@ -42,7 +45,7 @@ def columns_of_avro(schema: str) -> Columns:
     """Returns the columns of a schema of Avro. Raises `Refusal`."""
     try:
         return list(avro_columns.columns_of(_parsed(schema)))
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise _not_valid(error) from None
 
 

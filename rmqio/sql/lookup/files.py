@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -117,9 +118,10 @@ def _texts(table: Table, path: str) -> Iterator[list[Line]]:
             lines = _records(lines, CsvOptions.of(FormatOptions(options.of_format)))
         chunk: list[Line] = []
         skips = options.of_connector.skips_first_line
-        for number, body in lines:
+        for number, line in lines:
             if number == 1 and skips:
                 continue
+            body = line.removesuffix(b"\r")
             if body.strip():
                 chunk.append(Line(body, path, number))
             if len(chunk) == CHUNK:
@@ -130,7 +132,7 @@ def _texts(table: Table, path: str) -> Iterator[list[Line]]:
 
 
 def _lines(file: Any, path: str) -> Iterator[bytes]:
-    """The lines of a file, without their ends."""
+    """The lines of a file, without their line feeds."""
     rest = codecs.BOM_UTF8
     is_first = True
     while True:
@@ -144,36 +146,46 @@ def _lines(file: Any, path: str) -> Iterator[bytes]:
         else:
             rest += data
         *whole, rest = rest.split(b"\n") if data else (rest, b"")
-        for each in whole:
-            yield each.removesuffix(b"\r")
+        yield from whole
         if not data:
             return
 
 
 def _records(lines: Iterable[tuple[int, bytes]], options: CsvOptions) -> Iterator[tuple[int, bytes]]:
     """The records of CSV: a field in quotes can have line breaks. Comments are left out."""
-    quote, escape = options.quote.encode(), options.escape.encode()
+    quote = options.quote.encode()
+    whole, rest = _closed(options) if quote else (None, None)
     begun: list[bytes] = []
     start = 0
     for number, line in lines:
-        if not begun and options.has_comments and line.startswith(b"#"):
-            continue
-        start = start if begun else number
-        if quote and quote in line:
-            bare = line.replace(escape + escape, b"").replace(escape + quote, b"") if escape else line
-            is_odd = bare.count(quote) % 2 == 1
-            if is_odd:
-                begun.append(line)
-                if len(begun) > 1:
-                    yield start, b"\n".join(begun)
-                    begun = []
-                continue
         if begun:
             begun.append(line)
+            if quote in line and rest is not None and rest.match(line):
+                yield start, b"\n".join(begun)
+                begun = []
+        elif options.has_comments and line.startswith(b"#"):
+            continue
+        elif quote and quote in line and whole is not None and not whole.match(line):
+            start, begun = number, [line]
         else:
             yield number, line
     if begun:
         yield start, b"\n".join(begun)  # its decoder says that the quote is missing
+
+
+def _closed(options: CsvOptions) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """Patterns of a line that does not end within quotes: one that begins a record, and one that begins in quotes.
+
+    As in the decoder, a quote is text where a field does not begin with it.
+    """
+    quote, escape, delimiter = (re.escape(each.encode()) for each in (options.quote, options.escape, options.delimiter))
+    escaped = rb"|%s(?:.|\Z)" % escape if escape else b""
+    special = b"|".join(filter(None, (quote, escape)))
+    quoted = rb"(?:(?!%s).%s|%s%s)*+%s(?:(?!%s).)*+" % (special, escaped, quote, quote, quote, delimiter)
+    bare = rb"(?!%s)(?:(?!%s).%s)*+" % (quote, b"|".join(filter(None, (delimiter, escape))), escaped)
+    further = rb"(?:%s(?:%s%s|%s))*+\Z" % (delimiter, quote, quoted, bare)
+    whole = rb"(?:%s%s|%s)%s" % (quote, quoted, bare, further)
+    return re.compile(whole, re.DOTALL), re.compile(quoted + further, re.DOTALL)
 
 
 # ---- Parquet --------------------------------------------------------------------------------------------------------

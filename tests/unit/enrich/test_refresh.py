@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -161,6 +162,21 @@ def test_machines_copy_what_one_has_built(tmp_path: Path, caplog: pytest.LogCapt
     )
     assert loading.load(Wanted(table, SPEC), newer_than=0)[1].get_one(3) == (6,)
     assert "is built again" in caplog.text
+
+
+def test_rows_that_another_machine_has_built_are_as_new_as_the_answer_of_the_source(tmp_path: Path) -> None:
+    write(tmp_path, 6)
+    table = Table.from_parquet(
+        str(tmp_path / "rows.parquet"), cache_dir=str(tmp_path / "one"), shared_dir=str(tmp_path / "all")
+    )
+    loading.load(Wanted(table, SPEC), newer_than=0)
+    store = Wanted(table, SPEC).shared()
+    assert store is not None
+    pointer = store.pointer()
+    assert pointer is not None
+    store.point(dataclasses.replace(pointer, checked_at=time.time() - 86_400))  # it was a day ago
+    there = acquire(Wanted(table.replace(cache_dir=str(tmp_path / "two")), SPEC), Schedule(max_age_s=7_200))
+    assert there.rows().get_one(3) == (6,)
 
 
 def test_a_full_disk_is_found_before_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

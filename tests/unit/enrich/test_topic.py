@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError, RmqioError
 from rmqio.model import TOMBSTONE, Message
 from rmqio.options import ClientOptions
+from rmqio.sql.runtime.writes.messages import row_key
 from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster
 
 TYPES = {"id": "int64", "name": "string", "day": "date32"}
@@ -52,9 +54,10 @@ class Users:
         message = Message(b"", topic="users", keys=(key,), properties={TOMBSTONE: "1"})
         self.producer.send_batch([message], queue_for_key(self.producer.queues("users"), key))
 
-    def table(self, *, compact_at: int = 100_000, **more: Any) -> LiveTable:
-        table = Table.from_topic("users", client_factory=self.factory, types=TYPES, cache_dir=str(self.folder), **more)
-        made = LiveTable(Wanted(table, Spec(("id",))), compact_at=compact_at)
+    def table(self, *, compact_at: int = 100_000, keys: tuple[str, ...] = ("id",), **more: Any) -> LiveTable:
+        more = {"types": TYPES, **more}
+        table = Table.from_topic("users", client_factory=self.factory, cache_dir=str(self.folder), **more)
+        made = LiveTable(Wanted(table, Spec(keys)), compact_at=compact_at)
         self.live.append(made)
         made.start()
         return made
@@ -84,6 +87,25 @@ def test_the_first_key_of_a_deletion_names_the_row(users: Users) -> None:
     users.producer.send_batch([message], queue_for_key(users.producer.queues("users"), "1"))
     eventually(lambda: table.now()[0].get_one(1) is None)
     assert table.now()[0].get_one(2) is not None
+
+
+@pytest.mark.parametrize("site", [(), ("x y",)])
+def test_a_deletion_of_sql_finds_its_row_whatever_its_key_escapes(users: Users, site: tuple[str, ...]) -> None:
+    texts = ["a", "a b", "a\tb", "a 00", "a\u3000b", "a\u2003b", "a\u00a0b", "c%20d", "100%", " ", ""]
+    table = users.table(types=dict.fromkeys(("site", "id", "name"), "string"), keys=("site", "id")[1 - len(site) :])
+    keys = [(*site, each) for each in texts]
+    look = [key if site else key[0] for key in keys]
+    for each in texts:
+        body = json.dumps({"site": "".join(site), "id": each, "name": "Ann"}).encode()
+        users.producer.send(Message(body, topic="users", keys="k", sharding_key="k"))
+    eventually(lambda: None not in table.now()[0].get(look))
+
+    def are_gone(count: int) -> bool:
+        return [each is None for each in table.now()[0].get(look)] == [place < count for place in range(len(look))]
+
+    for count, key in enumerate(keys, 1):
+        users.delete(row_key(key))
+        eventually(partial(are_gone, count))
 
 
 def test_a_topic_without_messages_is_a_table_without_rows(users: Users) -> None:

@@ -19,6 +19,7 @@ from rmqio.rules.match.regexes import has_vectorscan
 from rmqio.rules.plan.wildcards import matches, parts_of
 
 needs_vectorscan = pytest.mark.skipif(not has_vectorscan(), reason="hyperscan has no wheel here")
+ENGINES: tuple[Engine, ...] = ("vectorscan", "plain") if has_vectorscan() else ("plain",)
 
 
 def rule(atom: Condition, name: str = "r") -> Rule:
@@ -223,3 +224,27 @@ def test_a_hundred_thousand_literals_are_found() -> None:
 
 def test_the_classifier_is_bounded() -> None:
     assert regexes.plan_of.cache_info().maxsize == 65_536
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [(r"^\Qa$\E", "a$b"), (r"\Q(^$", "x(^$"), ("^[[:alpha:]$]+$", "a$\n"), ("^[^[:digit:]$]$", "x")],
+)
+def test_a_dollar_that_is_text_stays_text(pattern: str, text: str) -> None:
+    pytest.importorskip("re2", reason="regular expressions need the extra 'rules'")
+    for engine in ENGINES:
+        matcher = compile_rules([rule(Atom("f", Kind.REGEX, pattern))], engine=engine)
+        assert ids(matcher.match({"f": text})) == ["r"]
+
+
+@pytest.mark.parametrize("field", ["f", None])
+@pytest.mark.parametrize("kind", [Kind.CONTAINS, Kind.ENDS_WITH, Kind.STARTS_WITH, Kind.WILDCARD])
+def test_a_text_of_signs_may_be_as_long_as_another(kind: Kind, field: str | None) -> None:
+    """Each sign is several bytes of an expression, of which Vectorscan takes 16,000."""
+    signs = ".!É" * 2_000
+    atoms = [Atom(field, kind, f"?{signs}" if kind is Kind.WILDCARD else signs, True), Atom(field, Kind.CONTAINS, "yz")]
+    for engine in ENGINES:
+        matcher = compile_rules([rule(each, each.kind + "yz" * (each is atoms[1])) for each in atoms], engine=engine)
+        text = "x" * (kind is Kind.WILDCARD) + signs.lower()
+        assert ids(matcher.match({"f": text})) == [kind]
+        assert ids(matcher.match({"f": f"yz{text[:-1]}"})) == ["containsyz"]

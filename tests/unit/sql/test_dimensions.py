@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import pickle
-import sqlite3
-import subprocess
-import sys
-import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -27,25 +19,18 @@ from hypothesis import HealthCheck, settings
 from hypothesis import given as given_rows
 from hypothesis import strategies as st
 
-from rmqio.enrich import refresh
-from rmqio.enrich.live import following
-from rmqio.errors import BrokerSilent
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.lookup import shared
-from rmqio.sql.lookup.loading import DimensionRows
 from rmqio.sql.planning.plan import LookupJoin, Scan
 from rmqio.sql.runtime.bounded import dimension_of, look_up
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.script import Script
-from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
+from tests.unit.sql.dimension_tables import LOOK_UP, ORDERS, SINK, TOPIC, customer, customers
 from tests.unit.sql.running import in_order, put, rows, run, stored
-
-ORDERS = "CREATE TABLE t (id INT, customer INT, amount INT, proctime AS PROCTIME()) WITH ('topic' = 't');"
-SINK = "CREATE TABLE sink (id INT, name STRING) WITH ('topic' = 'sink');"
-CUSTOMERS = [(1, "Ann", "gold"), (2, "Bob", None), (3, "Cy", "silver"), (3, "Cyd", "gold"), (None, "Nil", "gold")]
 
 
 @pytest.fixture
@@ -55,40 +40,6 @@ def cluster() -> Iterator[InMemoryCluster]:
             made.create_topic(topic, 2)
         yield made
         shared.close_all()
-
-
-def customers(folder: Path, kind: str, more: str = "") -> str:
-    """Returns the table of customers as files of a format, or in a database."""
-    path = folder / f"customers.{kind}"
-    columns = "id INT, name STRING, level STRING"
-    match kind:
-        case "csv":
-            path.write_text("\n".join(",".join("" if v is None else str(v) for v in row) for row in CUSTOMERS) + "\n")
-            more = f", 'csv.null-literal' = ''{more}"
-        case "json":
-            path.write_text(
-                "\n".join(json.dumps(dict(zip(("id", "name", "level"), row, strict=True))) for row in CUSTOMERS)
-            )
-        case "parquet":
-            pa = pytest.importorskip("pyarrow")
-            import pyarrow.parquet as pq
-
-            made = [dict(zip(("id", "name", "level"), row, strict=True)) for row in CUSTOMERS]
-            pq.write_table(pa.Table.from_pylist(made), path)
-        case "sqlite":
-            pytest.importorskip("sqlalchemy")
-            with sqlite3.connect(path) as connection:
-                connection.execute("CREATE TABLE customers (id INT, name TEXT, level TEXT)")
-                connection.executemany("INSERT INTO customers VALUES (?, ?, ?)", CUSTOMERS)
-            connection.close()
-            return (
-                f"CREATE TABLE customers ({columns}) WITH ('connector' = 'jdbc', 'url' = 'sqlite:///{path}', "
-                f"'table-name' = 'customers'{more});"
-            )
-    return (
-        f"CREATE TABLE customers ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = '{kind}'"
-        f"{more});"
-    )
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet", "sqlite"])
@@ -108,19 +59,6 @@ def test_rows_meet_those_of_files_and_databases(cluster: InMemoryCluster, tmp_pa
     assert rows(cluster) == in_order(wanted)
     ids = [record.message_id for record in stored(cluster, "sink")]
     assert len(set(ids)) == len(ids)
-
-
-TOPIC = (
-    "CREATE TABLE customers (id INT, name STRING, level STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ('topic' = 'u'{});"
-)
-LOOK_UP = (
-    "INSERT INTO sink SELECT o.id, c.name FROM t AS o LEFT JOIN customers FOR SYSTEM_TIME AS OF PROCTIME() AS c "
-    "ON o.customer = c.id;"
-)
-
-
-def customer(id: Any, name: str, level: str | None = None) -> dict[str, Any]:
-    return {"id": id, "name": name, "level": level}
 
 
 def test_a_compacted_topic_has_the_newest_row_of_each_key(cluster: InMemoryCluster) -> None:
@@ -241,126 +179,6 @@ def test_keys_of_several_columns_and_of_other_types(cluster: InMemoryCluster, tm
     assert rows(cluster) == [(1, "x"), (2, "y")]
 
 
-def customers_of(table: str, connection: Connection) -> Any:
-    """Returns what workers know of the customers, looked up by id."""
-    script = Script()
-    script.run(f"{ORDERS} {SINK} {table} {LOOK_UP}")
-    relation: Any = script.sinks[0]
-    while not isinstance(relation, LookupJoin):
-        (relation,) = relation.inputs()
-    return dimension_of(relation.dimension, tuple(place for _, place in relation.keys), "job", connection.of)
-
-
-def test_a_table_is_loaded_again_and_a_failure_keeps_its_last_copy(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    dimension = customers_of(customers(tmp_path, "csv", ", 'lookup.cache.ttl' = '20 ms'"), Connection())
-    path = tmp_path / "customers.csv"
-    lease = shared.acquire(dimension)
-    try:
-        assert list(lease.getter()(1)) == [(1, "Ann")]
-        replaced(path, "1,Anne,\n7,Gus,\n")
-        wait_for(lambda: lease.getter()(7))
-        assert list(lease.getter()(1)) == [(1, "Anne")]
-        assert not lease.getter()(2)
-        replaced(path, "many,Anne,\n")
-        wait_for(lambda: "cannot be loaded again" in caplog.text)
-        assert list(lease.getter()(1)) == [(1, "Anne")]
-        replaced(path, "1,Ann,\n")
-        wait_for(lambda: list(lease.getter()(1)) == [(1, "Ann")])
-    finally:
-        shared.close_all()
-
-
-def replaced(path: Path, text: str) -> None:
-    """Replaces a file at once: a load must not find it half written."""
-    path.with_suffix(".new").write_text(text)
-    path.with_suffix(".new").rename(path)
-
-
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_threads_and_dofns_of_a_process_share_one_copy(tmp_path: Path) -> None:
-    dimension = customers_of(customers(tmp_path, "csv"), Connection())
-    found: list[Any] = []
-    barrier = threading.Barrier(8)
-
-    def look() -> None:
-        barrier.wait()
-        lease = shared.acquire(pickle.loads(pickle.dumps(dimension)))
-        getter = lease.getter()
-        found.append((lease._rows, [list(getter(each)) for each in (1, 2, 3, 4)]))
-
-    threads = [threading.Thread(target=look) for _ in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    try:
-        assert len({id(table) for table, _ in found}) == 1
-        assert all(rows == [[(1, "Ann")], [(2, "Bob")], [(3, "Cy"), (3, "Cyd")], []] for _, rows in found)
-        other = shared.acquire(replace(dimension, job="another"))
-        other.getter()
-        assert other._rows is not found[0][0]
-    finally:
-        shared.close_all()
-
-
-def test_a_topic_is_kept_up_to_date(cluster: InMemoryCluster) -> None:
-    put(cluster, "u", customer(1, "Ann"), queue_id=0)
-    connection = Connection(client_factory=InMemoryClientFactory(cluster.name))
-    lease = shared.acquire(customers_of(TOPIC.format(""), connection))
-    assert list(lease.getter()(1)) == [(1, "Ann")]
-    put(cluster, "u", customer(1, "Anne"), customer(2, "Bob"), queue_id=0)
-    wait_for(lambda: lease.getter()(2))
-    assert list(lease.getter()(1)) == [(1, "Anne")]
-    put(cluster, "u", b"", keys=["1"], queue_id=0)
-    wait_for(lambda: not lease.getter()(1))
-    put(cluster, "u", b"[", queue_id=0)
-    with pytest.raises(
-        Exception, match="the dimension table customers cannot be kept up to date: queue u/broker-a/0, offs"
-    ):
-        wait_for(lambda: lease.getter()(1))
-
-
-def test_a_broker_that_is_away_holds_up_no_rows_of_others(
-    cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(following, "_ROUTE_S", 0.05)
-    (other, *_) = cluster.create_topic("u", 1, ("broker-b",))[-1:]
-    put(cluster, "u", customer(1, "Ann"), queue_id=0)
-    cluster.append("u", json.dumps(customer(2, "Bob")).encode(), broker="broker-b", queue_id=0)
-    lease = shared.acquire(
-        customers_of(TOPIC.format(""), Connection(client_factory=InMemoryClientFactory(cluster.name)))
-    )
-    assert list(lease.getter()(2)) == [(2, "Bob")]
-    cluster.fail_next("poll", BrokerSilent("silent"), 20, queue=other)
-    cluster.append("u", json.dumps(customer(2, "Bea")).encode(), broker="broker-b", queue_id=0)
-    put(cluster, "u", customer(1, "Anne"), queue_id=0)
-    wait_for(lambda: list(lease.getter()(1)) == [(1, "Anne")])
-    wait_for(lambda: list(lease.getter()(2)) == [(2, "Bea")])
-    assert len([each for each in caplog.messages if "rows of broker-b stay as they are: silent" in each]) == 1
-
-
-def test_a_topic_that_nobody_looks_up_is_read_no_longer(
-    cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(refresh, "_IDLE_S", 0.1)
-    put(cluster, "u", customer(1, "Ann"), queue_id=0)
-    connection = Connection(client_factory=InMemoryClientFactory(cluster.name))
-    lease = shared.acquire(customers_of(TOPIC.format(""), connection))
-    lease.getter()
-    assert {"read u", "refresh customers"} <= {each.name for each in threading.enumerate()}
-    del lease
-    wait_for(lambda: not {"read u", "refresh customers"} & {each.name for each in threading.enumerate()})
-    assert not refresh._tables
-
-
 ROWS = st.lists(st.tuples(*[st.one_of(st.none(), st.integers(0, 3))] * 3), max_size=8)
 
 
@@ -453,35 +271,6 @@ Insert into sink (topic sink, json), append-only
     )
 
 
-def test_processes_share_the_files_of_a_job_which_go_with_the_last_one(tmp_path: Path) -> None:
-    """Another process finds the same folder, whose rows are no longer those of the source."""
-    dimension = customers_of(customers(tmp_path, "sqlite"), Connection())
-    (tmp_path / "dimension").write_bytes(pickle.dumps(dimension))
-    lease = shared.acquire(dimension)
-    assert list(lease.getter()(1)) == [(1, "Ann")]
-    with sqlite3.connect(tmp_path / "customers.sqlite") as connection:
-        connection.execute("UPDATE customers SET name = 'Anne' WHERE id = 1")
-    connection.close()
-    program = (
-        "import pathlib, pickle, sys; from rmqio.sql.lookup import shared; "
-        "dimension = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()); "
-        "lease = shared.acquire(dimension); print(lease.getter()(1), lease._rows.folder.parent)"
-    )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "dimension")], capture_output=True, text=True)
-    folder = lease._rows.folder.parent
-    assert done.stdout.strip() == f"[(1, 'Ann')] {folder}", done.stderr
-    assert folder.exists(), "this process uses it"
-    shared.close_all()
-    assert not folder.exists()
-    left = folder.parent / "left-by-a-killed-process"
-    left.mkdir()
-    (left / "users").touch()
-    os.utime(left / "users", (1, 1))
-    assert list(shared.acquire(dimension).getter()(1)) == [(1, "Anne")]
-    shared.close_all()
-    assert not left.exists()
-
-
 @pytest.mark.parametrize(
     ("column", "value", "asked"),
     [
@@ -515,20 +304,3 @@ def test_keys_that_are_equal_meet(tmp_path: Path, column: str, value: str, asked
         assert not get("\udcff")
     finally:
         shared.close_all()
-
-
-def test_files_are_loaded_again_if_they_have_changed_or_a_filter_depends_on_the_time(tmp_path: Path) -> None:
-    table = customers(tmp_path, "json")
-    view = (
-        table.replace("TABLE customers", "TABLE kept")
-        + "CREATE VIEW customers AS SELECT * FROM kept WHERE level <> {};"
-    )
-    still, timed = (
-        DimensionRows(customers_of(view.format(each), Connection())) for each in ("'tin'", "CAST(NOW() AS STRING)")
-    )
-    before = still.version()
-    assert before is not None
-    assert timed.version() is None
-    (tmp_path / "customers.json").write_text('{"id": 1}\n')
-    assert still.version() not in (None, before)
-    assert DimensionRows(customers_of(customers(tmp_path, "sqlite"), Connection())).version() is None

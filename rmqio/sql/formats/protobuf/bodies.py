@@ -154,6 +154,7 @@ def _registered_head(table: Table, options: FormatOptions, message: Any) -> byte
     import base64
 
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError
 
     from rmqio.serde.registry import UnknownSchema
     from rmqio.serde.registry.typed import PROTOBUF, TypedSubjects
@@ -166,7 +167,14 @@ def _registered_head(table: Table, options: FormatOptions, message: Any) -> byte
     with contextlib.suppress(UnknownSchema):
         newest = subjects.version(subject)
         if newest.kind == PROTOBUF:
-            known = FileDescriptorProto.FromString(base64.b64decode(newest.schema))
+            try:
+                known = FileDescriptorProto.FromString(base64.b64decode(newest.schema, validate=True))
+            except (ValueError, DecodeError):
+                raise Refusal(
+                    f"the registry does not give the schema of {subject} as a descriptor (format=serialized), so that "
+                    "it cannot be compared with the table's",
+                    None,
+                ) from None
             if _without_name(known) == comparable:
                 return confluent.head(newest.id) + _path_bytes(index_path(message))
     if others := [each for each in file.dependency if not each.startswith("google/protobuf/")]:

@@ -137,6 +137,19 @@ def test_check_shows_costs_and_writes_a_manifest(rmqio: Tool, shop: Path) -> Non
     assert found["problems"] == []
 
 
+def test_a_manifest_has_files_of_filters(rmqio: Tool, tmp_path: Path) -> None:
+    pytest.importorskip("sigma", reason="Sigma rules need the extra 'sigma'")
+    source = "logsource: {category: process_creation}\n"
+    rule = f"title: r\nname: a_rule\n{source}detection: {{sel: {{a: 1}}, condition: sel}}\n"
+    (tmp_path / "rule.yml").write_text(rule)
+    others = "filter: {rules: [a_rule], mine: {user: me}, condition: not mine}\n"
+    (tmp_path / "filter.yml").write_text(f"title: f\n{source}{others}")
+    wanted = RuleSet.from_files(tmp_path / "*.yml").load()
+    rmqio("rules", "check", str(tmp_path / "*.yml"), "--manifest", str(tmp_path / "manifest.json"))
+    found = RuleSet.from_files(tmp_path / "manifest.json").load()
+    assert [each.condition for each in found] == [each.condition for each in wanted]
+
+
 def test_explain_marks_how_a_rule_is_found(rmqio: Tool, tmp_path: Path, shop: Path) -> None:
     path = tmp_path / "r.json"
     condition = {"all": [{"field": "a", "is": "equals", "value": 1},

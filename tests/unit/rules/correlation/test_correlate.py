@@ -80,6 +80,19 @@ def test_matches_of_a_group_are_correlated_in_order_of_time() -> None:
         assert_that(alone, equal_to(["done", "other"]), label="alone")
 
 
+def test_equal_numbers_are_one_group_and_one_value() -> None:
+    """A producer in JavaScript writes 5 where another one writes 5.0."""
+    failed = [hit(at, "failed", user=user) for at, user in ((1, 5), (2, 5.0), (3, 5e0), (4, 5.5))]
+    logins = [
+        hit(at, "login", user="c", host=host) for at, host in ((30, 1), (31, 1.0), (90.5, [1, 2.0]), (91, [1, 2]))
+    ]
+    with BeamPipeline(options=PipelineOptions([])) as pipeline:
+        stream = Stream().add_elements([*failed, *logins]).advance_watermark_to_infinity()
+        found = pipeline | stream | Correlate([MANY, _hosts()])
+        shown = found.correlated | beam.Map(lambda each: (each.group, each.first_ms, each.last_ms))
+        assert_that(shown, equal_to([((("user", 5),), 1_000, 3_000), ((("user", "c"),), 31_000, 90_500)]))
+
+
 def test_a_late_match_does_not_count_and_the_state_ends() -> None:
     stream = (
         Stream()

@@ -82,9 +82,9 @@ def test_a_manifest_is_all_or_nothing(tmp_path: Path) -> None:
     assert ids(rules) == ["a", "c"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"files": []}', '{"files": {"../x.json": "0"}}'])
-def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "manifest.json").write_text(text)
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"files": []}', b'{"files": {"../x.json": "0"}}', b'{"files": "\xff"}'])
+def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "manifest.json").write_bytes(text)
     with pytest.raises(RuleError, match=r"manifest\.json: "):
         RuleSet.from_files(tmp_path / "manifest.json").load()
 

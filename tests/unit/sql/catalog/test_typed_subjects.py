@@ -16,7 +16,7 @@ from rmqio import Record
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.compile.description import Fragment, FromRows, FromTable, ToRows, ToTable
 from rmqio.sql.compile.fragment import compiled
-from rmqio.sql.errors import SqlError
+from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.script import Script
 from rmqio.sql.syntax import nodes
@@ -61,6 +61,8 @@ UNFIT = {
     "nowhere": (of(x={"$ref": "#/$defs/x"}), "its field x: it refers to #/$defs/x, which is not there"),
     "tuple": (of(x={"type": "array", "prefixItems": [NULL]}), "its field x: an array of more than one type"),
     "hollow": (of(x={"type": "object"}), "its field x: an object without properties is not a type of SQL"),
+    "number": (of(x={"oneOf": 5}), "its schema is not valid: TypeError"),
+    "object": (of(x={"type": {"a": 1}}), "its schema is not valid: TypeError"),
     "all": (of(x={"allOf": [NULL, NULL]}), "its field x: allOf of several schemas is not a type of SQL"),
 }  # fmt: skip
 
@@ -237,6 +239,18 @@ def test_a_nested_message_has_its_place_in_its_head(made: Made) -> None:
     assert (body, row) == (b"\0\0\0\0\x01\x04\x02\x00\x08\x05", (5,))
     (registered,) = made.schemas.subjects["t-value"]
     assert (registered["schemaType"], registered["schema"]) == ("PROTOBUF", of_file(NESTED))
+
+
+def test_a_schema_that_the_registry_gives_as_text_is_not_compared(made: Made) -> None:
+    made.schemas.register("t-value", 'syntax = "proto3"; message A {}', "PROTOBUF")
+    script = Script()
+    script.run(
+        "CREATE TABLE orders (n INT) WITH ('topic' = 't', 'format' = 'protobuf-confluent', 'protobuf-confluent.url' = "
+        f"'{made.server.url}', 'protobuf-confluent.descriptor' = '{descriptor(NESTED)}', "
+        "'protobuf-confluent.message-name' = 'Outer.Inner')"
+    )
+    with pytest.raises(Refusal, match=r"does not give the schema of t-value as a descriptor \(format=serialized\)"):
+        body_and_back(script, (5,))
 
 
 NESTED = """
