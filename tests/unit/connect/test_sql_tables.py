@@ -16,8 +16,8 @@ import apache_beam as beam
 import sqlalchemy as sa
 
 from rmqio.connect import ReadFromSql, RowRefused, WriteToSql
-from rmqio.connect.sql.columns import converter_of
 from rmqio.connect.sink.base import Verdict
+from rmqio.connect.sql.columns import converter_of
 from rmqio.connect.sql.engine import Database, verdict_of
 from rmqio.connect.sql.sink import SqlSink, TableOptions
 from rmqio.errors import LocalError
