@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +19,10 @@ _MYSQL_ROWS: Final = {
 """Codes of MySQL and MariaDB: a value that does not fit, a constraint that does not hold, a trigger that refuses."""
 _MYSQL_SET_UP: Final = {1044, 1045, 1046, 1049, 1054, 1142, 1143, 1146, 1227, 1290}
 """Codes of MySQL and MariaDB: no access, no such database, table or column, a server that is read-only."""
+_SET_UP: Final = re.compile(
+    r"no such|has no column|FATAL: +(password authentication failed|no pg_hba|(database|role) .* does not exist)"
+)
+"""Texts of SQLite, and of PostgreSQL for a login, whose errors have no code."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -100,7 +105,7 @@ def verdict_of(error: Exception) -> Verdict:
     if isinstance(error, (sa.exc.IntegrityError, sa.exc.DataError)):
         return Verdict.ROWS
     if isinstance(error, sa.exc.OperationalError):
-        return Verdict.FAIL if "no such" in str(original) or "has no column" in str(original) else Verdict.RETRY
+        return Verdict.FAIL if _SET_UP.search(str(original)) else Verdict.RETRY
     if isinstance(error, sa.exc.InterfaceError):
         return Verdict.ROWS if "bind" in str(original) else Verdict.RETRY
     if isinstance(error, sa.exc.ProgrammingError):  # a value that has no type in the database

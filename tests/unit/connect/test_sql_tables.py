@@ -162,6 +162,24 @@ def test_what_errors_of_servers_mean(code: int | str, verdict: Verdict) -> None:
     assert verdict_of(sa.exc.DBAPIError("INSERT", {}, DriverError(code))) is verdict
 
 
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ('FATAL:  password authentication failed for user "me"', Verdict.FAIL),
+        ('FATAL:  database "shpo" does not exist', Verdict.FAIL),
+        ('FATAL:  no pg_hba.conf entry for host "10.0.0.1", user "me"', Verdict.FAIL),
+        ("FATAL:  the database system is starting up", Verdict.RETRY),
+        ("FATAL:  sorry, too many clients already", Verdict.RETRY),
+        ("Connection refused", Verdict.RETRY),
+    ],
+)
+def test_a_login_that_postgresql_refuses_is_not_tried_again(text: str, verdict: Verdict) -> None:
+    """Errors of a login have no code in its driver, only the server's words."""
+    error = DriverError(f"connection failed: {text}")
+    error.sqlstate = None
+    assert verdict_of(sa.exc.OperationalError("", {}, error)) is verdict
+
+
 def test_fields_without_a_column_can_be_left_out(url: str) -> None:
     sink(url, ignore_unknown=True).write([{"id": 1, "name": "a", "more": 1}], None)
     sink(url, columns=("id", "name")).write([{"id": 2, "name": "b", "mail": "not written"}], None)
