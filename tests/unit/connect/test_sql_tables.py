@@ -158,7 +158,7 @@ class DriverError(Exception):
     ],
 )  # fmt: skip
 def test_what_errors_of_servers_mean(code: int | str, verdict: Verdict) -> None:
-    """What a trigger, a view or a limit of the server says of a row would otherwise be said again for ever."""
+    """A row that a trigger, a view or a limit refuses would otherwise be tried again for ever."""
     assert verdict_of(sa.exc.DBAPIError("INSERT", {}, DriverError(code))) is verdict
 
 

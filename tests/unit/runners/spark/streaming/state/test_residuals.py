@@ -36,7 +36,7 @@ def residual(element: bytes, micros: int | None, delay_ms: int) -> beam_fn_api_p
 
 @pytest.mark.parametrize("micros", [LOWEST, -1, 0, 1_700_000_000_123_456, int(MAX_TIMESTAMP.micros)])
 def test_the_watermark_waits_where_the_residual_says(micros: int) -> None:
-    """That of a read that has found nothing yet has not moved: it is Beam's lowest time, before the year 1."""
+    """A read that has found nothing yet reports Beam's lowest time, which is before the year 1."""
     entries = Entries()
     store = Store(entries)
     kept = Residuals(store, 3)
