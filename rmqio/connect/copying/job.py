@@ -35,7 +35,7 @@ def copy(
     counter = "messages_sent" if target.kind == "rocketmq" else "rows_written"
 
     def build(pipeline: Any) -> None:
-        if _same_place(source, target):
+        if _same_place(source, target, where):
             raise LocalError(f"{source.shown} is both read and written; that would never end")
         endless = is_endless(source, follow=follow)
         if endless and target.kind == "file" and is_direct(pipeline):
@@ -56,9 +56,10 @@ def copy(
     return run_program("rmqio copy", options, build, summary, verbose=verbose)
 
 
-def _same_place(source: End, target: End) -> bool:
+def _same_place(source: End, target: End, where: dict[str, Any]) -> bool:
+    places = [end.place or where.get("name_server") or "" for end in (source, target)]
     return (
         (source.kind, source.name) == (target.kind, target.name)
         and source.kind in ("rocketmq", "kafka")
-        and (source.place == target.place)
+        and places[0] == places[1]
     )

@@ -58,8 +58,10 @@ class PrintFn(beam.DoFn):
         self._lines = []
 
     def process(self, element: Any) -> None:
-        body = getattr(element, "value", None) if type(element).__name__ == "KafkaRecord" else None
-        if body is None and not isinstance(element, dict):
+        body = element
+        if type(element).__name__ == "KafkaRecord":
+            body = element.value if element.value is not None else "null"  # a tombstone
+        elif not isinstance(element, dict):
             body = getattr(element, "body", element)
         text = body.decode("utf-8", "backslashreplace") if isinstance(body, bytes) else body
         self._lines.append(text if isinstance(text, str) else to_json(to_row(element)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import apache_beam as beam
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
 from apache_beam.transforms.window import FixedWindows
 
 from rmqio.connect.copying.messages import PrintFn, ToMessage
@@ -13,6 +14,7 @@ from rmqio.errors import LocalError, RmqioError
 
 _SECRETS: Final = ("username", "password")
 _WINDOW_S: Final = 60
+_LATENESS_S: Final = 86_400
 
 
 class Target(NamedTuple):
@@ -21,6 +23,8 @@ class Target(NamedTuple):
     write: Any
     window_s: int | None = None
     """Fixed windows before it."""
+    lateness_s: int = 0
+    """How late an element of a stream can be. Later ones are dropped by the windows."""
     fails: bool = False
     """Whether its output `failed` fails the pipeline. Those of `rmqio.connect` do so by themselves."""
 
@@ -36,7 +40,10 @@ def target_of(end: End, source: End, *, endless: bool, where: dict[str, Any], de
         window_s = end.number("window_s", _WINDOW_S if endless else 0)
         if endless and not window_s:
             raise LocalError(f"{end.shown}: window_s is 0, and the copy never ends: no file would become whole")
-        return Target(_file(end, letters), window_s or None)
+        if not endless and "lateness_s" in end.options:
+            raise LocalError(f"{end.shown}: lateness_s is for a copy with --follow; in another one nothing is late")
+        lateness_s = end.number("lateness_s", _LATENESS_S) if endless else 0
+        return Target(_file(end, letters), window_s or None, lateness_s)
     if end.kind in DATABASES:
         return Target(_table(end, letters))
     if end.kind in SEARCH:
@@ -47,7 +54,14 @@ def target_of(end: End, source: End, *, endless: bool, where: dict[str, Any], de
 def apply(elements: Any, target: Target) -> None:
     """Writes the elements. What is refused and taken by no dead-letter topic fails the pipeline."""
     if target.window_s is not None:
-        elements = elements | "Windows" >> beam.WindowInto(FixedWindows(target.window_s))
+        late: dict[str, Any] = {}
+        if target.lateness_s:
+            late = {
+                "trigger": AfterWatermark(late=AfterCount(1)),
+                "accumulation_mode": AccumulationMode.DISCARDING,
+                "allowed_lateness": target.lateness_s,
+            }
+        elements = elements | "Windows" >> beam.WindowInto(FixedWindows(target.window_s), **late)
     written = elements | "Write" >> target.write
     if target.fails:
         _ = written.failed | "Refused" >> beam.Map(_refuse)
@@ -63,7 +77,7 @@ def _refuse(failed: Any) -> None:
 def _rocketmq(end: End, source: End, where: dict[str, Any], dead_letter_topic: str | None) -> Any:
     from rmqio.transforms import WriteToRocketMQ
 
-    end.require_known(() if source.kind == "rocketmq" else ("key",))
+    end.require_known(() if source.kind in ("rocketmq", "kafka") else ("key",))  # messages have keys of their own
     if end.place and "client_factory" not in where:
         where = {**where, "name_server": end.place}
     return WriteToRocketMQ(
@@ -86,7 +100,7 @@ def _kafka(end: End, letters: dict[str, Any]) -> Any:
 def _file(end: End, letters: dict[str, Any]) -> Any:
     from rmqio.connect.files.write import WriteToFiles
 
-    end.require_known(("format", "columns", "schema", "shards", "window_s"))
+    end.require_known(("format", "columns", "schema", "shards", "window_s", "lateness_s"))
     if "format" not in end.options:
         folder = end.place.rpartition("/")[0] or "out"
         raise LocalError(

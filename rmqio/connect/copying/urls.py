@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +21,7 @@ rocketmq:TOPIC, rocketmq://HOST:9876/TOPIC; kafka://HOST:9092/TOPIC; file:PATH o
 *.avro; to a folder: out/?format=csv); mysql://USER@HOST/DB#TABLE, postgresql://..., sqlite:///FILE#TABLE; \
 elasticsearch://HOST:9200/INDEX, opensearch+https://...; console:"""
 _ENV: Final = "_env"
+_QUERY: Final = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def _database(text: str) -> End:
     shown = f"{scheme}://{place.rpartition('@')[2]}" if "@" in place else f"{scheme}:{place}"
     if not found or not fragment:
         raise LocalError(f"{shown} names no table: add it behind a #, as in {scheme}://USER@HOST/DB#TABLE")
-    if fragment.lstrip()[:6].upper() in ("SELECT", "WITH  ") or fragment.lstrip()[:5].upper() == "WITH ":
+    if _QUERY.match(fragment):
         return End(scheme.partition("+")[0], url, fragment, {}, shown)
     name, options = _query(fragment)
     return End(scheme.partition("+")[0], url, name, options, f"{shown}#{name}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rmqio.connect.files import parquet
 from rmqio.connect.rows import to_json, to_row
 from rmqio.connect.sink.base import RowRefused
 from rmqio.errors import LocalError, SerdeError
@@ -19,10 +20,10 @@ SUFFIXES: Final = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet", ".avro": "avro",
 }  # fmt: skip
 FORMATS: Final = ("jsonl", "csv", "parquet", "avro")
-_GROUP_ROWS: Final = 50_000
-"""Rows of a group of Parquet."""
 
 Refused = list[tuple[Any, Exception]]
+
+csv.field_size_limit(2**31 - 1)  # of the process; by default, a value that the writer takes is not read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class FileFormat:
             _require(package, self.name)
         if self.name == "avro" and self.schema is not None:
             object.__setattr__(self, "schema", _avro_schema(self.schema))
+        if self.name == "parquet" and self.schema is not None:
+            parquet.check_schema(self.schema, self.columns)
 
     @property
     def suffix(self) -> str:
@@ -67,7 +70,7 @@ class FileFormat:
     def read(self, file: Any) -> Iterator[dict[str, Any]]:
         """Yields the rows of an open file. Raises `SerdeError`, which names the line if there is one."""
         readers: dict[str, Callable[[Any], Iterator[dict[str, Any]]]] = {
-            "jsonl": _read_lines, "csv": _read_csv, "parquet": _read_parquet, "avro": _read_avro,
+            "jsonl": _read_lines, "csv": _read_csv, "parquet": parquet.read_rows, "avro": _read_avro,
         }  # fmt: skip
         return readers[self.name](file if isinstance(file, io.IOBase) else io.BufferedReader(_Raw(file)))
 
@@ -153,60 +156,8 @@ def _require_known(row: dict[str, Any], names: Sequence[str]) -> None:
 
 
 def _write_parquet(kind: FileFormat, rows: Iterable[dict[str, Any]], file: Any) -> Refused:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    refused: Refused = []
-    schema = kind.schema
-    names = list(kind.columns or (schema.names if schema is not None else _names_of(rows)))
-    writer: Any = None
-    for chunk in _chunks(rows, _GROUP_ROWS):
-        good = []
-        for row in chunk:
-            try:
-                _require_known(row, names)
-                good.append({name: row.get(name) for name in names})
-            except RowRefused as error:
-                refused.append((row, error))
-        table, bad = _table(pa, good, schema)
-        refused.extend(bad)
-        if writer is None:
-            if schema is None:  # a column without a value yet is text, so that later groups can have one
-                fields = [pa.field(f.name, pa.string() if pa.types.is_null(f.type) else f.type) for f in table.schema]
-                schema = pa.schema(fields)
-                table = table.cast(schema)
-            writer = pq.ParquetWriter(file, schema)
-        if table.num_rows:
-            writer.write_table(table)
-    if writer is not None:
-        writer.close()
-    return refused
-
-
-def _table(pa: Any, rows: list[dict[str, Any]], schema: Any) -> tuple[Any, Refused]:
-    """A table of the rows that fit. Halves them to find those that do not."""
-    try:
-        return pa.Table.from_pylist(rows, schema=schema), []
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        if schema is None:
-            # The types are those of the rows that agree with the first one.
-            schema = pa.Table.from_pylist(rows[:1]).schema
-            schema = _widened(pa, rows, schema)
-            return _table(pa, rows, schema)
-        if len(rows) == 1:
-            return pa.Table.from_pylist([], schema=schema), [(rows[0], RowRefused(f"it does not fit: {error}"))]
-    middle = len(rows) // 2
-    (first, bad), (second, more) = (_table(pa, part, schema) for part in (rows[:middle], rows[middle:]))
-    return pa.concat_tables([first, second]), bad + more
-
-
-def _widened(pa: Any, rows: list[dict[str, Any]], schema: Any) -> Any:
-    """The types of columns that are null in the first row, from the first row that has a value."""
-    fields = []
-    for field in schema:
-        value = next((row[field.name] for row in rows if row[field.name] is not None), None)
-        fields.append(pa.field(field.name, pa.string() if value is None else pa.array([value]).type))
-    return pa.schema(fields)
+    names = kind.columns or (kind.schema.names if kind.schema is not None else _names_of(rows))
+    return parquet.write_rows(rows, list(names), kind.schema, file)
 
 
 def _write_avro(kind: FileFormat, rows: Iterable[dict[str, Any]], file: Any) -> Refused:
@@ -216,12 +167,15 @@ def _write_avro(kind: FileFormat, rows: Iterable[dict[str, Any]], file: Any) -> 
     if kind.schema is None:
         raise LocalError("files of Avro need a schema: give schema=")
     refused: Refused = []
+    parsed = fastavro.parse_schema(kind.schema)
 
     def good() -> Iterator[dict[str, Any]]:
         for row in rows:
             try:
                 validate(row, kind.schema, raise_errors=True, strict=True)
-            except (ValidationError, ValueError, TypeError) as error:
+                # Alone first: what cannot be encoded, such as half a surrogate pair, would end the file.
+                fastavro.schemaless_writer(io.BytesIO(), parsed, row)
+            except (ValidationError, ValueError, TypeError, OverflowError) as error:
                 refused.append((row, RowRefused(f"it does not fit: {' '.join(str(error).split())[:500]}")))
             else:
                 yield row
@@ -245,6 +199,9 @@ def _read_csv(file: Any) -> Iterator[dict[str, Any]]:
     reader = csv.reader(text, strict=True)
     try:
         names = next(reader, [])
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise SerdeError(f"line 1: two columns are called {name}")
         for values in reader:
             if not values:
                 continue
@@ -257,17 +214,6 @@ def _read_csv(file: Any) -> Iterator[dict[str, Any]]:
         text.detach()  # the file is closed by whoever opened it
 
 
-def _read_parquet(file: Any) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        for batch in pq.ParquetFile(pa.PythonFile(file, "r")).iter_batches():
-            yield from batch.to_pylist()
-    except pa.ArrowException as error:
-        raise SerdeError(str(error)) from error
-
-
 def _read_avro(file: Any) -> Iterator[dict[str, Any]]:
     import fastavro
 
@@ -278,16 +224,6 @@ def _read_avro(file: Any) -> Iterator[dict[str, Any]]:
             yield row
     except (ValueError, EOFError, IndexError, KeyError, UnicodeDecodeError) as error:
         raise SerdeError(f"it is no file of Avro, or is cut off: {error}") from error
-
-
-def _chunks(rows: Iterable[Any], count: int) -> Iterator[list[Any]]:
-    chunk: list[Any] = []
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) == count:
-            yield chunk
-            chunk = []
-    yield chunk
 
 
 def _avro_schema(schema: Any) -> Any:

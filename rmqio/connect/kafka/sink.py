@@ -10,7 +10,7 @@ from rmqio.connect.kafka.records import KafkaRecord
 from rmqio.connect.rows import to_json, to_row
 from rmqio.connect.sink.base import BatchSink, RowRefused, Verdict, Written
 from rmqio.errors import LocalError, RmqioError, SerdeError
-from rmqio.model import Message, Record
+from rmqio.model import TOMBSTONE, Message, Record
 
 _ROOM: Final = 100
 Key = str | Callable[[Any], Any] | None
@@ -128,7 +128,12 @@ class KafkaSink(BatchSink):
         if isinstance(element, (Record, Message)):
             key = element.sharding_key or (element.keys[0] if element.keys else None)
             stamp = element.born_timestamp_ms if isinstance(element, Record) else -1
-            return KafkaRecord(element.body, None if key is None else key.encode(), (), "", -1, -1, stamp)
+            body: bytes | None = element.body
+            if not body and TOMBSTONE in element.properties:
+                if key is None:
+                    raise SerdeError("a tombstone needs a key: it deletes what the key names")
+                body = None
+            return KafkaRecord(body, None if key is None else key.encode(), (), "", -1, -1, stamp)
         return KafkaRecord(to_json(to_row(element)).encode("utf-8", "backslashreplace"))
 
     def _key_of(self, element: Any) -> bytes | None:

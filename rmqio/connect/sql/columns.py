@@ -93,20 +93,27 @@ def _integer(value: Any) -> int:
     if isinstance(value, float) and not value.is_integer():
         raise ValueError(f"{value!r} is not a whole number")
     if isinstance(value, (float, str)):
-        return int(value)
+        return int(_digits(value))
     if isinstance(value, Decimal) and value == value.to_integral_value():
         return int(value)
     raise ValueError(f"{type(value).__name__} is not a whole number")
 
 
 def _float(value: Any) -> float:
-    return float(value)
+    return float(_digits(value))
+
+
+def _digits(value: Any) -> Any:
+    if isinstance(value, str) and "_" in value:  # Python leaves it out
+        raise ValueError(f"{value!r:.40} is not a number")
+    return value
 
 
 def _decimal(value: Any) -> Decimal:
     if isinstance(value, bool):
         raise ValueError("a boolean is not a number")
-    found = value if isinstance(value, Decimal) else Decimal(repr(value) if isinstance(value, float) else value)
+    text = repr(value) if isinstance(value, float) else _digits(value)
+    found = value if isinstance(value, Decimal) else Decimal(text)
     if not found.is_finite():
         raise ValueError(f"{value!r} is not a number of the column")
     return found

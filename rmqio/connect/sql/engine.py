@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,12 +13,16 @@ _DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "post
                    "postgres": "postgresql+psycopg"}  # fmt: skip
 """The drivers that the extra sql-databases brings, for URLs that name none."""
 _MYSQL_ROWS: Final = {
-    1048, 1062, 1136, 1171, 1216, 1217, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1411, 1416, 1451, 1452, 1526, 1690,
-    3819, 4025, 4161,
+    1048, 1062, 1118, 1136, 1153, 1169, 1171, 1216, 1217, 1264, 1265, 1292, 1300, 1364, 1366, 1367, 1406, 1411, 1416,
+    1451, 1452, 1526, 1644, 1690, 3140, 3819, 4025, 4161,
 }  # fmt: skip
-"""Codes of MySQL and MariaDB: a value that does not fit or a constraint that does not hold."""
+"""Codes of MySQL and MariaDB: a value that does not fit, a constraint that does not hold, a trigger that refuses."""
 _MYSQL_SET_UP: Final = {1044, 1045, 1046, 1049, 1054, 1142, 1143, 1146, 1227, 1290}
 """Codes of MySQL and MariaDB: no access, no such database, table or column, a server that is read-only."""
+_SET_UP: Final = re.compile(
+    r"no such|has no column|FATAL: +(password authentication failed|no pg_hba|(database|role) .* does not exist)"
+)
+"""Texts of SQLite, and of PostgreSQL for a login, whose errors have no code."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -91,7 +96,7 @@ def verdict_of(error: Exception) -> Verdict:
     original = getattr(error, "orig", None)
     state = getattr(original, "sqlstate", None)  # of PostgreSQL's driver
     if isinstance(state, str):
-        if state[:2] in ("22", "23"):
+        if state[:2] in ("21", "22", "23", "44", "54", "P0"):  # values, constraints, views, limits, and triggers
             return Verdict.ROWS
         return Verdict.FAIL if state[:2] in ("28", "3D", "3F", "42", "0A") or state == "25006" else Verdict.RETRY
     code = original.args[0] if original is not None and original.args else None
@@ -100,7 +105,7 @@ def verdict_of(error: Exception) -> Verdict:
     if isinstance(error, (sa.exc.IntegrityError, sa.exc.DataError)):
         return Verdict.ROWS
     if isinstance(error, sa.exc.OperationalError):
-        return Verdict.FAIL if "no such" in str(original) or "has no column" in str(original) else Verdict.RETRY
+        return Verdict.FAIL if _SET_UP.search(str(original)) else Verdict.RETRY
     if isinstance(error, sa.exc.InterfaceError):
         return Verdict.ROWS if "bind" in str(original) else Verdict.RETRY
     if isinstance(error, sa.exc.ProgrammingError):  # a value that has no type in the database

@@ -135,6 +135,12 @@ class _RowsFn(beam.DoFn):
             streaming = connection.execution_options(stream_results=True, yield_per=_ROWS)
             with contextlib.closing(streaming.execute(sa.text(query.replace(":", "\\:")))) as result:
                 names = list(result.keys())
+                twice = [name for place, name in enumerate(names) if name in names[:place]]
+                if twice:
+                    raise LocalError(
+                        f"{' '.join(self._query.split())[:40]} of {self._database.shown} has two columns {twice[0]}: "
+                        "name one of them by AS"
+                    )
                 for rows in result.partitions(_ROWS):
                     for row in rows:
                         yield {name: _plain(value) for name, value in zip(names, row, strict=True)}

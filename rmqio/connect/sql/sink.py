@@ -62,6 +62,12 @@ class SqlSink(BatchSink):
         self._key: tuple[str, ...] = ()
         if options.mode != "insert":
             self._key = self._chosen(keys)
+            left_out = [each for each in self._key if options.columns is not None and each not in options.columns]
+            if left_out:
+                raise LocalError(f"{self.name}: columns leaves out {left_out[0]}, which is the key, or a part of it")
+        for column in self._table.columns:
+            if isinstance(column.type, sa.JSON):
+                column.type.none_as_null = True  # by default, SQLAlchemy writes JSON's null
         self._insert = self._statements(self._engine.dialect.name)
 
     def close(self) -> None:
@@ -116,6 +122,8 @@ class SqlSink(BatchSink):
         """See `BatchSink`."""
         if type(error).__module__.startswith("sqlalchemy."):
             return verdict_of(error)
+        if isinstance(error, (ValueError, OverflowError)) and not isinstance(error, LocalError):
+            return Verdict.ROWS  # a driver's own error: half a surrogate pair, a number of more than 64 bits
         return super().judge(error)
 
     def _groups(self, rows: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], list[dict[str, Any]]]]:

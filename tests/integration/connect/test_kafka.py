@@ -157,7 +157,6 @@ def test_a_copy_that_follows_reads_what_comes_later(broker: Kafka, tmp_path: Pat
 
 @pytest.mark.spark
 @pytest.mark.exhaustive
-@pytest.mark.xfail(reason="the job fails: ValueError: Timestamp is not valid: Seconds -9223372036855", strict=True)
 def test_a_stream_on_spark_closes_windows_into_files(broker: Kafka, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="SparkRunner needs the extra 'spark'")
     topic = new_topic(broker)

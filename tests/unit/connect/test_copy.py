@@ -11,14 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.window import TimestampedValue
 
 pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-databases'")
 
 from rmqio.cli.main import main
 from rmqio.connect.copying.job import copy
-from rmqio.connect.copying.messages import ToMessage
+from rmqio.connect.copying.messages import PrintFn, ToMessage
+from rmqio.connect.copying.sinks import apply, target_of
 from rmqio.connect.copying.urls import parse_end
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import TOMBSTONE, Message
@@ -43,6 +47,7 @@ ROWS = [{"id": number, "name": f"n{number}"} for number in range(5)]
          "users", {"mode": "ignore"}),
         ("sqlite:///x.db#SELECT a FROM b WHERE c = '?'", "sqlite", "sqlite:///x.db",
          "SELECT a FROM b WHERE c = '?'", {}),
+        ("sqlite:///x.db#selections?mode=ignore", "sqlite", "sqlite:///x.db", "selections", {"mode": "ignore"}),
         ("opensearch://h:9200/orders", "opensearch", "http://h:9200", "orders", {}),
         ("elasticsearch+https://h/orders?id=n", "elasticsearch", "https://h", "orders", {"id": "n"}),
         ("-", "console", "", "", {}),
@@ -70,6 +75,9 @@ def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str
         ("x.jsonl", "out/?format=csv&shards=two", "shards is 'two'; it must be a whole number"),
         ("rocketmq:a?start=erliest", "-", "start: 'erliest' is not .*did you mean earliest"),
         ("rocketmq:a", "rocketmq:a", "is both read and written"),
+        ("rocketmq://127.0.0.1:1/a", "rocketmq:a", "is both read and written"),
+        ("kafka://h:1/t", "rocketmq:a?key=id", "rocketmq:a has no option key"),
+        ("kafka://h:1/t", "out/?format=jsonl&lateness_s=1", "lateness_s is for a copy with --follow"),
         ("x.jsonl", "sqlite:///none.db#t?mode=merge", "mode is 'merge'"),
         ("x.jsonl", "sqlite:///x.db#t?password_env=NOT_THERE_7", "environment variable NOT_THERE_7 is not set"),
     ],
@@ -232,6 +240,44 @@ def test_messages_of_kafka_keep_keys_headers_and_tombstones() -> None:
     )
     with pytest.raises(SerdeError, match="a tombstone of Kafka needs a key"):
         ToMessage(None)(KafkaRecord(None))
+
+
+def test_a_tombstone_is_printed_as_null(capsys: pytest.CaptureFixture[str]) -> None:
+    from rmqio.connect import KafkaRecord
+
+    printing = PrintFn()
+    printing.start_bundle()
+    for each in (KafkaRecord(None, b"k"), KafkaRecord(b"v"), {"a": None}):
+        printing.process(each)
+    printing.finish_bundle()
+    assert capsys.readouterr().out == 'null\nv\n{"a":null}\n'
+
+
+def test_late_messages_of_a_copy_that_follows_have_a_file_of_their_own(tmp_path: Path) -> None:
+    """Producers send side by side, so that at the end of each window some messages come after its watermark."""
+    target = target_of(
+        parse_end(f"{tmp_path}/?format=jsonl&window_s=10"), parse_end("rocketmq:a"),
+        endless=True, where={}, dead_letter_topic=None,
+    )  # fmt: skip
+
+    def at(second: int) -> TimestampedValue:
+        return TimestampedValue({"n": second}, second)
+
+    stream = Stream().add_elements([at(1), at(9)]).advance_watermark_to(11).add_elements([at(8), at(12)])
+    stream = stream.advance_watermark_to(3_600).add_elements([at(7)]).advance_watermark_to_infinity()
+    with beam.Pipeline(options=PipelineOptions(["--streaming"])) as pipeline:
+        apply(pipeline | stream, target)
+    found = {
+        str(each.relative_to(tmp_path)): [json.loads(line)["n"] for line in each.read_text().splitlines()]
+        for each in tmp_path.rglob("part-*")
+    }
+    first, second = "window=19700101T000000Z-19700101T000010Z", "window=19700101T000010Z-19700101T000020Z"
+    assert found == {
+        f"{first}/part-00000-of-00001.jsonl": [1, 9],
+        f"{first}/part-00000-of-00001-late1.jsonl": [8],
+        f"{first}/part-00000-of-00001-late2.jsonl": [7],
+        f"{second}/part-00000-of-00001.jsonl": [12],
+    }
 
 
 def test_options_are_numbers_and_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,3 +221,78 @@ def test_an_avro_file_of_no_records_is_an_error() -> None:
     fastavro.writer(file, "long", [1])
     with pytest.raises(SerdeError, match="no records, but int"):
         list(FileFormat("avro").read(io.BytesIO(file.getvalue())))
+
+
+def written(kind: FileFormat, rows: list[Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows of the file, and why others were refused."""
+    file = io.BytesIO()
+    refused = kind.write(rows, file)
+    return list(kind.read(io.BytesIO(file.getvalue()))), [str(error) for _, error in refused]
+
+
+@pytest.mark.parametrize(
+    ("bad", "good"),
+    [
+        ([1, "x"], [2]),
+        ("\ud800", "b"),
+        (1 << 70, 3),
+        ({}, None),
+        ([{}], [{"b": 1}]),
+    ],
+)
+def test_a_first_row_without_a_type_of_parquet_is_refused_alone(bad: Any, good: Any) -> None:
+    kind = FileFormat(needed("parquet"))
+    found, refused = written(kind, [{"id": 1, "a": bad}, {"id": 2, "a": good}, {"id": 3}])
+    assert {"id": 2, "a": good} in found
+    assert {"id": 3, "a": None} in found
+    assert len(found) + len(refused) == 3
+    assert all("it does not fit" in each for each in refused)
+    assert any(each["id"] == 1 for each in found) or refused
+
+
+def test_parquet_drops_no_field_of_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyArrow leaves out what a struct does not have. The schema is that of the first group, if none is given."""
+    pa = pytest.importorskip("pyarrow", reason="files of parquet need pyarrow")
+    monkeypatch.setattr("rmqio.connect.files.parquet.GROUP_ROWS", 2)
+    rows = [{"a": {"b": number}, "l": []} for number in range(3)] + [{"a": {"b": 1, "c": 2}}, {"a": None, "l": ["x"]}]
+    found, refused = written(FileFormat("parquet"), rows)
+    assert [row["a"] for row in found] == [{"b": 0}, {"b": 1}, {"b": 2}, None]
+    assert found[-1]["l"] == ["x"]
+    assert refused == ["it does not fit: a has no field c"]
+    items = pa.list_(pa.struct([("b", pa.int64())]))
+    found, refused = written(
+        FileFormat("parquet", None, pa.schema([("a", items)])), [{"a": [{"b": 1}, {"c": 2}]}, {"a": [{"b": 3}, None]}]
+    )
+    assert (found, refused) == ([{"a": [{"b": 3}, None]}], ["it does not fit: a has no field c"])
+
+
+def test_parquet_whose_first_group_is_refused_keeps_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqio.connect.files.parquet.GROUP_ROWS", 1)
+    found, refused = written(FileFormat(needed("parquet"), ("a",)), [{"b": 1}, {"a": 2}])
+    assert (found, len(refused)) == ([{"a": 2}], 1)
+
+
+@pytest.mark.parametrize(("field", "value"), [("string", "\ud800"), (None, Decimal("123.4"))])
+def test_what_avro_cannot_encode_is_refused_alone(field: Any, value: Any) -> None:
+    kind = field or {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}
+    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
+    good = "b" if field else Decimal("1.5")
+    found, refused = written(FileFormat(needed("avro"), None, schema), [{"a": good}, {"a": value}, {"a": good}])
+    assert (found, len(refused)) == ([{"a": good}] * 2, 1)
+
+
+def test_a_long_value_comes_back_from_csv() -> None:
+    assert written(FileFormat("csv"), [{"a": "x" * 200_000}]) == ([{"a": "x" * 200_000}], [])
+
+
+def test_csv_with_two_columns_of_one_name_is_an_error() -> None:
+    with pytest.raises(SerdeError, match="line 1: two columns are called a"):
+        list(FileFormat("csv").read(io.BytesIO(b"a,b,a\n1,2,3\n")))
+
+
+def test_columns_and_schema_of_parquet_agree() -> None:
+    pa = pytest.importorskip("pyarrow", reason="files of parquet need pyarrow")
+    with pytest.raises(LocalError, match="columns names nmae, and the schema has none such; did you mean name"):
+        FileFormat("parquet", ("nmae",), pa.schema([("name", pa.string())]))
+    with pytest.raises(LocalError, match=r"schema is 'a\.avsc'; that of parquet must be a pyarrow\.Schema"):
+        FileFormat("parquet", None, "a.avsc")

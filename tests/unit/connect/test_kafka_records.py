@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.connect import KafkaRecord
+from rmqio.connect.kafka.client import Cluster
 from rmqio.connect.kafka.records import KafkaRecordCoder
+from rmqio.connect.kafka.sink import KafkaSink
 from rmqio.connect.rows import to_row
 from rmqio.errors import SerdeError, WireError
+from rmqio.model import TOMBSTONE, Message
 
 _BLOBS = st.none() | st.binary(max_size=20)
 RECORDS = st.builds(
@@ -61,3 +64,13 @@ def test_a_failure_says_where_it_comes_from() -> None:
     assert found == {
         "kafka.topic": "t", "kafka.partition": "2", "kafka.offset": "3", "kafka.key": "k", "kafka.header.h": "1",
     }  # fmt: skip
+
+
+def test_a_tombstone_of_rocketmq_is_one_of_kafka() -> None:
+    """An empty value would be one more message for its key, and the compacted topic would keep it."""
+    sink = KafkaSink(Cluster("h:9092"), "t", None)
+    message = Message(b"", keys=("k",), properties={TOMBSTONE: "true"})
+    assert sink.convert(message) == KafkaRecord(None, b"k", topic="t")
+    assert sink.convert(message.replace(properties={})) == KafkaRecord(b"", b"k", topic="t")
+    with pytest.raises(SerdeError, match="a tombstone needs a key"):
+        sink.convert(message.replace(keys=()))

@@ -16,8 +16,9 @@ import apache_beam as beam
 import sqlalchemy as sa
 
 from rmqio.connect import ReadFromSql, RowRefused, WriteToSql
+from rmqio.connect.sink.base import Verdict
 from rmqio.connect.sql.columns import converter_of
-from rmqio.connect.sql.engine import Database
+from rmqio.connect.sql.engine import Database, verdict_of
 from rmqio.connect.sql.sink import SqlSink, TableOptions
 from rmqio.errors import LocalError
 
@@ -98,6 +99,7 @@ def test_insert_refuses_what_is_there(url: str) -> None:
         ({"key": "name"}, r"the key \(name\) is no primary key and has no unique index.*its keys: \(id\), \(mail\)"),
         ({"columns": ["id", "nam"]}, "has no column nam; did you mean name"),
         ({"table": "plain"}, 'has no primary key: mode="upsert" needs one'),
+        ({"columns": ["name"]}, "columns leaves out id, which is the key"),
     ],
 )
 def test_a_table_that_cannot_be_used_fails_at_the_start(url: str, options: dict[str, Any], message: str) -> None:
@@ -115,9 +117,11 @@ def test_a_table_that_cannot_be_used_fails_at_the_start(url: str, options: dict[
         ({"id": 3, "name": None}, "NOT NULL constraint failed: users.name"),
         ({"id": 3, "name": "x", "price": "12,5"}, "column price"),
         ({"id": 2.5, "name": "x"}, "column id: 2.5 is not a whole number"),
+        (b'{"id": 3, "name": "\\ud800"}', "surrogates not allowed"),  # these two are errors of the driver's own
+        ({"id": 1 << 70, "name": "x"}, "Python int too large"),
     ],
 )
-def test_one_bad_row_stops_no_other(url: str, row: dict[str, Any], message: str) -> None:
+def test_one_bad_row_stops_no_other(url: str, row: Any, message: str) -> None:
     def check(failures: list[Any]) -> None:
         assert len(failures) == 1
         assert message in failures[0].reason
@@ -127,6 +131,53 @@ def test_one_bad_row_stops_no_other(url: str, row: dict[str, Any], message: str)
         result = pipeline | beam.Create([rows]) | WriteToSql(url, "users", batches=True, on_failure="output")
         _ = result.failed | beam.combiners.ToList() | beam.Map(check)
     assert stored(url) == [(1, "a"), (2, "b")]
+
+
+def test_none_is_null_in_a_column_of_json_too(url: str) -> None:
+    path = url.removeprefix("sqlite:///")
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE users ADD COLUMN doc JSON")
+    connection.close()
+    rows = [{"id": 1, "name": "a", "doc": None}, {"id": 2, "name": "b", "doc": {"a": None}}]
+    assert sink(url).write(rows, None) is None
+    assert stored(url, "SELECT id, doc FROM users ORDER BY id") == [(1, None), (2, '{"a": null}')]
+
+
+class DriverError(Exception):
+    def __init__(self, code: int | str) -> None:
+        super().__init__(code)
+        self.sqlstate = code if isinstance(code, str) else None
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [
+        (1062, Verdict.ROWS), (1153, Verdict.ROWS), (1644, Verdict.ROWS), (1146, Verdict.FAIL), (1213, Verdict.RETRY),
+        ("23505", Verdict.ROWS), ("21000", Verdict.ROWS), ("44000", Verdict.ROWS), ("54000", Verdict.ROWS),
+        ("P0001", Verdict.ROWS), ("42P01", Verdict.FAIL), ("40P01", Verdict.RETRY), ("57P01", Verdict.RETRY),
+    ],
+)  # fmt: skip
+def test_what_errors_of_servers_mean(code: int | str, verdict: Verdict) -> None:
+    """A row that a trigger, a view or a limit refuses would otherwise be tried again for ever."""
+    assert verdict_of(sa.exc.DBAPIError("INSERT", {}, DriverError(code))) is verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ('FATAL:  password authentication failed for user "me"', Verdict.FAIL),
+        ('FATAL:  database "shpo" does not exist', Verdict.FAIL),
+        ('FATAL:  no pg_hba.conf entry for host "10.0.0.1", user "me"', Verdict.FAIL),
+        ("FATAL:  the database system is starting up", Verdict.RETRY),
+        ("FATAL:  sorry, too many clients already", Verdict.RETRY),
+        ("Connection refused", Verdict.RETRY),
+    ],
+)
+def test_a_login_that_postgresql_refuses_is_not_tried_again(text: str, verdict: Verdict) -> None:
+    """Errors of a login have no code in its driver, only the server's words."""
+    error = DriverError(f"connection failed: {text}")
+    error.sqlstate = None
+    assert verdict_of(sa.exc.OperationalError("", {}, error)) is verdict
 
 
 def test_fields_without_a_column_can_be_left_out(url: str) -> None:
@@ -192,6 +243,7 @@ def test_values_become_those_of_the_column(kind: Any, value: Any, wanted: Any) -
     ("kind", "value"),
     [
         (sa.Integer(), 1.5), (sa.Integer(), "x"), (sa.Boolean(), 2), (sa.Numeric(), "NaN"), (sa.Numeric(), True),
+        (sa.Integer(), "1_000"), (sa.Float(), "1_0"), (sa.Numeric(), "1_0"),
         (sa.DateTime(), True), (sa.Date(), "x"), (sa.LargeBinary(), "no base 64"), (sa.LargeBinary(), 7),
     ],
 )  # fmt: skip
@@ -218,7 +270,11 @@ def test_a_read_has_every_row(url: str, query: str, partition_on: str | None) ->
 
 @pytest.mark.parametrize(
     ("query", "column", "message"),
-    [("nobody", None, "no such table: nobody"), ("users", "name", "which is no column of integers")],
+    [
+        ("nobody", None, "no such table: nobody"),
+        ("users", "name", "which is no column of integers"),
+        ("SELECT id, name, mail AS name FROM users", None, "has two columns name: name one of them by AS"),
+    ],
 )
 def test_a_read_that_cannot_be(url: str, query: str, column: str | None, message: str) -> None:
     sink(url).write([{"id": 1, "name": "a"}], None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -39,7 +39,7 @@ class Residuals:
     def add(self, deferred: Iterable[beam_fn_api_pb2.DelayedBundleApplication], clock: int, lowest: int) -> None:
         """Adds residuals. One that reports no watermark holds the output watermark at `lowest`."""
         for each in deferred:
-            holds = [time.ToMicroseconds() for time in each.application.output_watermarks.values()]
+            holds = [_micros(time) for time in each.application.output_watermarks.values()]
             time = clock + int(delay_of(each) * 1e6)
             self._kept.append((time, min(holds, default=lowest), each.application.element))
 
@@ -58,3 +58,8 @@ class Residuals:
             return
         heads = pa.array([_HEAD.pack(time, hold) for time, hold, _ in self._kept], pa.binary())
         self._store.put(self._name, pack(heads, pa.array([element for _, _, element in self._kept], pa.binary())))
+
+
+def _micros(time: Any) -> int:
+    """Protobuf's own conversion refuses times before the year 1, and a watermark that has not moved is before it."""
+    return int(time.seconds) * 1_000_000 + int(time.nanos) // 1000

@@ -1,0 +1,155 @@
+"""Rows to Parquet and back.
+
+PyArrow drops fields that a struct does not have, and stops at the first value that it rejects. Here such a row is
+refused, and the others are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from rmqio.connect.sink.base import RowRefused
+from rmqio.errors import LocalError, SerdeError
+from rmqio.near_names import did_you_mean
+
+Refused = list[tuple[Any, Exception]]
+
+GROUP_ROWS: Final = 50_000
+"""Rows of a group. If there is no schema, the first group decides on the types."""
+
+
+def check_schema(schema: Any, columns: tuple[str, ...] | None) -> None:
+    """Raises `LocalError`."""
+    import pyarrow as pa
+
+    if not isinstance(schema, pa.Schema):
+        raise LocalError(f"schema is {schema!r:.60}; that of parquet must be a pyarrow.Schema")
+    for name in columns or ():
+        if name not in schema.names:
+            hint = did_you_mean(name, schema.names)
+            raise LocalError(f"columns names {name}, and the schema has none such{hint}")
+
+
+def write_rows(rows: Iterable[dict[str, Any]], names: Sequence[str], schema: Any, file: Any) -> Refused:
+    """Writes rows to an open file, by a schema or that of the rows. Returns the refused ones with their errors."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    refused: Refused = []
+    writer: Any = None
+    for chunk in _chunks(rows):
+        good = []
+        for row in chunk:
+            if (unknown := next((name for name in row if name not in names), None)) is not None:
+                hint = did_you_mean(unknown, names)
+                refused.append((row, RowRefused(f"the file has no column {unknown}{hint}")))
+            else:
+                good.append({name: row.get(name) for name in names})
+        if not good:
+            continue
+        if schema is None:
+            schema = pa.schema([(name, _type_of(pa, [row[name] for row in good])) for name in names])
+        table, bad = _table(pa, _whole(pa, good, schema, refused), schema)
+        refused.extend(bad)
+        writer = writer or pq.ParquetWriter(file, schema)
+        writer.write_table(table)
+    if writer is None:
+        writer = pq.ParquetWriter(file, schema or pa.schema([(name, pa.string()) for name in names]))
+    writer.close()
+    return refused
+
+
+def read_rows(file: Any) -> Iterator[dict[str, Any]]:
+    """Yields the rows of an open file. Raises `SerdeError`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        for batch in pq.ParquetFile(pa.PythonFile(file, "r")).iter_batches():
+            yield from batch.to_pylist()
+    except pa.ArrowException as error:
+        raise SerdeError(str(error)) from error
+
+
+def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    chunk: list[Any] = []
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == GROUP_ROWS:
+            yield chunk
+            chunk = []
+    yield chunk
+
+
+def _errors(pa: Any) -> tuple[type[Exception], ...]:
+    return (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def _type_of(pa: Any, values: list[Any]) -> Any:
+    """The type of a column: of all its values, or of the first one that has a type."""
+    try:
+        return _storable(pa, pa.array(values).type)
+    except _errors(pa):
+        for value in values:
+            if value is not None:
+                try:
+                    return _storable(pa, pa.array([value]).type)
+                except _errors(pa):
+                    continue
+    return pa.string()
+
+
+def _storable(pa: Any, kind: Any) -> Any:
+    """A type that files can have. What has had no value yet is text, so that later groups can have one."""
+    if pa.types.is_null(kind) or (pa.types.is_struct(kind) and kind.num_fields == 0):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return pa.struct([(field.name, _storable(pa, field.type)) for field in fields])
+    if pa.types.is_list(kind):
+        return pa.list_(_storable(pa, kind.value_type))
+    return kind
+
+
+def _whole(pa: Any, rows: list[dict[str, Any]], schema: Any, refused: Refused) -> list[dict[str, Any]]:
+    """The rows whose objects have no other fields than the schema. The others are refused."""
+    nested = [field for field in schema if pa.types.is_nested(field.type)]
+    if not nested:
+        return rows
+    kept = []
+    for row in rows:
+        found = next((more for each in nested if (more := _other(pa, row.get(each.name), each.type, each.name))), None)
+        if found is None:
+            kept.append(row)
+        else:
+            refused.append((row, RowRefused(f"it does not fit: {found}")))
+    return kept
+
+
+def _other(pa: Any, value: Any, kind: Any, path: str) -> str | None:
+    """Says which field of a value its type does not have."""
+    if isinstance(value, dict) and pa.types.is_struct(kind):
+        for name, part in value.items():
+            place = kind.get_field_index(name) if isinstance(name, str) else -1
+            if place < 0:
+                return f"{path} has no field {name}"
+            if isinstance(part, (dict, list)) and (found := _other(pa, part, kind.field(place).type, f"{path}.{name}")):
+                return found
+    elif isinstance(value, (list, tuple)) and hasattr(kind, "value_type"):
+        for part in value:
+            if isinstance(part, (dict, list)) and (found := _other(pa, part, kind.value_type, path)):
+                return found
+    return None
+
+
+def _table(pa: Any, rows: list[dict[str, Any]], schema: Any) -> tuple[Any, Refused]:
+    """A table of the rows that fit. Halves them to find those that do not."""
+    try:
+        return pa.Table.from_pylist(rows, schema=schema), []
+    except _errors(pa) as error:
+        if len(rows) == 1:
+            return pa.Table.from_pylist([], schema=schema), [(rows[0], RowRefused(f"it does not fit: {error}"))]
+    middle = len(rows) // 2
+    (first, bad), (second, more) = (_table(pa, part, schema) for part in (rows[:middle], rows[middle:]))
+    return pa.concat_tables([first, second]), bad + more
