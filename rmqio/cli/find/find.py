@@ -15,6 +15,7 @@ from rmqio.command_line.arguments import parse_time
 from rmqio.command_line.commands import new_command
 from rmqio.command_line.connect import open_admin, queue_client, queues_of, short
 from rmqio.command_line.contents import Range, for_all, place_in_time, resolve
+from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.output import note
 from rmqio.command_line.values import QueueName, parse_count, parse_from, parse_offset, parse_queue
 from rmqio.errors import LocalError
@@ -142,6 +143,10 @@ def at_offset(client: QueueClient, topic: str, queue: QueueName | None, offset: 
             f"--queue {short(queues[0])}"
         )
     begin = resolve(client, queues[0], Position("offset", offset))
+    if begin == (end := client.max_offset(queues[0])):  # its end, where a read would wait for the next message
+        low = client.min_offset(queues[0])
+        held = f"it holds {low} to {end - 1}" if end > low else "it is empty"
+        raise CommandFailed(f"queue {short(queues[0])} of topic {topic!r} has no offset {offset}: {held}")
     yield from (
         item.content
         for item in Range(client, queues[0], begin, begin + 1, MessageFilter())
