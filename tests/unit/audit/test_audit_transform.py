@@ -306,7 +306,8 @@ def test_a_batch_job_that_runs_again_does_not_replace_its_last_totals(
     """--checkpoint_dir has no effect on a batch job: its totals begin at zero."""
     found = set()
     for _ in range(2):
-        given = options(["--runner=FnApiRunner", f"--checkpoint_dir={tmp_path}", *flags])
+        runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+        given = options([f"--runner={runner}", f"--checkpoint_dir={tmp_path}", *flags])
         hop = flow.hop("read")
         values = beam.Pipeline(options=given) | beam.Create([1]).with_output_types(Record)
         found.add(hop._run_of(values))
