@@ -83,7 +83,7 @@ class JavaServer:
         assert self._process is not None
         until = time.monotonic() + _BOOT_S
         while not answers():
-            if self._process.pid is None or time.monotonic() > until:
+            if self._process.pid() is None or time.monotonic() > until:
                 raise RuntimeError(f"the {self.title} did not start:\n{self._process.tail()}")
             time.sleep(0.1)
 
