@@ -6,7 +6,7 @@ import datetime as dt
 import random
 import uuid
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam import PCollection
@@ -21,8 +21,10 @@ from rmqio.connect.files.formats import FileFormat
 from rmqio.connect.rows import to_row
 from rmqio.connect.sink.base import RowRefused
 from rmqio.errors import LocalError
-from rmqio.transforms import ReadFailure, WriteDeadLetters
-from rmqio.transforms.parts import Count
+from rmqio.interfaces import ClientFactory
+from rmqio.security import Security
+from rmqio.transforms import ReadFailure
+from rmqio.transforms.parts import Count, HandlesFailures
 
 _FAILED = "failed"
 
@@ -36,7 +38,7 @@ class WriteToFilesResult(NamedTuple):
     """Elements that are no rows, and rows that do not fit the format. None: they fail the pipeline."""
 
 
-class WriteToFiles(beam.PTransform):
+class WriteToFiles(HandlesFailures):
     """Writes the rows of each window to files: `FOLDER/window=START-END/part-00000-of-00001.jsonl`, or without the
     folder in between in the global window.
 
@@ -65,9 +67,11 @@ class WriteToFiles(beam.PTransform):
         shards: int = 1,
         on_failure: str = "fail",
         dead_letter_topic: str | None = None,
-        **letters: Any,
+        name_server: str | tuple[str, ...] | list[str] | None = None,
+        security: Security | None = None,
+        client_factory: ClientFactory | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(dead_letter_topic, name_server, security, client_factory)
         if not isinstance(folder, str) or not folder:
             raise LocalError(f"folder is {folder!r}; it must be a path")
         if not isinstance(shards, int) or not 1 <= shards <= 10_000:
@@ -78,16 +82,9 @@ class WriteToFiles(beam.PTransform):
         self._format = FileFormat(format, None if columns is None else tuple(columns), schema)
         if self._format.name == "avro" and schema is None:
             raise LocalError("files of Avro need a schema: give schema=")
-        self._letters = None if dead_letter_topic is None else WriteDeadLetters(dead_letter_topic, **letters)
-        self._error_handler: Any = None
-
-    def with_error_handler(self, error_handler: Any) -> Self:
-        """Send refused rows to Beam's `ErrorHandler` as `ReadFailure`. None: fail the pipeline."""
-        self._error_handler = error_handler
-        return self
 
     def expand(self, elements: Any) -> WriteToFilesResult:
-        handled = self._on_failure == "output" or self._error_handler is not None or self._letters is not None
+        handled = self._on_failure == "output" or self.takes_failures
         to_rows = beam.ParDo(_ToRowsFn(self._shards, errors_to_output=handled))
         made = elements | "To rows" >> to_rows.with_outputs(_FAILED, main="rows")
         rows, no_rows = made["rows"], made[_FAILED]
@@ -101,11 +98,7 @@ class WriteToFiles(beam.PTransform):
             return WriteToFilesResult(files, None)
         no_rows.element_type = refused.element_type = ReadFailure
         failed = (no_rows, refused) | "Failures" >> beam.Flatten()
-        failed.element_type = ReadFailure
-        if self._error_handler is not None:
-            self._error_handler.add_error_pcollection(failed)
-        if self._letters is not None:
-            _ = failed | "Dead letters" >> self._letters
+        self.take_failures(failed)
         return WriteToFilesResult(files, failed)
 
     def display_data(self) -> dict[str, Any]:

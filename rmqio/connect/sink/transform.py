@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam import PCollection
@@ -14,7 +14,8 @@ from rmqio.connect.sink.write_fn import FAILED, WriteRowsFn
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.security import Security
-from rmqio.transforms import ReadFailure, WriteDeadLetters
+from rmqio.transforms import ReadFailure
+from rmqio.transforms.parts import HandlesFailures
 
 
 class WriteToSinkResult(NamedTuple):
@@ -25,7 +26,7 @@ class WriteToSinkResult(NamedTuple):
     taken: see `on_failure`."""
 
 
-class WriteToSink(beam.PTransform):
+class WriteToSink(HandlesFailures):
     """Writes each element as a row, in batches.
 
     Delivery: at least once. A bundle succeeds only when the sink has taken all of its rows. While the system is away,
@@ -65,7 +66,7 @@ class WriteToSink(beam.PTransform):
         security: Security | None = None,
         client_factory: ClientFactory | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(dead_letter_topic, name_server, security, client_factory)
         for name, given, kind in (
             ("sink", sink, BatchSink),
             ("batching", batching or Batching(), Batching),
@@ -78,32 +79,15 @@ class WriteToSink(beam.PTransform):
         self._sink = sink
         self._batching, self._retry = batching or Batching(), retry or Retry()
         self._batches, self._on_failure = batches, on_failure
-        self._dead_letter_topic = dead_letter_topic
-        self._letters: WriteDeadLetters | None = None
-        if dead_letter_topic is not None:
-            self._letters = WriteDeadLetters(
-                dead_letter_topic, name_server=name_server, security=security, client_factory=client_factory
-            )
-        self._error_handler: Any = None
-
-    def with_error_handler(self, error_handler: Any) -> Self:
-        """Send refused rows to Beam's `ErrorHandler` as `ReadFailure`. None: fail the bundle."""
-        self._error_handler = error_handler
-        return self
 
     def expand(self, rows: Any) -> WriteToSinkResult:
-        handled = self._on_failure == "output" or self._error_handler is not None or self._letters is not None
+        handled = self._on_failure == "output" or self.takes_failures
         writing = WriteRowsFn(self._sink, self._batching, self._retry, batches=self._batches, errors_to_output=handled)
         outputs = rows | "Write rows" >> beam.ParDo(writing).with_outputs(FAILED, main="none")
         if not handled:
             return WriteToSinkResult(None)
-        failed = outputs[FAILED]
-        failed.element_type = ReadFailure  # only Beam's newest versions know the types of tagged outputs
-        if self._error_handler is not None:
-            self._error_handler.add_error_pcollection(failed)
-        if self._letters is not None:
-            _ = failed | "Dead letters" >> self._letters
-        return WriteToSinkResult(failed)
+        self.take_failures(outputs[FAILED])
+        return WriteToSinkResult(outputs[FAILED])
 
     def display_data(self) -> dict[str, Any]:
         batching, retry = self._batching, self._retry
