@@ -14,13 +14,13 @@ from typing import Any, Final
 from rmqio.audit.arguments import to_request
 from rmqio.audit.checking import Checker, Request, Result, audit
 from rmqio.audit.compare.findings import Counts
-from rmqio.audit.reading import require_topics
 from rmqio.audit.report.document import document
 from rmqio.audit.report.naming import ids_at
 from rmqio.audit.report.page import page
 from rmqio.audit.report.text import TITLES, lines, summary
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.command_line.arguments import client_options, connection_options
+from rmqio.command_line.connect import require_topics
 from rmqio.command_line.output import one_line
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory, QueueClient

@@ -9,15 +9,10 @@ from rmqio.audit.compare.entries import Spool, contained, entries_of
 from rmqio.audit.identity import Identity, Text, hash_of
 from rmqio.audit.sketch import BLOCK, Key, Sketch, decode
 from rmqio.dead_letters.reading import Part, ranges_of, read_ranges
-from rmqio.errors import RmqioError, TopicNotExist, WireError
+from rmqio.errors import WireError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue, Record
-from rmqio.near_names import did_you_mean
 from rmqio.start import StartFrom, StopAt
-
-
-class MissingTopic(RmqioError):
-    """A topic that an option names does not exist."""
 
 
 @dataclass
@@ -54,18 +49,6 @@ class Side:
             kept = [offset for offset in offsets if offset >= before.get(queue, 0)]
             self.forgotten += len(offsets) - len(kept)
             self.without_identity[queue] = kept
-
-
-def require_topics(client: QueueClient, named: Mapping[str, str | None]) -> None:
-    """Raise `MissingTopic` with the nearest name if a topic that an option names does not exist."""
-    for option, topic in named.items():
-        if topic is None:
-            continue
-        try:
-            client.queues(topic)
-        except TopicNotExist as error:
-            near = did_you_mean(topic, client.topics())
-            raise MissingTopic(f"{option} {topic}: the topic does not exist{near}") from error
 
 
 def bounds_of(client: QueueClient, topic: str, start: StartFrom, stop: StopAt) -> dict[MessageQueue, range]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,18 @@ def open_admin(arguments: argparse.Namespace) -> Admin:
     from rmqio.client.admin import Admin
 
     return Admin(client_options(arguments))
+
+
+def require_topics(client: QueueClient, named: Mapping[str, str | None]) -> None:
+    """Check that the topics exist which options name. Raises `CommandFailed` with the nearest name."""
+    for option, topic in named.items():
+        if topic is None:
+            continue
+        try:
+            client.queues(topic)
+        except TopicNotExist as error:
+            near = did_you_mean(topic, client.topics())
+            raise CommandFailed(f"{option} {topic}: the topic does not exist{near}") from error
 
 
 def queues_of(client: QueueClient, topic: str, names: Sequence[QueueName] = ()) -> list[MessageQueue]:

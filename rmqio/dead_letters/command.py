@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from rmqio.client.factory import RemotingClientFactory
+from rmqio.command_line.connect import require_topics
 from rmqio.command_line.terminal import line_width
 from rmqio.dead_letters.arguments import Arguments, make_parser, to_arguments
 from rmqio.dead_letters.replay import Replay
 from rmqio.dead_letters.result import ReplayResult
-from rmqio.errors import LocalError, RmqioError, TopicNotExist
+from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
-from rmqio.near_names import did_you_mean
 
 _SAY_EVERY_S: Final = 5.0
 
@@ -49,7 +50,8 @@ def run(found: argparse.Namespace, *, client_factory: ClientFactory | None = Non
     )
     status, text, has_begun = 0, "", False
     try:
-        _require_topics(factory, {"--dead_letter_topic": found.dead_letter_topic, "--to": found.to})
+        with contextlib.closing(factory.queue_client()) as client:
+            require_topics(client, {"--dead_letter_topic": found.dead_letter_topic, "--to": found.to})
         has_begun = True
         replay.run(arguments.start, arguments.stop, group, _Teller(name))
     except RmqioError as error:
@@ -74,26 +76,6 @@ def _show(result: ReplayResult, arguments: Arguments, *, is_done: bool) -> None:
     if result.is_dry_run and is_done:
         how = f"Nothing has been sent. To send the messages, {arguments.next_step}."
         print(how if result.sent else "There is nothing to send.", flush=True)
-
-
-class _MissingTopic(RmqioError):
-    """A topic that an option names does not exist."""
-
-
-def _require_topics(factory: ClientFactory, named: Mapping[str, str | None]) -> None:
-    """Raise `_MissingTopic` with the nearest name if a topic does not exist, or a client's error."""
-    client = factory.queue_client()
-    try:
-        for option, topic in named.items():
-            if topic is None:
-                continue
-            try:
-                client.queues(topic)
-            except TopicNotExist as error:
-                near = did_you_mean(topic, client.topics())
-                raise _MissingTopic(f"{option} {topic}: the topic does not exist{near}") from error
-    finally:
-        client.close()
 
 
 class _Teller:
