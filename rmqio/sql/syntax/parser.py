@@ -14,7 +14,8 @@ from lark.exceptions import VisitError
 from rmqio.sql.errors import Refusal, Source, Span, SqlError, listed, nearest
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.syntax import statements
-from rmqio.sql.syntax.builder import REFUSED, Builder
+from rmqio.sql.syntax.builder import Builder
+from rmqio.sql.syntax.refused_words import REFUSED
 
 RESERVED: Final = frozenset(
     {
