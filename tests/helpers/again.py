@@ -20,6 +20,7 @@ _OF_THE_REPOSITORY: Final = (
     "tests/unit/test_docs_names.py",
     "tests/unit/test_docs_shell.py",
     "tests/unit/test_docs_site.py",
+    "tests/unit/test_circles.py",
     "tests/unit/test_layers.py",
     "tests/unit/test_no_pickle.py",
     "tests/unit/tools/",

@@ -1,0 +1,55 @@
+"""No modules and no packages import each other in a circle. Reads the sources, as `test_layers`."""
+
+from __future__ import annotations
+
+from tests.helpers.imports import all_imports, sources
+
+IMPORTS = all_imports()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions and under TYPE_CHECKING count: who reads one file must not need all of them."""
+    modules = {module for module, path in sources() if path.name != "__init__.py"}
+    imported: dict[str, set[str]] = {module: set() for module in modules}
+    for each in IMPORTS:
+        parts = each.target.split(".")
+        names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+        found = next((name for name in names if name in modules), None)
+        if each.module in modules and found is not None and found != each.module:
+            imported[each.module].add(found)
+
+    assert not _circles(imported)
+
+
+def test_no_packages_import_each_other_in_a_circle() -> None:
+    """The packages of `rmqio/` as wholes, which can happen without any two modules that do."""
+    imported: dict[str, set[str]] = {}
+    for each in IMPORTS:
+        package, other = (".".join(name.split(".")[:2]) for name in (each.module, each.target))
+        if other != package and other.startswith("rmqio."):
+            imported.setdefault(package, set()).add(other)
+            imported.setdefault(other, set())
+    assert len(imported) > 14  # more than the base alone
+    assert not _circles(imported)
+
+
+def _circles(imported: dict[str, set[str]]) -> set[frozenset[str]]:
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        left = [start]
+        while left:
+            for module in imported[left.pop()] - seen:
+                seen.add(module)
+                left.append(module)
+        return seen
+
+    reaches = {module: reached(module) for module in imported}
+    return {
+        frozenset(other for other in reaches[module] if module in reaches[other])
+        for module in imported
+        if module in reaches[module]
+    }
+
+
+def test_a_circle_is_found() -> None:
+    assert _circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == {frozenset("bc"), frozenset("d")}
