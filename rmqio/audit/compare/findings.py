@@ -156,12 +156,13 @@ class Findings:
         """Return the earliest messages of a kind."""
         return heapq.nsmallest(most, self.places[kind], key=lambda place: (place.time_ms, place.queue, place.offset))
 
-    def delay_below(self, share: float) -> int:
-        """Return an upper bound, a power of two, of the delay of this share of the messages."""
+    def delay_within(self, share: float) -> int:
+        """Return an upper bound of the delay of this share of the messages: a power of two, or the longest delay."""
         total = int(self.delays.sum())
         if not total:
             return 0
-        return 1 << int(np.searchsorted(np.cumsum(self.delays), share * total))
+        bound = 1 << int(np.searchsorted(np.cumsum(self.delays), share * total))
+        return min(bound, self.total.max_delay_ms)
 
     def _add_delays(self, sent: Entries, delays: npt.NDArray[Any]) -> None:
         if not len(delays):

@@ -37,8 +37,8 @@ def document(result: Result, most: int, ids: dict[tuple[MessageQueue, int], dict
         "unidentified": result.source.unidentified + result.sink.unidentified,
         "late_ms": request.late_ms,
         "delay_ms": {
-            "half_below": findings.delay_below(0.5),
-            "99_percent_below": findings.delay_below(0.99),
+            "half_within": findings.delay_within(0.5),
+            "99_percent_within": findings.delay_within(0.99),
             "max": total.max_delay_ms,
         },
         "from_queues": [{"queue": name_of(queue), **counts.as_dict()} for queue, counts in _sorted(findings.sources)],

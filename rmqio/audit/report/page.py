@@ -55,7 +55,8 @@ def _body(report: dict[str, Any]) -> Iterator[str]:
     if report["arrived"]:
         delay = report["delay_ms"]
         yield (
-            f"<p>Delay: half below {duration(delay['half_below'])}, 99 % below {duration(delay['99_percent_below'])}, "
+            f"<p>Delay: half within {duration(delay['half_within'])}, "
+            f"99 % within {duration(delay['99_percent_within'])}, "
             f"at most {duration(delay['max'])}. Late is over {duration(report['late_ms'])}.</p>"
         )
     yield from (f'<p class="soft">Note: {_t(note)}.</p>' for note in report["notes"])

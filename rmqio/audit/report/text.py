@@ -31,7 +31,8 @@ def lines(report: dict[str, Any], *, most: int = _MOST_LINES) -> Iterator[str]:
     if report["arrived"]:
         delay = report["delay_ms"]
         yield (
-            f"  delay: half below {duration(delay['half_below'])}, 99 % below {duration(delay['99_percent_below'])}, "
+            f"  delay: half within {duration(delay['half_within'])}, "
+            f"99 % within {duration(delay['99_percent_within'])}, "
             f"at most {duration(delay['max'])}"
         )
     hops = [hop for hop in report["hops"] if hop["hop"] is not None]

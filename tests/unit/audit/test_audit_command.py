@@ -84,6 +84,7 @@ def test_places_letters_late_ones_and_order(cluster: InMemoryCluster, capsys: py
     assert [each["offset"] for each in found["messages"]["out_of_order"]] == [0]
     assert [each["delay_ms"] for each in found["messages"]["late"]] == [66_000]
     assert found["delay_ms"]["max"] == 66_000
+    assert found["delay_ms"]["99_percent_within"] == 66_000, "no bound is beyond the longest delay"
     assert sum(window["sent"] for window in found["windows"]) == 6
 
 
