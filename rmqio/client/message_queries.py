@@ -46,7 +46,7 @@ class MessageQueries:
         Raises `LocalError` if the text is not such an id, or its broker is not one of the cluster.
         """
         if not _OFFSET_ID.fullmatch(message_id):
-            raise LocalError(f"{message_id!r} is no message id: it must have 32 hexadecimal digits, or 56 with IPv6")
+            raise LocalError(f"{message_id!r} is not a message id: it must have 32 hexadecimal digits, or 56 with IPv6")
         raw = bytes.fromhex(message_id)
         host, port, position = ipaddress.ip_address(raw[:-12]), int.from_bytes(raw[-12:-8], "big"), raw[-8:]
         address = f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"

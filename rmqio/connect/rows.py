@@ -32,7 +32,8 @@ def to_row(element: Any) -> dict[str, Any]:
         found = dict(vars(element))
     else:
         raise SerdeError(
-            f"{type(element).__name__} is no row; rows are dicts, beam.Rows, NamedTuples, dataclasses, and JSON objects"
+            f"{type(element).__name__} is not a row; "
+            "rows are dicts, beam.Rows, NamedTuples, dataclasses, and JSON objects"
         )
     return dict(found)
 
@@ -41,9 +42,9 @@ def _object(body: bytes | bytearray | str) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:  # or it is nested too deeply
-        raise SerdeError(f"the body is no JSON: {error}") from error
+        raise SerdeError(f"the body is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise SerdeError(f"the body is JSON, but no object: {type(found).__name__}")
+        raise SerdeError(f"the body is JSON, but not an object: {type(found).__name__}")
     return found
 
 

@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 def metrics_url(text: str) -> str:
     """Return the whole URL of an exporter: `127.0.0.1:9464` is `http://127.0.0.1:9464/metrics`.
 
-    Raises `LocalError` for what is no URL of HTTP.
+    Raises `LocalError` for what is not a URL of HTTP.
     """
     given = text if "://" in text else f"http://{text}"
     try:

@@ -223,7 +223,7 @@ def _read_avro(file: Any) -> Iterator[dict[str, Any]]:
                 raise SerdeError(f"the file holds no records, but {type(row).__name__}")
             yield row
     except (ValueError, EOFError, IndexError, KeyError, UnicodeDecodeError) as error:
-        raise SerdeError(f"it is no file of Avro, or is cut off: {error}") from error
+        raise SerdeError(f"it is not a file of Avro, or is cut off: {error}") from error
 
 
 def _avro_schema(schema: Any) -> Any:

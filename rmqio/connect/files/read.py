@@ -21,7 +21,7 @@ class ReadFromFiles(beam.PTransform):
       format: "jsonl", "csv", "parquet" or "avro"; None: by the name. A name that ends with .gz, .bz2 or .zst is
         decompressed.
 
-    CSV has a header, and its values are text; an empty value is None. A line that is no row fails the pipeline, with
+    CSV has a header, and its values are text; an empty value is None. A line that is not a row fails the pipeline, with
     the name of the file and its number.
     """
 

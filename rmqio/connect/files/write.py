@@ -35,7 +35,7 @@ class WriteToFilesResult(NamedTuple):
     files: PCollection[str]
     """The name of each file, once it is whole."""
     failed: PCollection[ReadFailure] | None
-    """Elements that are no rows, and rows that do not fit the format. None: they fail the pipeline."""
+    """Elements that are not rows, and rows that do not fit the format. None: they fail the pipeline."""
 
 
 class WriteToFiles(HandlesFailures):

@@ -35,7 +35,7 @@ class Document(NamedTuple):
 
 
 def body_of(documents: Sequence[Document], operation: str) -> bytes:
-    """Returns the lines of a request. Raises `SerdeError` for a document that is no JSON."""
+    """Returns the lines of a request. Raises `SerdeError` for a document that is not JSON."""
     lines = []
     for document in documents:
         action = {operation: {} if document.id is None else {"_id": document.id}}

@@ -67,7 +67,7 @@ class SearchSink(BatchSink):
         index = self._index(element) if callable(self._index) else self._index
         if not isinstance(index, str) or not _INDEX.fullmatch(index):
             raise RowRefused(
-                f'{index!r} is no name of an index: lower case, without spaces and one of \\ / * ? " < > | , # :'
+                f'{index!r} is not the name of an index: lower case, without spaces and without \\ / * ? " < > | , # :'
             )
         source = super().convert(element)
         found: Any = None
@@ -138,11 +138,11 @@ class SearchSink(BatchSink):
         try:
             return answer.json()
         except ValueError as error:
-            raise SearchBusy(f"the answer is no JSON: {answer.text[:200]}") from error
+            raise SearchBusy(f"the answer is not JSON: {answer.text[:200]}") from error
 
 
 def check_url(url: Any) -> None:
-    """Raises `LocalError` for an address that is none of HTTP."""
+    """Raises `LocalError` for an address that is not one of HTTP."""
     place = urlsplit(url) if isinstance(url, str) else None
     if place is None or place.scheme not in ("http", "https") or not place.hostname:
         raise LocalError("url must be like https://host:9200")

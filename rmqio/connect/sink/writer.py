@@ -82,7 +82,7 @@ class Writer:
         return bool(self._refused or self._batches)
 
     def refuse(self, item: Item, error: Exception) -> None:
-        """Notes an element that is no row."""
+        """Notes an element that is not a row."""
         with self._lock:
             self._refused.append((item, error))
 

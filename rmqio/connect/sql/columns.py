@@ -140,7 +140,7 @@ def _moment(value: Any) -> dt.datetime:
         return dt.datetime.fromisoformat(value)
     if isinstance(value, int) and not isinstance(value, bool):  # as RocketMQ's times
         return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=value)
-    raise ValueError(f"{type(value).__name__} is no time: ISO 8601, or milliseconds since 1970")
+    raise ValueError(f"{type(value).__name__} is not a time: ISO 8601, or milliseconds since 1970")
 
 
 def _naive(value: Any) -> dt.datetime:

@@ -107,7 +107,7 @@ class _RangesFn(beam.DoFn):
             yield f"{column} IS NULL"
             return
         if not isinstance(low, int) or not isinstance(high, int):
-            raise LocalError(f"partition_on names {self._column}, which is no column of integers")
+            raise LocalError(f"partition_on names {self._column}, which is not a column of integers")
         count = min(self._count, high - low + 1)
         cuts = [low + (high - low + 1) * place // count for place in range(1, count)]
         if not cuts:

@@ -186,7 +186,7 @@ def test_documents_without_a_proper_id_are_refused(element: Any, message: str) -
 
 @pytest.mark.parametrize("index", ["Orders", "a b", "_a", "", "a/b", "-x", None])
 def test_names_that_no_index_can_have(index: Any) -> None:
-    with pytest.raises(RowRefused, match="is no name of an index"):
+    with pytest.raises(RowRefused, match="is not the name of an index"):
         SearchSink("http://h", lambda _: index, options()).convert({"a": 1})
 
 

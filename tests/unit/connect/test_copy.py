@@ -139,7 +139,7 @@ def test_a_row_that_the_target_refuses_fails_the_copy(folder: Path, capsys: pyte
 
 @pytest.fixture
 def cluster() -> Iterator[InMemoryCluster]:
-    """Topics a, b and dead. In a: ROWS with tags and keys, and one that is no JSON."""
+    """Topics a, b and dead. In a: ROWS with tags and keys, and one that is not JSON."""
     with InMemoryCluster() as found:
         for topic in ("a", "b", "dead"):
             found.create_topic(topic)
@@ -187,7 +187,7 @@ def test_without_dead_letters_the_copy_fails_and_names_the_place(
     assert run("rocketmq:a", "sqlite:///shop.db#users", cluster) == 1
     error = capsys.readouterr().err
     assert "refuses 1 rows; the first (a/" in error
-    assert "the body is no JSON" in error
+    assert "the body is not JSON" in error
 
 
 def test_rows_go_to_a_topic_with_keys(cluster: InMemoryCluster, folder: Path) -> None:

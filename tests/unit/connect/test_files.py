@@ -155,12 +155,12 @@ def test_any_text_survives_csv_and_lines(rows: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.jsonl", b'{"a": 1}\nno\n', "x.jsonl: line 2: the body is no JSON"),
-        ("x.jsonl", b"[1]\n", "no object: list"),
+        ("x.jsonl", b'{"a": 1}\nno\n', "x.jsonl: line 2: the body is not JSON"),
+        ("x.jsonl", b"[1]\n", "not an object: list"),
         ("x.csv", b"a,b\n1\n", "x.csv: line 2: 1 values, and 2 columns"),
         ("x.csv", b'a\n"b', "x.csv: line 2"),
         ("x.csv", b"a\n\xff\n", "x.csv: line"),
-        ("x.avro", b"nothing", "it is no file of Avro"),
+        ("x.avro", b"nothing", "it is not a file of Avro"),
         ("x.parquet", b"nothing", "x.parquet: "),
     ],
 )

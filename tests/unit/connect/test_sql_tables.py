@@ -285,7 +285,7 @@ def test_a_read_has_every_row(url: str, query: str, partition_on: str | None) ->
     ("query", "column", "message"),
     [
         ("nobody", None, "no such table: nobody"),
-        ("users", "name", "which is no column of integers"),
+        ("users", "name", "which is not a column of integers"),
         ("SELECT id, name, mail AS name FROM users", None, "has two columns name: name one of them by AS"),
     ],
 )

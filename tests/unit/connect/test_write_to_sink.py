@@ -235,7 +235,7 @@ def test_what_can_be_a_row(element: Any) -> None:
 
 @pytest.mark.parametrize(
     ("element", "message"),
-    [(b"x", "no JSON"), (b"[1]", "no object: list"), (7, "int is no row"), (b"[" * 200_000, "no JSON")],
+    [(b"x", "not JSON"), (b"[1]", "not an object: list"), (7, "int is not a row"), (b"[" * 200_000, "not JSON")],
 )
 def test_what_cannot_be_a_row(element: Any, message: str) -> None:
     with pytest.raises(SerdeError, match=message):

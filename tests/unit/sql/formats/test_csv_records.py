@@ -62,6 +62,6 @@ def test_files_have_the_rows_that_were_written(tmp_path: Path, more: str) -> Non
     body = eval(f"lambda k, v: {encoder.source(COLUMNS)}", dict(encoder.constants))
     signs = ('"', ",", "|", "\\", "\n", "\r", "a", "é", " ")
     rows = [tuple("".join(drawn.choices(signs, k=drawn.randrange(6))) for _ in COLUMNS) for _ in range(2_000)]
-    rows = [(f"x{k}", v) for k, v in rows]  # an empty line is no row
+    rows = [(f"x{k}", v) for k, v in rows]  # an empty line is not a row
     path.write_bytes(b"\n".join(body(*row) for row in rows))
     assert read(given, path) == rows
