@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
-from itertools import cycle
 from typing import Any, Final
 from unittest import mock
 
@@ -24,14 +23,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from bench.ours import body
 from bench.report import aligned, machine_text
-from bench.sending import Work, encode, make
+from bench.sending import Work, encode, make, send_all
 from rmqio.batches import Batch
 from rmqio.client.connections.session import Session
 from rmqio.client.environment import Environment
 from rmqio.client.sending.in_flight import InFlight
 from rmqio.client.sending.pending import PendingRequest
 from rmqio.client.sending.producer import RemotingProducer
-from rmqio.interfaces import PendingSend
 from rmqio.model import MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.transforms.writing.batch_write_fn import BatchWriteFn
@@ -93,13 +91,7 @@ def whole(work: Work) -> None:
     environment = Environment(connect=lambda *_: AtOnce(work.batch))
     options = ClientOptions(name_servers="ns:1", max_in_flight=work.in_flight)
     with closing(RemotingProducer(options, "bench", environment=environment)) as producer:
-        targets, pending = cycle(work.queues), deque[PendingSend]()
-        for messages in work.made():
-            if len(pending) >= work.in_flight:
-                pending.popleft().result()
-            pending.append(producer.submit(messages, next(targets)))
-        while pending:
-            pending.popleft().result()
+        send_all(work, producer)
 
 
 def answers(work: Work) -> None:

@@ -40,7 +40,7 @@ from rmqio.client.connections.connection import Connection
 from rmqio.client.connections.session import Call
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.client.routes import Routes
-from rmqio.interfaces import PendingSend
+from rmqio.interfaces import PendingSend, Producer
 from rmqio.model import Message, MessageQueue, SendStatus
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
@@ -114,13 +114,18 @@ def send_ready(work: Work, wait: Callable[[], Any] = lambda: None, done: Callabl
 def send_whole(work: Work) -> None:
     options = ClientOptions(name_servers=work.name_server, max_in_flight=work.in_flight, request_timeout_ms=30_000)
     with closing(RemotingClientFactory(options).producer("bench")) as producer:
-        targets, pending = cycle(work.queues), deque[PendingSend]()
-        for messages in work.made():
-            if len(pending) >= work.in_flight:
-                pending.popleft().result()
-            pending.append(producer.submit(messages, next(targets)))
-        while pending:
+        send_all(work, producer)
+
+
+def send_all(work: Work, producer: Producer) -> None:
+    """Sends all batches, so many in flight."""
+    targets, pending = cycle(work.queues), deque[PendingSend]()
+    for messages in work.made():
+        if len(pending) >= work.in_flight:
             pending.popleft().result()
+        pending.append(producer.submit(messages, next(targets)))
+    while pending:
+        pending.popleft().result()
 
 
 def send_beside(work: Work) -> None:
