@@ -72,8 +72,18 @@ class JavaServer:
         assert self._process is not None
         self._process.kill()
 
+    def pause(self) -> None:
+        """Suspends it: it keeps its port and its connections, but does not answer."""
+        assert self._process is not None
+        self._process.pause()
+
+    def resume(self) -> None:
+        """Resumes it after `pause`."""
+        assert self._process is not None
+        self._process.resume()
+
     def close(self) -> None:
-        """Ends it, and removes its files."""
+        """Ends it, and removes its files. Idempotent."""
         if self._process is not None:
             self._process.kill()
         self._watchdog.close()
