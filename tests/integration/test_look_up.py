@@ -26,6 +26,7 @@ from tests.helpers.servers.cluster import Cluster
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 TOPIC = "looked-up"
+GROUP = "kept"
 COUNT = 200
 """Messages in each queue."""
 Outcomes = Mapping[MessageQueue, int | RmqioError | None]
@@ -45,6 +46,8 @@ def cluster() -> Iterator[Cluster]:
             for queue in producer.queues(TOPIC):
                 for _ in range(COUNT // 20):
                     producer.send_batch([Message(b"x" * 100, topic=TOPIC)] * 20, queue)
+        with contextlib.closing(RemotingQueueClient(options(cluster))) as client:
+            assert client.commit_offsets(GROUP, dict.fromkeys(queues(client), 7)) == {}
         yield cluster
 
 
@@ -76,6 +79,71 @@ def of(broker: str, outcomes: Outcomes) -> list[int | RmqioError | None]:
 
 def fresh_group() -> str:
     return f"look-{uuid.uuid4().hex[:12]}"
+
+
+def ask(address: str, command: Command) -> Command:
+    connection = Connection(address)
+    try:
+        return connection.request(command, 5_000)
+    finally:
+        connection.close()
+
+
+def until_copied(cluster: Cluster, client: RemotingQueueClient) -> None:
+    """The replica has the messages, and the topic and group offsets, which it copies once a minute."""
+    replica = cluster.brokers["a/1"].address
+    for queue in queues(client)[:4]:
+        end, committed = requests.get_max_offset(queue), requests.query_group_offset(GROUP, queue)
+        wait_until(lambda e=end: ask(replica, e).ext.get("offset") == str(COUNT), "messages to be copied", 90)  # type: ignore[misc]
+        wait_until(lambda c=committed: ask(replica, c).ext.get("offset") == "7", "offsets to be copied", 90)  # type: ignore[misc]
+
+
+def test_reads_follow_the_masters_suggestion_and_offsets_are_the_replicas_while_it_is_away(
+    cluster: Cluster, client: RemotingQueueClient
+) -> None:
+    """The first test here: once somebody has pulled, RocketMQ 5.5.0's replicas copy no group offsets any more, because
+    fastjson2 cannot skip the `pullOffsetTable` in the master's answer.
+    """
+    queue = queues(client)[0]
+    master, replica = cluster.brokers["a"], cluster.brokers["a/1"]
+    until_copied(cluster, client)
+
+    def read_all() -> list[int]:
+        reader = client.open_reader(queue, 0, message_filter=MessageFilter())
+        offsets: list[int] = []
+        deadline = time.monotonic() + 30
+        while reader.position < COUNT:
+            assert time.monotonic() < deadline, repr(reader)
+            part = reader.poll()
+            if part is None:
+                client.wait([reader], 500)
+            else:
+                offsets += [record.queue_offset for record in part.records]
+        reader.close()
+        return offsets
+
+    assert read_all() == list(range(COUNT))
+    assert "requests 0" not in repr(client._pool.connection(replica.address)), "its master suggested it"
+    master.kill()
+    try:
+        wait_until(lambda: of("a", look(client)) == [COUNT] * 4, "the replica to be asked")
+        for kind, expected in (("min", 0), ("max", COUNT), ("time", 0)):
+            assert look(client, kind) == dict.fromkeys(queues(client), expected)
+        expected_offsets = dict.fromkeys(queues(client), 7)
+        wait_until(lambda: look(client, "committed", GROUP) == expected_offsets, "what was committed")
+        assert (client.min_offset(queue), client.max_offset(queue)) == (0, COUNT)
+        assert (client.offset_for_time(queue, 1), client.committed_offset(GROUP, queue)) == (0, 7)
+        assert read_all() == list(range(COUNT))
+        # The master may know what a replica does not know: no start at the end because of that.
+        unknown = look(client, "committed", fresh_group())
+        assert all(isinstance(each, TransportError) for each in of("a", unknown))
+        assert of("b", unknown) == [None] * 4
+        failed = client.commit_offsets(GROUP, dict.fromkeys(queues(client), 9))
+        assert {(each.broker, "a master" in str(error)) for each, error in failed.items()} == {("a", True)}
+    finally:
+        master.restart()
+    wait_until(lambda: client.commit_offsets(GROUP, dict.fromkeys(queues(client), 9)) == {}, "the master to be back")
+    assert look(client, "committed", GROUP) == dict.fromkeys(queues(client), 9)
 
 
 def test_the_answers_are_those_of_single_questions(client: RemotingQueueClient) -> None:
@@ -135,67 +203,3 @@ def test_a_broker_that_is_killed_holds_nobody_up_and_is_asked_again_when_it_is_b
     finally:
         cluster.brokers["b"].restart()
     wait_until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again")
-
-
-def ask(address: str, command: Command) -> Command:
-    connection = Connection(address)
-    try:
-        return connection.request(command, 5_000)
-    finally:
-        connection.close()
-
-
-def until_copied(cluster: Cluster, client: RemotingQueueClient, group: str, offset: int) -> None:
-    """The replica has the messages, and the group's offsets, which it fetches each 10 s."""
-    replica = cluster.brokers["a/1"].address
-    for queue in queues(client)[:4]:
-        end, committed = requests.get_max_offset(queue), requests.query_group_offset(group, queue)
-        wait_until(lambda e=end: ask(replica, e).ext.get("offset") == str(COUNT), "messages to be copied", 60)  # type: ignore[misc]
-        wait_until(lambda c=committed: ask(replica, c).ext.get("offset") == str(offset), "offsets to be copied", 60)  # type: ignore[misc]
-
-
-def test_reads_follow_the_masters_suggestion_and_offsets_are_the_replicas_while_it_is_away(
-    cluster: Cluster, client: RemotingQueueClient
-) -> None:
-    group = fresh_group()
-    queue = queues(client)[0]
-    master, replica = cluster.brokers["a"], cluster.brokers["a/1"]
-    assert client.commit_offsets(group, dict.fromkeys(queues(client), 7)) == {}
-    until_copied(cluster, client, group, 7)
-
-    def read_all() -> list[int]:
-        reader = client.open_reader(queue, 0, message_filter=MessageFilter())
-        offsets: list[int] = []
-        deadline = time.monotonic() + 30
-        while reader.position < COUNT:
-            assert time.monotonic() < deadline, repr(reader)
-            part = reader.poll()
-            if part is None:
-                client.wait([reader], 500)
-            else:
-                offsets += [record.queue_offset for record in part.records]
-        reader.close()
-        return offsets
-
-    assert read_all() == list(range(COUNT))
-    assert "requests 0" not in repr(client._pool.connection(replica.address)), "its master suggested it"
-    master.kill()
-    try:
-        wait_until(lambda: of("a", look(client)) == [COUNT] * 4, "the replica to be asked")
-        for kind, expected in (("min", 0), ("max", COUNT), ("time", 0)):
-            assert look(client, kind) == dict.fromkeys(queues(client), expected)
-        expected_offsets = dict.fromkeys(queues(client), 7)
-        wait_until(lambda: look(client, "committed", group) == expected_offsets, "what was committed")
-        assert (client.min_offset(queue), client.max_offset(queue)) == (0, COUNT)
-        assert (client.offset_for_time(queue, 1), client.committed_offset(group, queue)) == (0, 7)
-        assert read_all() == list(range(COUNT))
-        # The master may know what a replica does not know: no start at the end because of that.
-        unknown = look(client, "committed", fresh_group())
-        assert all(isinstance(each, TransportError) for each in of("a", unknown))
-        assert of("b", unknown) == [None] * 4
-        failed = client.commit_offsets(group, dict.fromkeys(queues(client), 9))
-        assert {(each.broker, "a master" in str(error)) for each, error in failed.items()} == {("a", True)}
-    finally:
-        master.restart()
-    wait_until(lambda: client.commit_offsets(group, dict.fromkeys(queues(client), 9)) == {}, "the master to be back")
-    assert look(client, "committed", group) == dict.fromkeys(queues(client), 9)

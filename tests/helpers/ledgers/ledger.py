@@ -346,7 +346,10 @@ def new_group() -> str:
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+    """Asks often at first and ten times a second later: what is waited for needs the processors, too."""
     deadline = time.monotonic() + timeout_s
+    pause_s = 0.005
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.005)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.2, 0.1)

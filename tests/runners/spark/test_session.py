@@ -212,7 +212,7 @@ def test_a_plain_program_with_no_option_but_the_runner(programs: Programs) -> No
     # of this project, only the parts of a runner: no client, no transform
     ours = (
         "rmqio.runners",
-        "rmqio.repeats.attempts",
+        "rmqio.repeats",
         "rmqio.errors",
         "rmqio.pyspark.chatter",
         "rmqio.model",
