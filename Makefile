@@ -26,15 +26,15 @@ $(STAMP): pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch] rmqio/serde/
 demo: $(STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show the result
 	@$(PY) -m rmqio.pipelines.demo $(if $(RUNNER),--runner=$(RUNNER)) $(ARGS)
 
-# Processes for the tests on brokers and runners. Two leave 40 % of two cores idle, which the tests elsewhere take. With
+# Processes for the tests on brokers and runners. Two leave 40 % of two cores idle, which the other tests take. With
 # three, and these beside them, waits of some tests run out.
 WORKERS ?= 2
 
-# The tests elsewhere never wait. At the lowest priority they get what the others leave.
-test: $(STAMP)  ## lint, types and all tests, on a real broker too; beside them the fast ones on the oldest Beam and other Pythons
+# The tests that need no broker never wait. At the lowest priority they get what the others leave.
+test: $(STAMP)  ## lint, types and all tests, on a real broker too; beside them those that need none, also on the oldest Beam and other Pythons
 	@$(MAKE) --no-print-directory -j2 lint environments
-	@$(PY) -m tests.helpers.beside build/test-elsewhere.log "$(MAKE) --no-print-directory test-oldest test-pythons" \
-		"$(MAKE) --no-print-directory test-unit && $(MAKE) --no-print-directory test-broker"
+	@$(PY) -m tests.helpers.beside build/test-beside.log \
+		"$(MAKE) --no-print-directory test-unit test-oldest test-pythons" "$(MAKE) --no-print-directory test-broker"
 
 # One after the other: each writes the package's metadata into this folder. No test runs meanwhile: the oldest Beam's Python
 # replaces the extension modules that the tests import.
