@@ -46,7 +46,7 @@ PROGRAMS: Final[dict[str, tuple[str, tuple[str, ...], dict[str, str]]]] = {
     PEER: (_EMPTY, (), {}),
     "SparkRunner": (_BEAM, _SPARK, {}),
     "SparkRunner, no file of classes": (_BEAM, _SPARK, {"RMQIO_SPARK_CLASS_DATA": "0"}),
-    "SparkRunner, no UI": (_BEAM, (*_SPARK, "--spark_conf", "spark.ui.enabled=false"), {}),
+    "SparkRunner, with Spark's UI": (_BEAM, (*_SPARK, "--spark_conf", "spark.ui.enabled=true"), {}),
     "DirectRunner": (_BEAM, ("--runner=DirectRunner",), {}),
     "FlinkRunner": (_BEAM, ("--runner=FlinkRunner",), {}),
 }

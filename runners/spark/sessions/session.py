@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from apache_beam.options.pipeline_options import PipelineOptions, SparkRunnerOptions
+from apache_beam.options.pipeline_options import PipelineOptions, SparkRunnerOptions, StandardOptions
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
@@ -34,6 +34,7 @@ DEFAULT_MASTER: Final = "local[*,4]"
 # The values that Spark's own launcher sets if nobody chose a master
 _NOBODYS_CHOICE: Final = (None, "local[*]")
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_UI: Final = "spark.ui.enabled"
 _DEFAULTS_LINE: Final = re.compile(r"\s*(spark\.[^\s=:]+)\s*[\s=:]\s*(.*?)\s*$")
 # Settings for the plans of a pipeline. The caller's session keeps its own settings.
 _PLAN_SETTINGS: Final = {
@@ -189,6 +190,8 @@ def _start(options: PipelineOptions, given: Mapping[str, str]) -> SparkSession:
         # Nobody else needs to reach such a run. The UI only uses the variable
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if is_local(master) and not options.view_as(StandardOptions).streaming and _UI not in elsewhere:
+        settings[_UI] = "false"  # it ends with the run, and takes 0.4 s of its start
     settings |= {**given, "spark.master": master, "spark.pyspark.python": python}
     paths = (str(pathlib.Path(__file__).with_name("site")), given.get(_PYTHONPATH) or elsewhere.get(_PYTHONPATH))
     settings[_PYTHONPATH] = os.pathsep.join(filter(None, paths))  # see site/sitecustomize.py
