@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from rmqio.sql import values
-from rmqio.sql.compile.casts import single
+from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.formats.base import Convert, whole
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.values import DAY_US, ValueFailure

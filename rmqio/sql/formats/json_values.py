@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from rmqio.sql import values
-from rmqio.sql.compile.casts import single
+from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.formats.base import Convert, bounded, well_formed, whole
 from rmqio.sql.formats.texts import (
     boolean_of_text,

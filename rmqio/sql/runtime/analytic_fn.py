@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from rmqio.sql.compile.description import Fragment
-from rmqio.sql.compile.partitions import Peers, results
+from rmqio.sql.compile.over.partitions import Peers, results
 from rmqio.sql.planning.plan import Field, SortKey
 from rmqio.sql.planning.relations import AnalyticCall
 from rmqio.sql.rows import unpacker

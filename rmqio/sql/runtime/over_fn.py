@@ -15,7 +15,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.sql.compile.description import Fragment
-from rmqio.sql.compile.frames import Frames
+from rmqio.sql.compile.over.frames import Frames
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.planning.relations import OverCall
 from rmqio.sql.rows import unpacker

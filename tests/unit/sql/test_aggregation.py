@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.sql import types
-from rmqio.sql.compile.aggregation import Merger, merged_floats
+from rmqio.sql.compile.aggregates.aggregation import Merger, merged_floats
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToGroups
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import InputRef

@@ -22,7 +22,7 @@ from rmqio import MessageQueue, StartFrom, StopAt
 from rmqio.runners import options
 from rmqio.sql import types
 from rmqio.sql.compile.description import Fragment, FromRows, ToRows
-from rmqio.sql.compile.frames import Frames
+from rmqio.sql.compile.over.frames import Frames
 from rmqio.sql.planning.plan import AggregateCall, Field
 from rmqio.sql.planning.relations import OverCall
 from rmqio.sql.planning.signature import Signature, changes, signature_of

@@ -12,7 +12,7 @@ from apache_beam.coders import BytesCoder, Coder
 from apache_beam.transforms.window import IntervalWindow, TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.sql.compile.aggregation import Merger, started
+from rmqio.sql.compile.aggregates.aggregation import Merger, started
 from rmqio.sql.compile.description import Fragment, OtherTarget, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Aggregate, AggregateCall, Field

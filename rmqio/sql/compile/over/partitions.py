@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rmqio.sql.compile.sliders import slider
+from rmqio.sql.compile.over.sliders import slider
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.planning.relations import AnalyticCall
 

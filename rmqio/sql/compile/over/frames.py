@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from rmqio.sql.compile.sliders import Slider, slider
+from rmqio.sql.compile.over.sliders import Slider, slider
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.planning.relations import OverCall
 from rmqio.sql.rows import pack, type_hint

@@ -14,10 +14,10 @@ from fractions import Fraction
 from typing import Any
 
 from rmqio.sql import types, values
-from rmqio.sql.compile.accumulators import Accumulator
-from rmqio.sql.compile.casts import single
-from rmqio.sql.compile.emitter import Emitter
-from rmqio.sql.compile.user_aggregates import user_accumulator
+from rmqio.sql.compile.aggregates.accumulators import Accumulator
+from rmqio.sql.compile.aggregates.user_aggregates import user_accumulator
+from rmqio.sql.compile.expressions.casts import single
+from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.planning.plan import AggregateCall
 from rmqio.sql.rows import type_hint
 from rmqio.sql.types import BITS, SqlType

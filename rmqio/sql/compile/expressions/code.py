@@ -11,9 +11,9 @@ import functools
 from typing import Final
 
 from rmqio.sql import values
-from rmqio.sql.compile.casts import caster
-from rmqio.sql.compile.emitter import Emitter
-from rmqio.sql.compile.shortcuts import cast_of_digits, shortcut
+from rmqio.sql.compile.expressions.casts import caster
+from rmqio.sql.compile.expressions.emitter import Emitter
+from rmqio.sql.compile.expressions.shortcuts import cast_of_digits, shortcut
 from rmqio.sql.expressions import (
     Conditional,
     Constant,
@@ -168,7 +168,7 @@ def _emit_check(check: str, expression: Operation, name: str, out: Emitter) -> N
         rounded = out.constant(values.rounded, "f")
         out.line(f"{name} = {rounded}({name}, {kind.precision}, {kind.scale})")
     else:
-        from rmqio.sql.compile.casts import single
+        from rmqio.sql.compile.expressions.casts import single
 
         out.line(f"{name} = {out.constant(single, 'f')}({name})")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rmqio.sql.compile.accumulators import Accumulator
+from rmqio.sql.compile.aggregates.accumulators import Accumulator
 from rmqio.sql.planning.plan import AggregateCall
 from rmqio.sql.rows import type_hint
 from rmqio.sql.types import SqlType

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqio.sql.compile.emitter import Emitter
+from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.expressions import Constant, Conversion, Operation
 from rmqio.sql.functions.operators import like_pattern
 from rmqio.sql.functions.times import FIRST_INSTANT, LAST_INSTANT

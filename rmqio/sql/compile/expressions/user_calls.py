@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rmqio.sql.compile.emitter import Emitter
-from rmqio.sql.compile.expressions import _value, value
+from rmqio.sql.compile.expressions.code import _value, value
+from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.types import BITS
 from rmqio.sql.user import running, values
 from rmqio.sql.user.definition import TABLE, UserCall
