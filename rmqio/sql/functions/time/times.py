@@ -10,9 +10,9 @@ from decimal import Decimal
 from typing import Any, Final
 
 from rmqio.sql import types, values
-from rmqio.sql.functions import formatting
 from rmqio.sql.functions.operators import add_months, add_months_to_date
 from rmqio.sql.functions.registry import define
+from rmqio.sql.functions.time import formatting
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import DAY_US, ValueFailure, shown
 
