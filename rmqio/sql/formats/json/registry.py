@@ -15,8 +15,8 @@ from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import confluent
 from rmqio.sql.formats.base import Fields, RowFailure
-from rmqio.sql.formats.json import JsonDecoder, JsonOptions
-from rmqio.sql.formats.json_encoder import JsonEncoder
+from rmqio.sql.formats.json.decoder import JsonDecoder, JsonOptions
+from rmqio.sql.formats.json.encoder import JsonEncoder
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.types import SqlType
 

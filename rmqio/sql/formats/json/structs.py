@@ -8,9 +8,9 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from rmqio.sql.formats import json_values
 from rmqio.sql.formats.base import Convert, Fields, required
-from rmqio.sql.formats.json_values import Literal
+from rmqio.sql.formats.json import values as json_values
+from rmqio.sql.formats.json.values import Literal
 from rmqio.sql.types import BITS, SqlType
 
 

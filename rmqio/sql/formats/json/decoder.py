@@ -17,10 +17,10 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rmqio.sql.formats import json_structs
 from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, bounded, reason_of
-from rmqio.sql.formats.json_structs import Part
-from rmqio.sql.formats.json_values import Literal, converter, kind_of
+from rmqio.sql.formats.json import structs as json_structs
+from rmqio.sql.formats.json.structs import Part
+from rmqio.sql.formats.json.values import Literal, converter, kind_of
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.types import BITS
 

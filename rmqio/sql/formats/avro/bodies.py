@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rmqio.errors import LocalError, SerdeError
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
-from rmqio.sql.formats.avro_values import Misfit, Types, schema_of, without_times
+from rmqio.sql.formats.avro.values import Misfit, Types, schema_of, without_times
 from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, bounded, reason_of, required
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.plan import Field

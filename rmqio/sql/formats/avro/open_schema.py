@@ -10,7 +10,7 @@ from rmqio.errors import LocalError
 from rmqio.serde.registry import OpenSchemaRegistry
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
-from rmqio.sql.formats.avro import AvroEncoder, RegistryDecoder
+from rmqio.sql.formats.avro.bodies import AvroEncoder, RegistryDecoder
 from rmqio.sql.formats.base import Fields, RowFailure
 from rmqio.sql.formats.options import FormatOptions
 

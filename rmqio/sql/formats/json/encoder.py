@@ -15,7 +15,7 @@ import msgspec
 from rmqio.sql import values
 from rmqio.sql.formats import texts
 from rmqio.sql.formats.base import Convert, Fields
-from rmqio.sql.formats.json import DEFAULTS, JsonOptions
+from rmqio.sql.formats.json.decoder import DEFAULTS, JsonOptions
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
 
