@@ -30,7 +30,7 @@ def _select(work: Work, query: Relation) -> int:
     from rmqio import runners
     from rmqio.runners.program import run_program
     from rmqio.sql.runtime.connection import Connection
-    from rmqio.sql.runtime.rows_fn import write_rows
+    from rmqio.sql.runtime.rows.rows_fn import write_rows
     from rmqio.sql.runtime.translation import Translation
 
     arguments = work.arguments

@@ -28,7 +28,7 @@ from rmqio.sql.planning.relations import OverCall
 from rmqio.sql.planning.signature import Signature, changes, signature_of
 from rmqio.sql.rows import pack
 from rmqio.sql.runtime.connection import Connection
-from rmqio.sql.runtime.over_fn import OverFn, OverSpec
+from rmqio.sql.runtime.over.over_fn import OverFn, OverSpec
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.script import Script
 from rmqio.sql.values import ValueFailure

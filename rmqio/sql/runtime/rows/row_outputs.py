@@ -12,7 +12,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys
 from rmqio.sql.compile.fragment import compiled
-from rmqio.sql.runtime.outputs import outputs
+from rmqio.sql.runtime.rows.outputs import outputs
 
 _ROWS: Final = 500
 """Rows of a batch for the write."""

@@ -9,7 +9,7 @@ import apache_beam as beam
 
 from rmqio.sql.compile.description import Fragment
 from rmqio.sql.compile.fragment import compiled
-from rmqio.sql.runtime.outputs import outputs
+from rmqio.sql.runtime.rows.outputs import outputs
 
 
 class ConstantsFn(beam.DoFn):

@@ -17,7 +17,7 @@ from rmqio.sql.compile.description import Fragment
 from rmqio.sql.planning.plan import Field, SortKey
 from rmqio.sql.planning.relations import MOST_SORTED
 from rmqio.sql.rows import unpacker
-from rmqio.sql.runtime.row_outputs import RowsFn
+from rmqio.sql.runtime.rows.row_outputs import RowsFn
 from rmqio.sql.values import ValueFailure
 
 

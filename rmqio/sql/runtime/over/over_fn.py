@@ -19,7 +19,7 @@ from rmqio.sql.compile.over.frames import Frames
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.planning.relations import OverCall
 from rmqio.sql.rows import unpacker
-from rmqio.sql.runtime.row_outputs import RowsFn
+from rmqio.sql.runtime.rows.row_outputs import RowsFn
 
 GRAIN_US: Final = 1_000_000
 """Rows of one second come out together, when the watermark passes its end: a timer for each row would read the state

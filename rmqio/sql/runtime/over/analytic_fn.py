@@ -14,7 +14,7 @@ from rmqio.sql.planning.plan import Field, SortKey
 from rmqio.sql.planning.relations import AnalyticCall
 from rmqio.sql.rows import unpacker
 from rmqio.sql.runtime.ranks.ranking import Ranking, sort_key
-from rmqio.sql.runtime.row_outputs import RowsFn
+from rmqio.sql.runtime.rows.row_outputs import RowsFn
 
 
 @dataclass(frozen=True, slots=True)
