@@ -17,7 +17,7 @@ from rmqio.sql.lookup import shared
 from rmqio.sql.planning.plan import LookupJoin
 from rmqio.sql.runtime.bounded import dimension_of
 from rmqio.sql.runtime.connection import Connection
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from tests.helpers.servers.postgresql import postgresql
 
 COLUMNS = (

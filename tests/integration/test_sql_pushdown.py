@@ -16,7 +16,7 @@ from rmqio.model import MessageFilter
 from rmqio.sql.compile.description import Fragment, FromTable, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.pushdown import Pushed, pushed_of, uses_of
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.sql_conditions import CONDITIONS, PROPERTIES, TABLE
 

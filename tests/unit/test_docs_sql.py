@@ -15,7 +15,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax.parser import parse
 
 ROOT: Final = Path(__file__).parents[2]

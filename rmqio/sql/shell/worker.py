@@ -12,7 +12,7 @@ from typing import Any
 
 from rmqio import security
 from rmqio.sql.planning.plan import Relation
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.shell.work import Work
 from rmqio.sql.values import in_zone
 

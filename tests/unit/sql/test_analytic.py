@@ -17,7 +17,7 @@ from rmqio.runners import options
 from rmqio.sql.errors import SqlError
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.running import in_order, put, rows, run

@@ -17,7 +17,7 @@ from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import Conditional, Constant, Expr, InputRef, Is, Logical, Membership, Not, Operation
 from rmqio.sql.planning.optimizer import optimize
 from rmqio.sql.planning.plan import Calc, Field, Relation, Scan
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
 

@@ -27,7 +27,7 @@ from rmqio.sql.lookup.loading import DimensionRows
 from rmqio.sql.planning.plan import LookupJoin
 from rmqio.sql.runtime.bounded import dimension_of
 from rmqio.sql.runtime.connection import Connection
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.dimension_tables import LOOK_UP, ORDERS, SINK, TOPIC, customer, customers

@@ -26,7 +26,7 @@ from rmqio.sql.lookup import shared
 from rmqio.sql.planning.plan import LookupJoin, Scan
 from rmqio.sql.runtime.bounded import dimension_of, look_up
 from rmqio.sql.runtime.connection import Connection
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.dimension_tables import LOOK_UP, ORDERS, SINK, TOPIC, customer, customers

@@ -11,7 +11,7 @@ import apache_beam as beam
 from rmqio.sql.errors import SqlError
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.unit.sql.job_support import SINK, TIMED, cluster, job, put, rows, table, timed
 

@@ -18,7 +18,7 @@ from bench.nexmark.generator import AUCTION, BID, DISORDER_MS, PERSON, counts, e
 from rmqio.runners import options
 from rmqio.sql.errors import SqlError
 from rmqio.sql.runtime.connection import Connection
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.oracles.nexmark import QUERIES, Oracle, written
 from tests.helpers.transforms.reading import clean_cluster

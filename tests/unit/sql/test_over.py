@@ -30,7 +30,7 @@ from rmqio.sql.rows import pack
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.over.over_fn import OverFn, OverSpec
 from rmqio.sql.runtime.translation import Translation
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.values import ValueFailure
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster

@@ -17,9 +17,9 @@ from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.planning.optimizer import optimize
 from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.recursion import deep_trees
-from rmqio.sql.settings import Settings
+from rmqio.sql.scripts.settings import Settings
+from rmqio.sql.scripts.texts import Texts
 from rmqio.sql.syntax import nodes, statements
-from rmqio.sql.texts import Texts
 from rmqio.sql.user import loading
 from rmqio.sql.values import in_zone
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.settings import INTERVAL, MODE, NAME, PARALLELISM, Settings
+from rmqio.sql.scripts.settings import INTERVAL, MODE, NAME, PARALLELISM, Settings
 
 _FLAGS = {
     "flink": {NAME: "job_name", PARALLELISM: "parallelism", INTERVAL: "checkpointing_interval"},

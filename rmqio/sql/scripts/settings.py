@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from rmqio.sql import emitting, values
-from rmqio.sql.emitting import EmitSettings
+from rmqio.sql import values
 from rmqio.sql.errors import Refusal, listed, nearest
+from rmqio.sql.scripts import emitting
+from rmqio.sql.scripts.emitting import EmitSettings
 from rmqio.sql.syntax.statements import Option
 from rmqio.sql.values import ValueFailure
 
