@@ -85,9 +85,9 @@ def test_a_stream_in_plain_pyspark_stands_still(pair: Pair) -> None:
     pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-    from rmqio.pyspark.options import read_settings
-    from rmqio.pyspark.ranges import _ends_before
-    from rmqio.pyspark.stream import RocketMQStreamReader
+    from rmqio.pyspark.options.read import read_settings
+    from rmqio.pyspark.reading.ranges import _ends_before
+    from rmqio.pyspark.reading.stream import RocketMQStreamReader
 
     settings = read_settings(
         {"nameserver": "127.0.0.1:1", "subscribe": "t", "startingoffsets": "earliest"}, streaming=True

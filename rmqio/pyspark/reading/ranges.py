@@ -17,8 +17,8 @@ from pyspark.sql.datasource import InputPartition
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError, TopicNotExist, TransportError
 from rmqio.interfaces import OffsetQuery, QueueClient
 from rmqio.model import MessageQueue, Record
-from rmqio.pyspark.columns import to_batch
-from rmqio.pyspark.options import ReadSettings
+from rmqio.pyspark.options.read import ReadSettings
+from rmqio.pyspark.reading.columns import to_batch
 
 _LOGGER = logging.getLogger(__name__)
 _BATCH_RECORDS: Final = 10_000

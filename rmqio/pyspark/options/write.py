@@ -9,8 +9,8 @@ from typing import Any, Final
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.options import WriteOptions
-from rmqio.pyspark.given import OUTAGE_MS, choice, factory, known, number
-from rmqio.pyspark.secured import SECURITY_NAMES
+from rmqio.pyspark.options.given import OUTAGE_MS, choice, factory, known, number
+from rmqio.pyspark.options.secured import SECURITY_NAMES
 from rmqio.wire.properties import validate_group, validate_topic
 
 _NAMES: Final = (

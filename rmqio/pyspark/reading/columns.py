@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from rmqio.errors import LocalError
 from rmqio.model import Record
-from rmqio.pyspark.values import COLUMN, Values
+from rmqio.pyspark.reading.values import COLUMN, Values
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _TEXTS: Final = pa.list_(pa.field("element", pa.string()))

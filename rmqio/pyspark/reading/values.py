@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from rmqio.errors import LocalError
 from rmqio.model import Record
-from rmqio.pyspark.given import choice
+from rmqio.pyspark.options.given import choice
 
 if TYPE_CHECKING:
     from rmqio.serde.registry import SchemaRegistry

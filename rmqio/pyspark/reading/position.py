@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmqio.model import MessageQueue
-from rmqio.pyspark.options import QueueNumbers, queue_numbers
+from rmqio.pyspark.options.read import QueueNumbers, queue_numbers
 
 _NEW: Final = "(new)"
 _FIRST: Final = "(first)"

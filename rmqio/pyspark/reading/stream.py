@@ -14,9 +14,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from rmqio.errors import OffsetOutOfRange, RmqioError, TransportError
 from rmqio.interfaces import OffsetLookup, OffsetQuery, QueueClient
 from rmqio.model import MessageQueue
-from rmqio.pyspark.options import QueueNumbers, ReadSettings
-from rmqio.pyspark.position import Position, as_json
-from rmqio.pyspark.ranges import DataLoss, Range, limited, partitions, read_range
+from rmqio.pyspark.options.read import QueueNumbers, ReadSettings
+from rmqio.pyspark.reading.position import Position, as_json
+from rmqio.pyspark.reading.ranges import DataLoss, Range, limited, partitions, read_range
 from rmqio.start import LateQueue
 from rmqio.start.lookups import all_or_error, resolve_all
 from rmqio.topics_needed import queues_of

@@ -11,9 +11,9 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory, OffsetLookup
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.pyspark.given import OUTAGE_MS, boolean, choice, factory, json_object, known, number
-from rmqio.pyspark.secured import SECURITY_NAMES
-from rmqio.pyspark.values import VALUE_NAMES, Values, value_options
+from rmqio.pyspark.options.given import OUTAGE_MS, boolean, choice, factory, json_object, known, number
+from rmqio.pyspark.options.secured import SECURITY_NAMES
+from rmqio.pyspark.reading.values import VALUE_NAMES, Values, value_options
 from rmqio.start import LateQueue, StartFrom, StartOffsetError, check_named, clamp_offset
 from rmqio.subscription import Subscription
 from rmqio.wire.names import validate_subscription

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.options import NAME_SERVER_VARIABLE, options_of_cluster, parse_name_server
-from rmqio.pyspark.secured import refuse_secrets, security_of
+from rmqio.pyspark.options.secured import refuse_secrets, security_of
 
 OUTAGE_MS: Final = 60_000
 """How long to wait for a broker that does not answer, by default."""
