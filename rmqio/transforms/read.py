@@ -24,12 +24,12 @@ from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.read_failures import ReadFailure
 from rmqio.transforms.reading import options as read_options
-from rmqio.transforms.reading.arriving import DescribeFn
-from rmqio.transforms.reading.discovery import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
+from rmqio.transforms.reading.discovery.arriving import DescribeFn
+from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
 from rmqio.transforms.reading.display import shown_config
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn, is_in_process
-from rmqio.transforms.reading.planned_ranges import WATERMARKS_TAG, ReadRangesFn
-from rmqio.transforms.reading.queue_planner import QueuePlanner
+from rmqio.transforms.reading.planned.planner import QueuePlanner
+from rmqio.transforms.reading.planned.ranges import WATERMARKS_TAG, ReadRangesFn
 from rmqio.transforms.reading.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn, UncommittedReadFn
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, RecordBatch, UnbatchFn
 from rmqio.transforms.reading.watermark import TimestampPolicy, timestamp_function

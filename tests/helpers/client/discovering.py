@@ -8,7 +8,7 @@ from rmqio.model import MessageQueue
 from rmqio.start import StartFrom
 from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.reading.discovery import DiscoveryConfig
+from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
 
 
 def client_of(cluster: InMemoryCluster) -> Any:

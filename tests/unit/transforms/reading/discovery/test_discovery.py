@@ -16,7 +16,7 @@ from rmqio.start import StartFrom, StartOffsetError, StopAt
 from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.reading.discovery import describe, share_limit
+from rmqio.transforms.reading.discovery.discover_fn import describe, share_limit
 from tests.helpers.client.discovering import client_of, config, filled
 
 Q0, Q1, Q2 = (MessageQueue("t", "b", number) for number in range(3))

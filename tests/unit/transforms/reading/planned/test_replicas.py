@@ -12,11 +12,11 @@ from rmqio.errors import OffsetOutOfRange, TransportError
 from rmqio.interfaces import OffsetQuery
 from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory
-from rmqio.transforms.reading import planned_ranges
-from rmqio.transforms.reading import queue_planner as planned
-from rmqio.transforms.reading.discovery import DiscoveryConfig
-from rmqio.transforms.reading.planned_ranges import ReadRangesFn
-from rmqio.transforms.reading.queue_planner import QueuePlanner, name_of
+from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
+from rmqio.transforms.reading.planned import planner as planned
+from rmqio.transforms.reading.planned import ranges as planned_ranges
+from rmqio.transforms.reading.planned.planner import QueuePlanner, name_of
+from rmqio.transforms.reading.planned.ranges import ReadRangesFn
 from tests.helpers.client.planning import advance, config_of
 from tests.helpers.client.replicas import QUEUE, Pair
 
