@@ -13,9 +13,9 @@ from rmqio.model import Message
 from rmqio.repeats.attempts import Attempt
 from rmqio.repeats.look_back import LookBack
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.writing import sink as sinks
 from rmqio.transforms.writing.elements import MessageMaker
-from rmqio.transforms.writing.sink import Sink, SinkState, state_of
+from rmqio.transforms.writing.exactly_once import sink as sinks
+from rmqio.transforms.writing.exactly_once.sink import Sink, SinkState, state_of
 from tests.helpers.transforms.writing_once import GROUP, NORMAL, REPEAT, Writer, bodies, new_process, sink_of
 
 pytestmark = pytest.mark.usefixtures("both_ways")

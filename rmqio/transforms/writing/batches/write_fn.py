@@ -9,8 +9,8 @@ from typing import Any
 import apache_beam as beam
 
 from rmqio.model import Message
-from rmqio.transforms.writing.batch_elements import BatchMaker, MadeBatch, topics_of
-from rmqio.transforms.writing.batch_outputs import BatchWriteOutputs, Origin
+from rmqio.transforms.writing.batches.elements import BatchMaker, MadeBatch, topics_of
+from rmqio.transforms.writing.batches.outputs import BatchWriteOutputs, Origin
 from rmqio.transforms.writing.outputs import WriteMetrics, WriteOutputs
 from rmqio.transforms.writing.write_fn import WriteFn, check_once
 from rmqio.wire import accelerator

@@ -11,8 +11,8 @@ import pytest
 from rmqio.errors import BrokerSystemError, RequestTimeout, RmqioError, SystemBusy, TransportError
 from rmqio.model import WRITE_PERMISSION
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.writing import sink as sinks
-from rmqio.transforms.writing import write_once
+from rmqio.transforms.writing.exactly_once import sink as sinks
+from rmqio.transforms.writing.exactly_once import write_once
 from tests.helpers.transforms.writing_once import GROUP, Writer, bodies, sink_of
 
 pytestmark = pytest.mark.usefixtures("both_ways")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
-from rmqio.transforms.writing import sink as sinks
-from rmqio.transforms.writing.sink import state_of
+from rmqio.transforms.writing.exactly_once import sink as sinks
+from rmqio.transforms.writing.exactly_once.sink import state_of
 from tests.helpers.transforms.writing_once import GROUP, NORMAL, Writer, bodies, position, sink_of
 
 pytestmark = pytest.mark.usefixtures("both_ways")

@@ -16,7 +16,7 @@ from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.repeats import attempts
 from rmqio.sending.batch import ProducerBatch
 from rmqio.sending.stored_ids import stored_ids
-from rmqio.transforms.writing.sink import LANDING_S, Offsets, Sink, as_list, from_list, state_of
+from rmqio.transforms.writing.exactly_once.sink import LANDING_S, Offsets, Sink, as_list, from_list, state_of
 
 MARKS: Final = "marks"
 """The tag of the output for marks: bytes, one mark for each bundle that has sent something."""

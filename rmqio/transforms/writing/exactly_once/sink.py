@@ -23,8 +23,8 @@ from rmqio.model import MessageQueue
 from rmqio.repeats.look_back import LookBack
 from rmqio.sending.stored_ids import stored_ids
 from rmqio.transforms.shared import shared_client
-from rmqio.transforms.writing.known_ids import KnownIds
-from rmqio.transforms.writing.turns import Turns
+from rmqio.transforms.writing.exactly_once.known_ids import KnownIds
+from rmqio.transforms.writing.exactly_once.turns import Turns
 
 _LOGGER = logging.getLogger("rmqio.transforms")
 

@@ -8,8 +8,8 @@ import pytest
 
 from rmqio.sending import certain
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.writing import sink as sinks
-from rmqio.transforms.writing import write_once
+from rmqio.transforms.writing.exactly_once import sink as sinks
+from rmqio.transforms.writing.exactly_once import write_once
 from tests.helpers.transforms.writing_once import Writer
 
 
