@@ -26,7 +26,7 @@ from rmqio.repeats.look_back import LookBack
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
 from rmqio.topics_needed import require_writable
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.reading.options import name_of
 from rmqio.transforms.writing import options as write_options
 from rmqio.transforms.writing.batches.write_fn import BatchWriteFn

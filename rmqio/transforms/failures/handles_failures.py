@@ -8,8 +8,8 @@ import apache_beam as beam
 
 from rmqio.interfaces import ClientFactory
 from rmqio.security import Security
-from rmqio.transforms.read_failures import ReadFailure
-from rmqio.transforms.write_dead_letters import WriteDeadLetters
+from rmqio.transforms.failures.read_failures import ReadFailure
+from rmqio.transforms.failures.write_dead_letters import WriteDeadLetters
 
 
 class HandlesFailures(beam.PTransform):

@@ -15,13 +15,13 @@ from apache_beam.coders import Coder, registry
 
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
 from rmqio.sending.failures import FailedMessage
-from rmqio.transforms.batch_coder import register_batch_coder
+from rmqio.transforms.coders.base import DECODE_ERRORS, ENCODE_ERRORS, UTF8, ValueCoder, pack_texts, unpack_texts
+from rmqio.transforms.coders.batch import register_batch_coder
 from rmqio.transforms.descriptor import QueueDescriptor, QueueDescriptorCoder
-from rmqio.transforms.read_failures import ReadFailure
+from rmqio.transforms.failures.read_failures import ReadFailure
 from rmqio.transforms.reading.discovery.known import Known, KnownCoder
 from rmqio.transforms.reading.record_batches import RecordBatch
 from rmqio.transforms.reading.restriction import QueueRange, QueueRangeCoder
-from rmqio.transforms.value_coder import DECODE_ERRORS, ENCODE_ERRORS, UTF8, ValueCoder, pack_texts, unpack_texts
 
 
 class RecordCoder(ValueCoder):

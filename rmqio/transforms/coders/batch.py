@@ -16,7 +16,7 @@ from apache_beam.typehints.typehints import ListConstraint
 from rmqio.batches import Batch
 from rmqio.errors import LocalError, WireError
 from rmqio.model import MessageQueue
-from rmqio.transforms.value_coder import DECODE_ERRORS, ENCODE_ERRORS, pack_texts, unpack_texts
+from rmqio.transforms.coders.base import DECODE_ERRORS, ENCODE_ERRORS, pack_texts, unpack_texts
 
 _CONSECUTIVE: Final = 1
 _HAS_QUEUE: Final = 2
