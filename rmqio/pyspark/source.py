@@ -30,7 +30,7 @@ from rmqio.pyspark.reading.ranges import DataLoss, Range, partitions, read_range
 from rmqio.pyspark.reading.values import COLUMN, VALUE_NAMES, Values, value_options
 from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter
 from rmqio.start.lookups import all_or_error, resolve_all
-from rmqio.topics_needed import queues_of
+from rmqio.topics.needed import queues_of
 
 
 class RocketMQDataSource(DataSource):

@@ -16,8 +16,8 @@ from rmqio.model import MessageFilter, Record
 from rmqio.options import ClientOptions, ReadOptions
 from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
-from rmqio.subscription import Subscription
-from rmqio.topics_needed import require_readable
+from rmqio.topics.needed import require_readable
+from rmqio.topics.subscription import Subscription
 from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates

@@ -25,7 +25,7 @@ from rmqio.options import WriteOptions, parse_name_server
 from rmqio.repeats.look_back import LookBack
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
-from rmqio.topics_needed import require_writable
+from rmqio.topics.needed import require_writable
 from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.reading.options import name_of
 from rmqio.transforms.writing import options as write_options

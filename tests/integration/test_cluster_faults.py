@@ -22,7 +22,7 @@ from rmqio.local import _probe as probe
 from rmqio.model import Message, MessageFilter, MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
-from rmqio.subscription import Subscription
+from rmqio.topics.subscription import Subscription
 from tests.chaos.audit import audit_stored
 from tests.chaos.writers import Kind, Writer
 from tests.helpers.ledgers.ledger import QUICK, check, running, wait_until

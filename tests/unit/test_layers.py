@@ -22,9 +22,8 @@ BASE = {
         "repeats",
         "security",
         "start",
-        "subscription",
         "telemetry",
-        "topics_needed",
+        "topics",
     )
 }
 OUTSIDE_WORLD = {

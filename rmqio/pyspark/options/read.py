@@ -15,7 +15,7 @@ from rmqio.pyspark.options.given import OUTAGE_MS, boolean, choice, factory, jso
 from rmqio.pyspark.options.secured import SECURITY_NAMES
 from rmqio.pyspark.reading.values import VALUE_NAMES, Values, value_options
 from rmqio.start import LateQueue, StartFrom, StartOffsetError, check_named, clamp_offset
-from rmqio.subscription import Subscription
+from rmqio.topics.subscription import Subscription
 from rmqio.wire.names import validate_subscription
 from rmqio.wire.properties import validate_group
 

@@ -19,7 +19,7 @@ from rmqio.pyspark.reading.position import Position, as_json
 from rmqio.pyspark.reading.ranges import DataLoss, Range, limited, partitions, read_range
 from rmqio.start import LateQueue
 from rmqio.start.lookups import all_or_error, resolve_all
-from rmqio.topics_needed import queues_of
+from rmqio.topics.needed import queues_of
 
 _LOGGER = logging.getLogger(__name__)
 _RETRY_S: Final = 1

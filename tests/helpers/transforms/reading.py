@@ -31,8 +31,8 @@ from rmqio import (
 )
 from rmqio.errors import SerdeError
 from rmqio.model import MessageFilter
-from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
+from rmqio.topics.subscription import Subscription
 from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn, Subscribed
 from rmqio.transforms.reading.read_fn import BoundedReadFn, ReadConfig, ReadQueueFn, UnboundedReadFn

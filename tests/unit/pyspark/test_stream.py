@@ -23,8 +23,8 @@ from rmqio.pyspark.options.read import read_settings
 from rmqio.pyspark.reading.ranges import DataLoss
 from rmqio.pyspark.reading.stream import QueuesLost, RocketMQStreamReader
 from rmqio.pyspark.source import RocketMQReader
-from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.topics.subscription import Subscription
 from tests.helpers.transforms.reading import T0, append
 
 ALL = ReadAllAvailable()

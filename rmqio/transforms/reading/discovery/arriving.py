@@ -9,7 +9,7 @@ import apache_beam as beam
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
 from rmqio.start import check_named
-from rmqio.subscription import Subscription
+from rmqio.topics.subscription import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.read_fn import ReadConfig
 from rmqio.transforms.shared import shared_client

@@ -19,7 +19,7 @@ from rmqio.model import MessageQueue
 from rmqio.options import OffsetPolicy
 from rmqio.start import LateQueue, StartFrom, StopAt, check_named
 from rmqio.start.lookups import all_or_error, resolve_all
-from rmqio.subscription import Subscription
+from rmqio.topics.subscription import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.discovery.known import Known, KnownCoder, KnownTracker, Look
 from rmqio.transforms.reading.watermark import QueueWatermarks

@@ -15,8 +15,8 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from rmqio.errors import BrokerSilent, LocalError, NoPermission, TopicNotExist, TransportError
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom, StopAt
-from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryCluster, ManualClock
+from rmqio.topics.subscription import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn, DiscoveryConfig, WatchFn, describe
 from rmqio.transforms.reading.discovery.known import Known, KnownCoder, KnownTracker

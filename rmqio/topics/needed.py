@@ -12,7 +12,7 @@ from rmqio.errors import LocalError, RmqioError, TopicNotExist
 from rmqio.interfaces import ClientFactory, Producer, QueueClient
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.subscription import Subscription
+from rmqio.topics.subscription import Subscription
 
 _CUTOFF: Final = 0.6
 _IMPATIENT: Final[dict[str, Any]] = {"max_retries": 0, "connect_timeout_ms": 2_000, "request_timeout_ms": 3_000}
