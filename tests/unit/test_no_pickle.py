@@ -17,7 +17,7 @@ _READ_BACK_WHAT_THIS_RUN_WROTE = {
     "rmqio.runners.spark.streaming.worker.stateful": "the driver's task, in the workers of its query",
     "rmqio.runners.spark.beam.dofns": "functions of the pipeline",
     "rmqio.runners.spark.worker.same_versions": "the driver's task, in its workers, after the check of versions",
-    "rmqio.runners.state_errors": "a DoFn of the stage that has failed, to name its line",
+    "rmqio.runners.tracebacks.state_errors": "a DoFn of the stage that has failed, to name its line",
     "rmqio.sql.shell.worker": "the plan of a statement, from the shell that has started the process for it",
 }
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
-from rmqio.runners.failures import shows_all
-from rmqio.runners.frames import of_users, passes_runners
+from rmqio.runners.tracebacks.failures import shows_all
+from rmqio.runners.tracebacks.frames import of_users, passes_runners
 
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
-from rmqio.runners.frames import hide_callers, of_users
-from rmqio.runners.state_errors import in_process
+from rmqio.runners.tracebacks.frames import hide_callers, of_users
+from rmqio.runners.tracebacks.state_errors import in_process
 
 T = TypeVar("T")
 
