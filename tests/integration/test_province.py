@@ -19,7 +19,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.pipelines.addresses import addresses
-from rmqio.pipelines.provinces import province_of
+from rmqio.pipelines.common.provinces import province_of
 from rmqio.runners.capabilities import Mode
 
 pytestmark = pytest.mark.broker

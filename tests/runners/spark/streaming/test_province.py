@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from rmqio.pipelines.addresses import addresses
 from rmqio.pipelines.check import body_of, compare, read_topic
-from rmqio.pipelines.provinces import province_of
+from rmqio.pipelines.common.provinces import province_of
 from tests.helpers.servers.jobs import Job, started
 from tests.integration import test_province
 from tests.integration.test_province import Bench

@@ -17,7 +17,7 @@ from rmqio import security
 from rmqio.command_line.arguments import add_name_server
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
-from rmqio.pipelines.arguments import parse_start, parse_stop
+from rmqio.pipelines.common.arguments import parse_start, parse_stop
 from rmqio.runners.options import options as pipeline_options
 from rmqio.runners.options import unknown_flags
 from rmqio.runners.program import WRONG_USAGE, count, run_program
