@@ -1,7 +1,7 @@
 """Each block of Python in README and docs runs on a broker on loopback ports.
 
 Those for plain PySpark run in tests/runners/pyspark/test_docs.py, those for transactions in
-tests/integration/test_transactions.py, those for Kafka and search engines in tests/integration/connect.
+tests/integration/client/test_transactions.py, those for Kafka and search engines in tests/integration/connect.
 
 A block sees the names that earlier blocks of its page have defined, and those of `_given`. Reads without an end get an
 end.

@@ -33,7 +33,7 @@ from tests.helpers.transforms.records import record_of
 
 pytestmark = pytest.mark.slow
 
-SOURCE = Path(__file__).resolve().parents[1] / "helpers" / "peers" / "java" / "AvroPeer.java"
+SOURCE = Path(__file__).resolve().parents[2] / "helpers" / "peers" / "java" / "AvroPeer.java"
 FRAMINGS: tuple[Framing, ...] = ("bare", "single_object")
 DATE = {"type": "int", "logicalType": "date"}
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}

@@ -19,11 +19,11 @@ import pytest
 from rmqio.local.artefacts import read_lock
 from rmqio.local.fetch import fetch
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LOCK = ROOT / "tests/helpers/servers/rocketmq-4.9.7.lock.json"
 FILES = ["test_client_reading", "test_read_filters", "test_read_endless", "test_province"]
 ADDED = "test_a_queue_added_while_it_runs_is_read_from_where_the_option_says[latest-10]"
-DIFFERS = f"tests/integration/test_read_endless.py::{ADDED}"
+DIFFERS = f"tests/integration/reading/test_endless.py::{ADDED}"
 ENTER = ["unshare", "--net", "--map-root-user", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]

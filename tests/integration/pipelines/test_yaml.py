@@ -24,7 +24,7 @@ from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
-EXAMPLE = Path(__file__).parents[2] / "examples/totals.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples/totals.yaml"
 
 
 def test_the_listing_is_the_one_that_the_example_shows() -> None:
