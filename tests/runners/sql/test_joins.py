@@ -21,7 +21,7 @@ from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab, wait_until
 from tests.helpers.servers.jobs import Job, started
-from tests.runners.test_sql import MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
+from tests.runners.sql.test_sql import MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
 
 __all__ = ["topics"]  # a fixture
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -26,7 +26,7 @@ from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab, wait_until
 from tests.helpers.oracles.nexmark import Oracle, written
 from tests.helpers.servers.jobs import Job, started
-from tests.runners.test_sql import FLAGS
+from tests.runners.sql.test_sql import FLAGS
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 

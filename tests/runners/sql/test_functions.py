@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.ledger import Lab, wait_until
-from tests.runners.test_sql import RUNNERS, Topics, command, rows_of, send, topics
+from tests.runners.sql.test_sql import RUNNERS, Topics, command, rows_of, send, topics
 
 __all__ = ["topics"]
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]

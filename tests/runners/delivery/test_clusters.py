@@ -13,7 +13,7 @@ from tests.helpers.ledgers.delivery import Mode, pool
 from tests.helpers.ledgers.delivery import flink_cluster as on_flink
 from tests.helpers.ledgers.delivery import spark_cluster as on_spark
 from tests.helpers.servers import flink_cluster, spark_cluster
-from tests.runners.test_delivery import (  # noqa: F401 - also collected here, with this module's `mode`
+from tests.runners.delivery.test_delivery import (  # noqa: F401 - also collected here, with this module's `mode`
     runs,
     test_sink_basic,
     test_sink_goes_on,

@@ -18,7 +18,7 @@ from rmqio.cli.main import main
 from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.ledger import Lab, wait_until
 from tests.helpers.servers.jobs import Job, started
-from tests.runners.test_sql import ENDLESS, MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
+from tests.runners.sql.test_sql import ENDLESS, MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
 
 duckdb = pytest.importorskip("duckdb", reason="the oracle of SQL's tests")
 

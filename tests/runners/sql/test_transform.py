@@ -21,7 +21,7 @@ from rmqio.runners.capabilities import Mode
 from rmqio.sql import SqlTransform, row_time
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab, wait_until
-from tests.runners.test_sql import MIDNIGHT, Topics, rows_of, topics  # noqa: F401 - the last is a fixture
+from tests.runners.sql.test_sql import MIDNIGHT, Topics, rows_of, topics  # noqa: F401 - the last is a fixture
 from tests.unit.sql.transform.row_kinds import Right
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]

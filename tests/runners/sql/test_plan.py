@@ -17,7 +17,7 @@ from rmqio.pipelines.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab, wait_until
 from tests.helpers.servers.jobs import Job, started
-from tests.runners.test_sql import RUNNERS, Topics, command, rows_of, topics
+from tests.runners.sql.test_sql import RUNNERS, Topics, command, rows_of, topics
 
 __all__ = ["topics"]
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -23,7 +23,7 @@ from rmqio.wire.properties import encode_properties
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab, wait_until
 from tests.helpers.servers.jobs import Job, started
-from tests.runners.test_sql import ENDLESS, RUNNERS, Topics, command, rows_of, send, topics
+from tests.runners.sql.test_sql import ENDLESS, RUNNERS, Topics, command, rows_of, send, topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 __all__ = ["topics"]
