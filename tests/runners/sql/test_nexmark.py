@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 COUNT = 2000
 MODES = (Mode.SPARK, Mode.SPARK_STREAMING, Mode.FLINK, Mode.FLINK_STREAMING)
-"""On the Direct runner: `tests/unit/sql/test_nexmark.py`."""
+"""On the Direct runner: `tests/unit/sql/runtime/test_nexmark.py`."""
 ENDING = [pytest.param(FLAGS[mode], id=FLAGS[mode], marks=pytest.mark.shows(mode)) for mode in MODES]
 ENDLESS = [each for each in ENDING if "streaming" in str(each.id)]
 APPENDED, UPDATED = ("q0", "q3", "q14", "q20"), ("q9", "q15", "q16", "q17", "q18", "q19")

@@ -29,7 +29,7 @@ from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
-from tests.unit.sql.dimension_tables import LOOK_UP, ORDERS, SINK, TOPIC, customer, customers
+from tests.unit.sql.lookup.dimension_tables import LOOK_UP, ORDERS, SINK, TOPIC, customer, customers
 from tests.unit.sql.running import in_order, put, rows, run, stored
 
 
