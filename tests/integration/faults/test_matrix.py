@@ -2,7 +2,7 @@
 
 The way leads through a proxy that breaks one frame. Each cell: it ends; the outcome is the one permitted; what is
 stored is what was acknowledged and, of an unknown outcome, what may be; the same objects work again; nothing is left.
-Reading is in `test_fault_matrix_reading`.
+Reading is in `test_matrix_reading`.
 """
 
 from __future__ import annotations

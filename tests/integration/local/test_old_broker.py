@@ -21,7 +21,7 @@ from rmqio.local.fetch import fetch
 
 ROOT = Path(__file__).resolve().parents[3]
 LOCK = ROOT / "tests/helpers/servers/rocketmq-4.9.7.lock.json"
-FILES = ["test_client_reading", "test_read_filters", "test_read_endless", "test_province"]
+FILES = ["client/test_reading", "reading/test_filters", "reading/test_endless", "pipelines/test_province"]
 ADDED = "test_a_queue_added_while_it_runs_is_read_from_where_the_option_says[latest-10]"
 DIFFERS = f"tests/integration/reading/test_endless.py::{ADDED}"
 ENTER = ["unshare", "--net", "--map-root-user", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]

@@ -100,7 +100,7 @@ INSERT INTO x SELECT COUNT(*), b FROM t GROUP BY b, TUMBLE(ts, INTERVAL '1' MINU
 """
 
 
-@pytest.mark.exhaustive  # test_sql_jobs refuses one, too
+@pytest.mark.exhaustive  # test_jobs refuses one, too
 def test_a_changed_query_is_refused_and_a_comment_is_none(topics: Topics, lab: Lab, tmp_path: Path) -> None:
     def send(*numbers: int) -> None:
         rows = [{"a": n, "b": f"k{n % 2}", "ts": f"2024-01-01 00:{n // 10:02}:00"} for n in numbers]

@@ -302,7 +302,7 @@ def test_a_stream_joins_what_comes_later(runner: str, topics: Topics, lab: Lab, 
         assert job.interrupt() == 130
 
 
-@pytest.mark.exhaustive  # test_sql_updates updates groups by key, among more, and goes on from a checkpoint
+@pytest.mark.exhaustive  # test_updates updates groups by key, among more, and goes on from a checkpoint
 @pytest.mark.parametrize("runner", ENDLESS)
 def test_a_group_of_a_stream_is_updated_by_its_key(runner: str, topics: Topics, lab: Lab, tmp_path: Path) -> None:
     """The last message of each key is its newest row, in a stream and when it goes on."""

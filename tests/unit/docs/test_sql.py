@@ -18,7 +18,7 @@ from rmqio.sql.explain.plans import explain
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax.parser import parse
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 _BLOCK: Final = re.compile(r"^```(sql|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES: Final = [
     page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if "```sql" in page.read_text()

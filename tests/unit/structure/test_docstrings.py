@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 PACKAGES: Final = ("rmqio", "runners", "pipelines", "schemas", "pyspark_rocketmq", "tests", "bench")
 _BARE: Final = re.compile(r'^\s*"""((?:What|Of|Where|Who|Whose|Whom|Which|That|Those)\b.*)', re.MULTILINE)
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 PAGES: Final = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),

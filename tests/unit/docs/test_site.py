@@ -13,7 +13,7 @@ from docs.tools import draw
 from docs.tools.build import lay_out
 from docs.tools.links import broken_links, repository_path
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 DOCS: Final = ROOT / "docs"
 PAGES: Final = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
 PACKAGES: Final = [

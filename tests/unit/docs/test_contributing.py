@@ -11,7 +11,7 @@ import pytest
 
 import rmqio
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

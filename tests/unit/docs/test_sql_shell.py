@@ -17,7 +17,7 @@ from rmqio.sql.shell.session import End, Session, is_complete
 from rmqio.testing import InMemoryClientFactory
 from tests.helpers.transforms.reading import clean_cluster
 
-PAGE: Final = Path(__file__).parents[2] / "docs/sql/shell.md"
+PAGE: Final = Path(__file__).parents[3] / "docs/sql/shell.md"
 STORED_MS: Final = 1_706_702_400_000
 ROWS: Final = [(1, "Ann", 5), (2, "王小明", 12.5), (3, "Ann", 99.99), (4, "Ann", 10), (5, None, 10.01), (6, "Ann", 11)]
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".github/**/*.md"), ROOT / "tests/README.md"]
 )
@@ -100,7 +100,7 @@ def test_a_broken_link_is_found() -> None:
 
 def test_every_case_of_every_runner_is_a_row_of_the_delivery_guarantees() -> None:
     page = (ROOT / "docs" / "delivery-guarantees.md").read_text()
-    cases = re.findall(r"def (test_(?:source|sink)_\w+)", FILES["test_delivery.py"].read_text())
+    cases = re.findall(r"def (test_(?:source|sink)_\w+)", FILES["delivery/test_delivery.py"].read_text())
     assert len(cases) == 9
     assert {case for case in cases if f"`{case}" not in page} == set()
 
