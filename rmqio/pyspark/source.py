@@ -36,8 +36,8 @@ from rmqio.topics.needed import queues_of
 class RocketMQDataSource(DataSource):
     """Reads and writes topics of Apache RocketMQ, as batches and as streams.
 
-    Columns of a read: `rmqio.pyspark.reading.columns.COLUMNS`, from which `.schema(...)` chooses, and `value` if the option
-    valueFormat is given. Columns of a write: `rmqio.pyspark.messages.WRITE_COLUMNS`.
+    Columns of a read: `rmqio.pyspark.reading.columns.COLUMNS`, from which `.schema(...)` chooses, and `value` if the
+    option valueFormat is given. Columns of a write: `rmqio.pyspark.messages.WRITE_COLUMNS`.
     Delivery of a write: at least once. Options: docs/pyspark.md.
     """
 

@@ -14,7 +14,7 @@ from typing import Any
 from rmqio.model import Record
 from rmqio.sql import expressions
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile import generating  # noqa: F401 - the latter adds how calls are compiled
+from rmqio.sql.compile import generating
 from rmqio.sql.compile.aggregates.aggregation import accumulator, emit_groups
 from rmqio.sql.compile.description import (
     Fragment,
@@ -32,7 +32,7 @@ from rmqio.sql.compile.description import (
     ToTable,
     WindowStep,
 )
-from rmqio.sql.compile.expressions import user_calls  # noqa: F401 - the latter adds how calls are compiled
+from rmqio.sql.compile.expressions import user_calls  # noqa: F401 - it adds how calls are compiled
 from rmqio.sql.compile.expressions.casts import text_of
 from rmqio.sql.compile.expressions.code import skip_unless, value
 from rmqio.sql.compile.expressions.emitter import Emitter
