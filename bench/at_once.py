@@ -32,7 +32,7 @@ from rmqio.client.sending.pending import PendingRequest
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.model import MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions, WriteOptions
-from rmqio.transforms.writing.batch_write_fn import BatchWriteFn
+from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.messages import places

@@ -36,11 +36,11 @@ from rmqio.options import ClientOptions, WriteOptions
 from rmqio.repeats.attempts import Attempt, running
 from rmqio.repeats.look_back import LookBack
 from rmqio.transforms.shared import close_shared_clients
-from rmqio.transforms.writing import sink
 from rmqio.transforms.writing.elements import MessageMaker
-from rmqio.transforms.writing.sink import Sink, SinkState
+from rmqio.transforms.writing.exactly_once import sink
+from rmqio.transforms.writing.exactly_once.sink import Sink, SinkState
+from rmqio.transforms.writing.exactly_once.write_once import committed
 from rmqio.transforms.writing.write_fn import WriteFn
-from rmqio.transforms.writing.write_once import committed
 
 TOPIC, LOOKED = "exact", "looked"
 NORMAL = Attempt(may_be_repeat=False, commits_together=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any, Final, TypeVar
 
-from rmqio.pipelines.provinces import PROVINCES
+from rmqio.pipelines.common.provinces import PROVINCES
 
 SAMPLE_SIZE: Final = 3_000
 _SEED: Final = 20_240_229

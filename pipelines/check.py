@@ -20,7 +20,7 @@ from rmqio.command_line.arguments import add_name_server, client_options
 from rmqio.errors import RmqioError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, Record
-from rmqio.transforms.read_failures import ORIGIN
+from rmqio.transforms.failures.read_failures import ORIGIN
 
 _WAIT_MS: Final = 1_000
 _QUIET_S: Final = 30

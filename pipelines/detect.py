@@ -23,9 +23,9 @@ from apache_beam.transforms.error_handling import ErrorHandler
 from rmqio.batches import Batch
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue
-from rmqio.pipelines import job
-from rmqio.pipelines.enriching import add_enrich_arguments, enrich_of
-from rmqio.pipelines.job import refuse, run_job, where
+from rmqio.pipelines.common import job
+from rmqio.pipelines.common.enriching import add_enrich_arguments, enrich_of
+from rmqio.pipelines.common.job import refuse, run_job, where
 from rmqio.rules import Match, MatchRules, RuleSet
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
 from rmqio.transforms.parts import BatchConstraint

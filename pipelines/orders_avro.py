@@ -23,8 +23,8 @@ from rmqio import schemas
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.options import ReadOptions
-from rmqio.pipelines import job
-from rmqio.pipelines.job import refuse, run_job, where
+from rmqio.pipelines.common import job
+from rmqio.pipelines.common.job import refuse, run_job, where
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 

@@ -20,8 +20,8 @@ from apache_beam.transforms.window import FixedWindows
 
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
-from rmqio.pipelines import job
-from rmqio.pipelines.job import refuse, run_job, where
+from rmqio.pipelines.common import job
+from rmqio.pipelines.common.job import refuse, run_job, where
 from rmqio.serde import JsonDeserializer
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 

@@ -33,8 +33,8 @@ from apache_beam.transforms.window import GlobalWindows
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Message, Record
-from rmqio.pipelines import job
-from rmqio.pipelines.job import refuse, run_job, where
+from rmqio.pipelines.common import job
+from rmqio.pipelines.common.job import refuse, run_job, where
 from rmqio.runners.options import IN_PROCESS_RUNNER
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 

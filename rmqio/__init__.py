@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rmqio.transforms.decode import DecodeRecords
     from rmqio.transforms.deduplicate import DropDuplicates
     from rmqio.transforms.descriptor import QueueDescriptor
+    from rmqio.transforms.failures.read_failures import ReadFailure
+    from rmqio.transforms.failures.write_dead_letters import WriteDeadLetters
     from rmqio.transforms.map_records import MapRecords
     from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
-    from rmqio.transforms.read_failures import ReadFailure
     from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
-    from rmqio.transforms.write_dead_letters import WriteDeadLetters
     from rmqio.transforms.writing.selector import ConstantTopic, TopicFromFields
 
 __version__ = "0.1.0"

@@ -131,7 +131,9 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
             _yes(_EVERYWHERE, text="while such a read runs there are no checkpoints: a failure begins anew"),
         ),
         Requirement.ENDLESS_READS: _row(
-            _yes("tests/integration/test_province.py::test_an_endless_run_writes_while_it_reads_and_ends_on_ctrl_c"),
+            _yes(
+                "tests/integration/pipelines/test_province.py::test_an_endless_run_writes_while_it_reads_and_ends_on_ctrl_c"
+            ),
             _refused("give --streaming, or the read a stop, e.g. stop=StopAt.latest()", _REFUSALS),
             _yes(_SPARK_KILLED),
             _none(_A_STREAM),

@@ -10,9 +10,9 @@ from rmqio.runners.beam import versions
 from rmqio.runners.beam.in_process import FnApiRunner
 from rmqio.runners.beam.portable import portable_form
 from rmqio.runners.capabilities import Cell, Mode, Requirement, Verdict
-from rmqio.runners.failures import without_callers
 from rmqio.runners.report import Report, compare
 from rmqio.runners.submission import check, check_positions, look_up_topics
+from rmqio.runners.tracebacks.failures import without_callers
 
 _SEVERAL_WORKERS: Final = Cell(
     Verdict.REFUSED,

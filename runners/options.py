@@ -51,7 +51,7 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
     from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
     from rmqio.runners import usage  # its options are known with every runner
-    from rmqio.runners.uncaught import show_users_frames
+    from rmqio.runners.tracebacks.uncaught import show_users_frames
 
     show_users_frames()
     arguments = sys.argv[1:] if argv is None else list(argv)

@@ -9,9 +9,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from rmqio.errors import LocalError
-from rmqio.runners.checkpointing import CheckpointOptions
-from rmqio.runners.frames import hide_callers
+from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.runners.report import Refused, Report, ReportOptions
+from rmqio.runners.tracebacks.frames import hide_callers
 
 _FINE: Final = 0
 _REFUSED: Final = 2

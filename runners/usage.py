@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from rmqio.runners.beam.portable import add_arguments
-from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.runners.report import ReportOptions
 
 _CUTOFF: Final = 0.85

@@ -28,7 +28,7 @@ from bench.tally import UnequalWork
 from rmqio.sql.compile.description import Fragment, FromTable, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Calc, Relation, Scan
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 
 STATELESS: Final = ("q0", "q1", "q2", "q10", "q21", "q22")
 """Each is one fragment in both; q14 calls a function in Python."""

@@ -14,7 +14,7 @@ from rmqio import Message
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.options import ClientOptions
 from rmqio.pipelines.addresses import addresses
-from rmqio.pipelines.provinces import province_of
+from rmqio.pipelines.common.provinces import province_of
 from rmqio.pipelines.word_count import words
 
 KEYS: Final = 1_000

@@ -16,7 +16,7 @@ from rmqio.sql.compile.description import Fragment, FromTable, Step, ToGroups, T
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.compile.shared import compiled_together
 from rmqio.sql.planning.plan import Aggregate, Calc, Relation, Scan
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 
 
 def plan_of(statement: str) -> tuple[Relation, tuple[Step, ...], Any]:

@@ -20,7 +20,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.runners import options
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 
 _QUEUES: Final = 4
 _SETTLES_S: Final = 10.0

@@ -143,14 +143,14 @@ def micro_batch() -> Picture:
         (
             "ours",
             "plan",
-            "`streaming/planning/source.py, transforms/reading/queue_planner.py`",
+            "`streaming/planning/source.py, transforms/reading/planned/planner.py`",
             "ranges of each queue, and the clock",
         ),
         ("runner", "Spark's offset log", "`CHECKPOINT/offsets/N`", "from here on, a repeat reads the same"),
         (
             "ours",
             "level 0: read",
-            "`streaming/worker/operator.py, transforms/reading/planned_ranges.py`",
+            "`streaming/worker/operator.py, transforms/reading/planned/ranges.py`",
             "each task reads some of the ranges; its rows go to buckets",
         ),
         (

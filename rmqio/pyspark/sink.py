@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from rmqio.errors import LocalError, RmqioError
 from rmqio.model import Message, SendResult
 from rmqio.pyspark.messages import RowMessageMaker, RowRefused, checked_columns
-from rmqio.pyspark.write_options import WriteSettings
+from rmqio.pyspark.options.write import WriteSettings
 from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
 from rmqio.sending.producers import ProducerLease

@@ -22,22 +22,22 @@ from rmqio.errors import LocalError, OffsetOutOfRange
 from rmqio.interfaces import OffsetLookup
 from rmqio.model import MessageQueue
 from rmqio.pyspark.chatter import quiet
-from rmqio.pyspark.columns import SOURCE_SCHEMA, checked_names
-from rmqio.pyspark.options import ReadSettings, read_settings
-from rmqio.pyspark.pushdown import Narrowing, push
-from rmqio.pyspark.ranges import DataLoss, Range, partitions, read_range
+from rmqio.pyspark.options.read import ReadSettings, read_settings
+from rmqio.pyspark.options.write import write_settings
+from rmqio.pyspark.reading.columns import SOURCE_SCHEMA, checked_names
+from rmqio.pyspark.reading.pushdown import Narrowing, push
+from rmqio.pyspark.reading.ranges import DataLoss, Range, partitions, read_range
+from rmqio.pyspark.reading.values import COLUMN, VALUE_NAMES, Values, value_options
 from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter
-from rmqio.pyspark.values import COLUMN, VALUE_NAMES, Values, value_options
-from rmqio.pyspark.write_options import write_settings
 from rmqio.start.lookups import all_or_error, resolve_all
-from rmqio.topics_needed import queues_of
+from rmqio.topics.needed import queues_of
 
 
 class RocketMQDataSource(DataSource):
     """Reads and writes topics of Apache RocketMQ, as batches and as streams.
 
-    Columns of a read: `rmqio.pyspark.columns.COLUMNS`, from which `.schema(...)` chooses, and `value` if the option
-    valueFormat is given. Columns of a write: `rmqio.pyspark.messages.WRITE_COLUMNS`.
+    Columns of a read: `rmqio.pyspark.reading.columns.COLUMNS`, from which `.schema(...)` chooses, and `value` if the
+    option valueFormat is given. Columns of a write: `rmqio.pyspark.messages.WRITE_COLUMNS`.
     Delivery of a write: at least once. Options: docs/pyspark.md.
     """
 
@@ -73,7 +73,7 @@ class RocketMQDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         quiet()
         try:
-            from rmqio.pyspark.stream import RocketMQStreamReader
+            from rmqio.pyspark.reading.stream import RocketMQStreamReader
         except ImportError as error:
             raise LocalError("a stream of the format rocketmq needs PySpark 4.2 or newer") from error
 

@@ -14,11 +14,11 @@ from rmqio.errors import LocalError
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain
-from rmqio.sql.job_options import options_of
 from rmqio.sql.jobs import command as jobs
 from rmqio.sql.jobs.checking import check_replaced
 from rmqio.sql.planning.pushdown import endless_reads
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.job_options import options_of
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.shell import command as shell
 from rmqio.sql.values import in_zone
 from rmqio.start.texts import TIME_HELP

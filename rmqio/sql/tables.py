@@ -9,7 +9,7 @@ from rmqio.sql.errors import Refusal, SqlError, nearest
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.reads.table_time import TableTime
 from rmqio.sql.runtime.translation import Translation
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.transform import PCOLLECTION, BadRow, SqlTransform
 from rmqio.sql.transform.inputs import ElementsInput
 from rmqio.sql.transform.script import declared

@@ -12,9 +12,9 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.security import Security
-from rmqio.transforms.handles_failures import HandlesFailures
+from rmqio.transforms.failures.handles_failures import HandlesFailures
+from rmqio.transforms.failures.read_failures import failure_of_record
 from rmqio.transforms.metrics import Count, observe_process
-from rmqio.transforms.read_failures import failure_of_record
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, require_of_record
 
 

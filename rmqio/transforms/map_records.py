@@ -14,10 +14,10 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.security import Security
-from rmqio.transforms.batch_coder import BatchConstraint
-from rmqio.transforms.handles_failures import HandlesFailures
+from rmqio.transforms.coders.batch import BatchConstraint
+from rmqio.transforms.failures.handles_failures import HandlesFailures
+from rmqio.transforms.failures.read_failures import ReadFailure, failure_of_record, failure_of_value
 from rmqio.transforms.metrics import Count, observe_process
-from rmqio.transforms.read_failures import ReadFailure, failure_of_record, failure_of_value
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, located_at, require_of_record
 from rmqio.transforms.reading.watermark import beam_timestamp
 

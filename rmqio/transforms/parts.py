@@ -5,17 +5,17 @@ Packages on top of `rmqio.transforms` import its public names and these, and non
 
 from __future__ import annotations
 
-from rmqio.transforms.batch_coder import BatchConstraint
-from rmqio.transforms.coders import RecordCoder
-from rmqio.transforms.handles_failures import HandlesFailures
+from rmqio.transforms.coders.base import DECODE_ERRORS, ENCODE_ERRORS, ValueCoder
+from rmqio.transforms.coders.batch import BatchConstraint
+from rmqio.transforms.coders.values import RecordCoder
+from rmqio.transforms.failures.handles_failures import HandlesFailures
+from rmqio.transforms.failures.read_failures import failure_of_record, failure_of_value
 from rmqio.transforms.metrics import Count, Latency, observe_process
-from rmqio.transforms.read_failures import failure_of_record, failure_of_value
 from rmqio.transforms.reading.in_process import is_in_process
 from rmqio.transforms.reading.options import factory_of
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, located_at
 from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker
 from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks, beam_timestamp
-from rmqio.transforms.value_coder import DECODE_ERRORS, ENCODE_ERRORS, ValueCoder
 
 __all__ = [
     "DECODE_ERRORS",

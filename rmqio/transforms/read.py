@@ -16,24 +16,24 @@ from rmqio.model import MessageFilter, Record
 from rmqio.options import ClientOptions, ReadOptions
 from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
-from rmqio.subscription import Subscription
-from rmqio.topics_needed import require_readable
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.topics.needed import require_readable
+from rmqio.topics.subscription import Subscription
+from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates
 from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.read_failures import ReadFailure
+from rmqio.transforms.failures.read_failures import ReadFailure
+from rmqio.transforms.failures.write_dead_letters import WriteDeadLetters
 from rmqio.transforms.reading import options as read_options
-from rmqio.transforms.reading.arriving import DescribeFn
-from rmqio.transforms.reading.discovery import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
+from rmqio.transforms.reading.discovery.arriving import DescribeFn
+from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
 from rmqio.transforms.reading.display import shown_config
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn, is_in_process
-from rmqio.transforms.reading.planned_ranges import WATERMARKS_TAG, ReadRangesFn
-from rmqio.transforms.reading.queue_planner import QueuePlanner
+from rmqio.transforms.reading.planned.planner import QueuePlanner
+from rmqio.transforms.reading.planned.ranges import WATERMARKS_TAG, ReadRangesFn
 from rmqio.transforms.reading.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn, UncommittedReadFn
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, RecordBatch, UnbatchFn
 from rmqio.transforms.reading.watermark import TimestampPolicy, timestamp_function
-from rmqio.transforms.write_dead_letters import WriteDeadLetters
 from rmqio.wire.names import validate_subscription
 from rmqio.wire.properties import validate_topic
 

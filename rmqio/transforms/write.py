@@ -25,19 +25,19 @@ from rmqio.options import WriteOptions, parse_name_server
 from rmqio.repeats.look_back import LookBack
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
-from rmqio.topics_needed import require_writable
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.topics.needed import require_writable
+from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.reading.options import name_of
 from rmqio.transforms.writing import options as write_options
-from rmqio.transforms.writing.batch_write_fn import BatchWriteFn
+from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
 from rmqio.transforms.writing.default_ids import DefaultIds, default_ids
 from rmqio.transforms.writing.elements import IdFunction, MessageMaker, Serializer
+from rmqio.transforms.writing.exactly_once.sink import QUEUES, Sink
+from rmqio.transforms.writing.exactly_once.write_once import MARKS, MovePosition
 from rmqio.transforms.writing.letters import WriteLetters, compressing
 from rmqio.transforms.writing.outputs import FAILED, LETTERS, SENT
 from rmqio.transforms.writing.selector import TopicSelector, as_selector
-from rmqio.transforms.writing.sink import QUEUES, Sink
 from rmqio.transforms.writing.write_fn import WriteFn
-from rmqio.transforms.writing.write_once import MARKS, MovePosition
 from rmqio.wire.properties import validate_group, validate_topic
 
 _LOGGER = logging.getLogger("rmqio.transforms")

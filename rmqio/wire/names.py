@@ -6,7 +6,7 @@ from typing import Final
 
 from rmqio.errors import LocalError
 from rmqio.model import MessageQueue
-from rmqio.subscription import Subscription
+from rmqio.topics.subscription import Subscription
 from rmqio.wire.properties import validate_topic
 
 _MAX_BROKER: Final = 255

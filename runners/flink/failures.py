@@ -13,8 +13,8 @@ from typing import Any, Final, TextIO
 import grpc
 
 from rmqio.runners.errors import PipelineFailed
-from rmqio.runners.failures import shows_all
-from rmqio.runners.frames import is_of_user
+from rmqio.runners.tracebacks.failures import shows_all
+from rmqio.runners.tracebacks.frames import is_of_user
 
 _FROM_WORKER: Final = re.compile(r"Error received from SDK harness for instruction \d+: ")
 _JAVA: Final = re.compile(r"\n\tat [\w.$<>/]+\(|\nCaused by: ")

@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from rmqio.errors import LocalError
-from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.runners.flink._beam import finalizes, has_no_end
 from rmqio.runners.flink.jobserver.command import SMALLEST_HEAP_MB, Settings
 

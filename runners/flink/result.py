@@ -15,7 +15,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 from rmqio.runners.flink.errors import FlinkError
 from rmqio.runners.flink.failures import be_quiet_about_ctrl_c, failed, once
 from rmqio.runners.flink.rest import FlinkJob, FlinkRest
-from rmqio.runners.frames import hide_callers
+from rmqio.runners.tracebacks.frames import hide_callers
 
 _POLL_S: Final = 0.1
 _CANCEL_TIMEOUT_S: Final = 60.0

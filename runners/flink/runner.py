@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import (
 from rmqio.errors import LocalError
 from rmqio.runners.beam import versions
 from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
-from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.runners.flink._beam import (
     BeamFlinkRunner,
     cache_bytes,

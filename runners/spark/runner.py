@@ -22,9 +22,8 @@ from apache_beam.runners import runner
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqio.runners.capabilities import Mode
-from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.runners.errors import PipelineFailed
-from rmqio.runners.frames import hide_callers
 from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare
 from rmqio.runners.requirements import exactly_once_writes
 from rmqio.runners.spark.beam import versions
@@ -51,6 +50,7 @@ from rmqio.runners.spark.streaming.planning.planned_source import PlannedSource
 from rmqio.runners.spark.streaming.planning.test_stream import TEST_STREAM, plan_test_streams
 from rmqio.runners.spark.translation import translate
 from rmqio.runners.submission import check, check_positions, look_up_topics
+from rmqio.runners.tracebacks.frames import hide_callers
 
 if TYPE_CHECKING:
     from apache_beam import Pipeline

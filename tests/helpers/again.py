@@ -15,14 +15,14 @@ Other = Literal["python", "beam", "daily"]
 
 _OF_THE_REPOSITORY: Final = (
     "tests/examples/",
-    "tests/unit/test_beam_fence.py",
-    "tests/unit/test_docs_contributing.py",
-    "tests/unit/test_docs_names.py",
-    "tests/unit/test_docs_shell.py",
-    "tests/unit/test_docs_site.py",
-    "tests/unit/test_circles.py",
-    "tests/unit/test_layers.py",
-    "tests/unit/test_no_pickle.py",
+    "tests/unit/structure/test_beam_fence.py",
+    "tests/unit/docs/test_contributing.py",
+    "tests/unit/docs/test_names.py",
+    "tests/unit/docs/test_shell.py",
+    "tests/unit/docs/test_site.py",
+    "tests/unit/structure/test_circles.py",
+    "tests/unit/structure/test_layers.py",
+    "tests/unit/structure/test_no_pickle.py",
     "tests/unit/tools/",
 )
 """They look at the files of the repository, or at what tests and benchmarks use."""

@@ -14,7 +14,7 @@ pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-database
 
 from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.ledger import Lab, wait_until
-from tests.runners.test_sql import BOUNDED, Topics, send, topics
+from tests.runners.sql.test_sql import BOUNDED, Topics, send, topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 __all__ = ["topics"]

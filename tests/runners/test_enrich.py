@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.ledger import Lab, wait_until
-from tests.runners.test_sql import RUNNERS, Topics, send, topics
+from tests.runners.sql.test_sql import RUNNERS, Topics, send, topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 __all__ = ["topics"]

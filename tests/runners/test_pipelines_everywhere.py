@@ -60,7 +60,7 @@ def of_json(read: Callable[[dict[str, Any]], tuple[Any, Any]]) -> Callable[[Reco
 
 
 def province_case() -> Case:
-    from rmqio.pipelines.provinces import province_of
+    from rmqio.pipelines.common.provinces import province_of
 
     found = list(addresses(COUNT))
     wanted = {each["id"]: province_of(each["address"]) for each in found}

@@ -24,10 +24,10 @@ from rmqio.sql.analysis.windows.over import with_results
 from rmqio.sql.analysis.windows.windowing import WINDOW_FUNCTIONS, refuse_processing_rows, table_window
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Catalog, Table, View
-from rmqio.sql.emitting import EmitSettings
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Expr, InputRef, is_processing_time
 from rmqio.sql.planning.plan import Aggregate, Calc, Constants, Field, Relation, Scan, Union, Windowed, window_fields
+from rmqio.sql.scripts.emitting import EmitSettings
 from rmqio.sql.syntax import nodes
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rmqio.sql.errors import Refusal, listed, nearest
-from rmqio.sql.settings import _duration_ms
+from rmqio.sql.scripts.settings import _duration_ms
 from rmqio.sql.syntax.statements import Option
 
 FILES: Final = "filesystem"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
 from rmqio.sql.syntax.pieces import pieces

@@ -8,8 +8,8 @@ from pathlib import Path
 from rmqio.sql.catalog.file import CatalogFile
 from rmqio.sql.catalog.tables import FurtherTables, Table
 from rmqio.sql.errors import SqlError
-from rmqio.sql.script import Script
-from rmqio.sql.texts import Texts
+from rmqio.sql.scripts.script import Script
+from rmqio.sql.scripts.texts import Texts
 
 NOTHING = "none"
 

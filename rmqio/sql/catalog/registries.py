@@ -19,8 +19,8 @@ from rmqio.sql.catalog.avro_columns import quoted
 from rmqio.sql.catalog.names import topic_fault
 from rmqio.sql.catalog.tables import Table, table_of
 from rmqio.sql.errors import Refusal, SqlError
+from rmqio.sql.scripts.texts import Texts
 from rmqio.sql.syntax import statements
-from rmqio.sql.texts import Texts
 
 _KEPT_FOR_S: Final = 30.0
 """How long the list of subjects is used."""

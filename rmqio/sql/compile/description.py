@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rmqio.sql.catalog.tables import Column, Table
-from rmqio.sql.compile.emitter import Emitter
+from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.compile.steps import Step as Step
 from rmqio.sql.compile.timing import Timing
 from rmqio.sql.expressions import Expr

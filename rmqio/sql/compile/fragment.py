@@ -14,9 +14,8 @@ from typing import Any
 from rmqio.model import Record
 from rmqio.sql import expressions
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile import generating, user_calls  # noqa: F401 - the latter adds how calls are compiled
-from rmqio.sql.compile.aggregation import accumulator, emit_groups
-from rmqio.sql.compile.casts import text_of
+from rmqio.sql.compile import generating
+from rmqio.sql.compile.aggregates.aggregation import accumulator, emit_groups
 from rmqio.sql.compile.description import (
     Fragment,
     FromRows,
@@ -33,8 +32,10 @@ from rmqio.sql.compile.description import (
     ToTable,
     WindowStep,
 )
-from rmqio.sql.compile.emitter import Emitter
-from rmqio.sql.compile.expressions import skip_unless, value
+from rmqio.sql.compile.expressions import user_calls  # noqa: F401 - it adds how calls are compiled
+from rmqio.sql.compile.expressions.casts import text_of
+from rmqio.sql.compile.expressions.code import skip_unless, value
+from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.compile.look_ups import LookUp, begun, looked_up
 from rmqio.sql.compile.steps import Step
 from rmqio.sql.compile.windowing import no_time, windowed

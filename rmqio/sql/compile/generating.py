@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from rmqio.sql.compile.emitter import Emitter
-from rmqio.sql.compile.expressions import value
+from rmqio.sql.compile.expressions.code import value
+from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.expressions import Expr, InputRef
 from rmqio.sql.planning.expanding import ELEMENT, ENTRY, ROW, Shape
 from rmqio.sql.types import SqlType

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rmqio.sql.compile.emitter import Emitter
-from rmqio.sql.compile.expressions import skip_unless, value
+from rmqio.sql.compile.expressions.code import skip_unless, value
+from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.compile.steps import Step
 from rmqio.sql.expressions import Expr, InputRef
 from rmqio.sql.lookup.definition import Dimension, Lease

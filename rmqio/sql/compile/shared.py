@@ -15,7 +15,7 @@ from typing import Any
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile import fragment
 from rmqio.sql.compile.description import Fragment, FromTable, Generate, Mapped, Step, ToGroups, ToRows
-from rmqio.sql.compile.emitter import UNSET, Emitter
+from rmqio.sql.compile.expressions.emitter import UNSET, Emitter
 from rmqio.sql.compile.fragment import compiled, within
 from rmqio.sql.compile.look_ups import LookUp, begun
 from rmqio.sql.expressions import Conditional, Conversion, Expr, InputRef, Operation, inputs, transform

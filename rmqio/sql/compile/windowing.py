@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from rmqio.sql.compile.emitter import Emitter
+from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.planning.plan import Window
 from rmqio.sql.values import ValueFailure
 

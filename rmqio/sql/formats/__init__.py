@@ -7,10 +7,11 @@ import contextlib
 from rmqio.sql.catalog.connectors import DATABASE
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
-from rmqio.sql.formats import csv, json_registry, key_value, python_rows, raw, texts
+from rmqio.sql.formats import csv, key_value, python_rows, raw, texts
 from rmqio.sql.formats.base import Decoder, Encoder, Fields
-from rmqio.sql.formats.json import JsonDecoder, JsonOptions
-from rmqio.sql.formats.json_encoder import JsonEncoder
+from rmqio.sql.formats.json import registry as json_registry
+from rmqio.sql.formats.json.decoder import JsonDecoder, JsonOptions
+from rmqio.sql.formats.json.encoder import JsonEncoder
 from rmqio.sql.formats.logs import lines
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.plan import Field
@@ -70,15 +71,15 @@ def decoder_of(table: Table, fields: Fields) -> Decoder:
         case "key-value":
             return key_value.KeyValueDecoder(table, fields, key_value.KeyValueOptions.of(options))
         case "avro":
-            from rmqio.sql.formats import avro
+            from rmqio.sql.formats.avro import bodies as avro
 
             return avro.AvroDecoder(avro.given_schema(table, options), fields)
         case "avro-confluent":
-            from rmqio.sql.formats import avro
+            from rmqio.sql.formats.avro import bodies as avro
 
             return avro.RegistryDecoder(avro.registry_of(options), fields)
         case "avro-openschema":
-            from rmqio.sql.formats import open_schema
+            from rmqio.sql.formats.avro import open_schema
 
             return open_schema.OpenSchemaDecoder(table, fields, options)
         case "json-confluent":
@@ -104,16 +105,16 @@ def encoder_of(table: Table, fields: Fields) -> Encoder:
         case "key-value":
             return key_value.KeyValueEncoder(fields, key_value.KeyValueOptions.of(options))
         case "avro":
-            from rmqio.sql.formats import avro
+            from rmqio.sql.formats.avro import bodies as avro
 
             return avro.AvroEncoder(avro.given_schema(table, options), fields)
         case "avro-confluent":
-            from rmqio.sql.formats import avro
+            from rmqio.sql.formats.avro import bodies as avro
 
             registry, subject = avro.registry_of(options), _subject(table, options)
             return avro.AvroEncoder(avro.given_schema(table, options), fields, registry, subject)
         case "avro-openschema":
-            from rmqio.sql.formats import open_schema
+            from rmqio.sql.formats.avro import open_schema
 
             return open_schema.OpenSchemaEncoder(table, fields, options)
         case "json-confluent":
@@ -145,7 +146,7 @@ def _require_keys(field: Field) -> None:
 
 
 def _check_avro(table: Table, fields: list[Field], options: FormatOptions) -> None:
-    from rmqio.sql.formats import avro
+    from rmqio.sql.formats.avro import bodies as avro
 
     options.one_of("avro_encoding", ("binary",), "binary")
     if table.options.format == "avro":
@@ -161,7 +162,7 @@ def _check_avro(table: Table, fields: list[Field], options: FormatOptions) -> No
             raise
         return
     if table.options.format == "avro-openschema":
-        from rmqio.sql.formats import open_schema
+        from rmqio.sql.formats.avro import open_schema
 
         open_schema.registry_of(options)
     else:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rmqio.sql import values
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.casts import single
+from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats.base import Convert, whole
 from rmqio.sql.types import BITS, SqlType

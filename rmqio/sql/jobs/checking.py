@@ -8,7 +8,7 @@ from pathlib import Path
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
 from rmqio.sql.planning.signature import changes, signature_of
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 
 
 def check_replaced(script: Script, arguments: argparse.Namespace) -> None:

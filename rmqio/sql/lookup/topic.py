@@ -15,8 +15,8 @@ from rmqio.enrich.live.following import Follower
 from rmqio.errors import LocalError
 from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageFilter, MessageQueue, Record
-from rmqio.sql.compile.casts import text_of
 from rmqio.sql.compile.description import Fragment, FromRows, FromTable, ToRows
+from rmqio.sql.compile.expressions.casts import text_of
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
 from rmqio.sql.lookup.definition import Dimension, Row

@@ -10,7 +10,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.sql.errors import SqlError
 from rmqio.sql.planning.plan import Sink
 from rmqio.sql.planning.signature import VERSION, changes, signature_of

@@ -14,11 +14,11 @@ from rmqio.sql.errors import Refusal
 from rmqio.sql.planning.delays import delay_us
 from rmqio.sql.planning.plan import Aggregate, Calc, Join, Origin, Relation, Sink
 from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
-from rmqio.sql.runtime.analytic_fn import AnalyticFn, AnalyticSpec
 from rmqio.sql.runtime.joins.subquery_join_fn import SemiFn, SubqueryJoinFn, SubqueryJoinSpec, copied, divided, fewest
-from rmqio.sql.runtime.over_fn import OverAllFn, OverFn, OverSpec
-from rmqio.sql.runtime.row_outputs import RepeatFn
-from rmqio.sql.runtime.sort_fn import FirstRowsFn, SortFn, SortSpec, in_one_queue
+from rmqio.sql.runtime.over.analytic_fn import AnalyticFn, AnalyticSpec
+from rmqio.sql.runtime.over.over_fn import OverAllFn, OverFn, OverSpec
+from rmqio.sql.runtime.rows.row_outputs import RepeatFn
+from rmqio.sql.runtime.rows.sort_fn import FirstRowsFn, SortFn, SortSpec, in_one_queue
 
 _ENDS = "--stop latest, or 'endTime' of its tables, gives it an end"
 

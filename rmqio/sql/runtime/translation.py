@@ -50,7 +50,6 @@ from rmqio.sql.planning.pushdown import Use, pushed_of, uses_of
 from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.runtime import bounded
 from rmqio.sql.runtime.connection import Connection, Input
-from rmqio.sql.runtime.constants_fn import ConstantsFn
 from rmqio.sql.runtime.groups.grouping import Grouping
 from rmqio.sql.runtime.hints import hint_of
 from rmqio.sql.runtime.joins.joining import JoinRows, key_targets, waiting_join
@@ -62,6 +61,7 @@ from rmqio.sql.runtime.reads.fragment_fn import ERRORS, FragmentFn
 from rmqio.sql.runtime.reads.shared_fn import SharedFragmentFn
 from rmqio.sql.runtime.reads.shared_scans import ScanUse, SharedScan, SharedScans
 from rmqio.sql.runtime.reads.table_time import TableTime
+from rmqio.sql.runtime.rows.constants_fn import ConstantsFn
 from rmqio.sql.runtime.writes.writing import identified, write
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteDeadLetters
 from rmqio.transforms.parts import BatchConstraint

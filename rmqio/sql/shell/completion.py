@@ -11,7 +11,7 @@ from rmqio.sql.analysis.values.functions import function_names
 from rmqio.sql.catalog.options import FORMATS, ON_ERROR, STARTS, option_keys
 from rmqio.sql.catalog.tables import Catalog, Table
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.settings import NAME, TTL
+from rmqio.sql.scripts.settings import NAME, TTL
 from rmqio.sql.shell.listings import columns_of, quoted
 from rmqio.sql.shell.settings import OWN
 from rmqio.sql.syntax import nodes

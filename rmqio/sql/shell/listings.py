@@ -10,8 +10,8 @@ from rmqio.sql.analysis.queries import scan_of
 from rmqio.sql.analysis.values.functions import function_names
 from rmqio.sql.catalog.tables import Catalog, Table
 from rmqio.sql.planning.plan import Field
+from rmqio.sql.scripts.texts import Texts
 from rmqio.sql.syntax.parser import RESERVED
-from rmqio.sql.texts import Texts
 
 Listing = tuple[tuple[str, ...], list[tuple[str, ...]]]
 """The titles of columns, and rows."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rmqio.command_line.terminal import GAP, display_width, line_width, safe_line
 from rmqio.sql import types
-from rmqio.sql.compile.casts import text_of
+from rmqio.sql.compile.expressions.casts import text_of
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import SqlType
 

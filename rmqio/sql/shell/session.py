@@ -19,7 +19,7 @@ from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, SqlError, nearest
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.planning.plan import Relation, Sink
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.shell import listings
 from rmqio.sql.shell.plans import Bounds, branches, for_reading, tables
 from rmqio.sql.shell.rendering import RowPrinter, print_table

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 
 from rmqio.sql.planning.plan import Relation, Sink
-from rmqio.sql.settings import Settings
+from rmqio.sql.scripts.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from rmqio import security
 from rmqio.sql.planning.plan import Relation
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.shell.work import Work
 from rmqio.sql.values import in_zone
 
@@ -30,7 +30,7 @@ def _select(work: Work, query: Relation) -> int:
     from rmqio import runners
     from rmqio.runners.program import run_program
     from rmqio.sql.runtime.connection import Connection
-    from rmqio.sql.runtime.rows_fn import write_rows
+    from rmqio.sql.runtime.rows.rows_fn import write_rows
     from rmqio.sql.runtime.translation import Translation
 
     arguments = work.arguments

@@ -11,7 +11,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.sql.catalog.tables import Column
 from rmqio.sql.compile.description import OtherSource, OtherTarget
-from rmqio.sql.compile.emitter import Emitter
+from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.transform.row_types import row_type
 from rmqio.sql.transform.values import Convert, reader, writer

@@ -17,7 +17,7 @@ from rmqio.errors import SerdeError
 from rmqio.sql.catalog.tables import Column
 from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys
 from rmqio.sql.compile.fragment import compiled
-from rmqio.sql.runtime.outputs import outputs
+from rmqio.sql.runtime.rows.outputs import outputs
 from rmqio.sql.transform.bad_rows import bad_row
 from rmqio.sql.transform.elements import ToElements, column_reader
 from rmqio.sql.values import ValueFailure

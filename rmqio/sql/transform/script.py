@@ -8,7 +8,7 @@ from rmqio.sql.analysis import names
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, Source, SqlError
 from rmqio.sql.planning.plan import Relation
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
 

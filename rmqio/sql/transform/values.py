@@ -12,7 +12,7 @@ import numpy as np
 from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.sql import values
-from rmqio.sql.compile.casts import single
+from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.formats.base import bounded
 from rmqio.sql.transform.row_types import row_type
 from rmqio.sql.types import BITS, SqlType

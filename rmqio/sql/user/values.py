@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from rmqio.sql import types, values
-from rmqio.sql.compile.casts import single
+from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.user import hints
 from rmqio.sql.values import ValueFailure

@@ -25,7 +25,7 @@ from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.metrics import ReadMetrics, observe_process, queue_labels
 from rmqio.transforms.reading.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
-from rmqio.transforms.reading.first_range import first_range, late_start
+from rmqio.transforms.reading.discovery.first_range import first_range, late_start
 from rmqio.transforms.reading.readers import Readers, Slot
 from rmqio.transforms.reading.record_batches import to_record_batch
 from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker, Start

@@ -17,8 +17,8 @@ from rmqio.batches import Batch, offsets_of
 from rmqio.errors import RmqioError, SerdeError
 from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageQueue, Record
+from rmqio.transforms.failures.read_failures import ReadFailure, failure_of_corrupt, failure_of_record
 from rmqio.transforms.metrics import Count, observe_process
-from rmqio.transforms.read_failures import ReadFailure, failure_of_corrupt, failure_of_record
 from rmqio.transforms.reading.watermark import TimestampOf, beam_timestamp, born_time, store_time
 
 ERRORS_TAG = "errors"

@@ -23,7 +23,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import typehints
 
 from rmqio.model import Message
-from rmqio.transforms.coders import MessageCoder
+from rmqio.transforms.coders.values import MessageCoder
 
 _MESSAGE: Final = MessageCoder()
 

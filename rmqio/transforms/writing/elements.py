@@ -11,8 +11,8 @@ from rmqio.batches import record_id
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.sending.failures import FailedMessage
-from rmqio.transforms.coders import MessageCoder
-from rmqio.transforms.read_failures import letter_of_element
+from rmqio.transforms.coders.values import MessageCoder
+from rmqio.transforms.failures.read_failures import letter_of_element
 from rmqio.transforms.writing.selector import ConstantTopic, TopicSelector
 from rmqio.wire.messages.batch import wrong_type
 from rmqio.wire.messages.copies import copy_of

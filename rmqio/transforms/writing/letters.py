@@ -10,7 +10,7 @@ import apache_beam as beam
 from rmqio.errors import SerdeError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Message
-from rmqio.transforms.read_failures import dead_letter
+from rmqio.transforms.failures.read_failures import dead_letter
 from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES
 
 COMPRESS_OVER_BYTES: Final = MAX_MESSAGE_BYTES + 1

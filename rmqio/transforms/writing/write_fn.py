@@ -24,9 +24,9 @@ from rmqio.sending.routes import WriteRoutes
 from rmqio.transforms.metrics import observe_process
 from rmqio.transforms.writing.default_ids import DefaultIds
 from rmqio.transforms.writing.elements import MessageMaker, letter_of_failure
+from rmqio.transforms.writing.exactly_once.sink import Sink
+from rmqio.transforms.writing.exactly_once.write_once import MARKS, WriteOnce
 from rmqio.transforms.writing.outputs import WriteMetrics, WriteOutputs
-from rmqio.transforms.writing.sink import Sink
-from rmqio.transforms.writing.write_once import MARKS, WriteOnce
 from rmqio.wire import accelerator
 from rmqio.wire.messages.batch import estimated_size
 

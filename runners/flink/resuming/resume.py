@@ -10,8 +10,8 @@ from pathlib import Path
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
 
 from rmqio.errors import LocalError
-from rmqio.runners.checkpoint_lock import Exclusive
-from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.checkpoints.lock import Exclusive
+from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.runners.flink.options import FlinkOptions, Job, is_embedded, is_local, sees_folders
 from rmqio.runners.flink.rest import FlinkJob
 from rmqio.runners.flink.resuming import checkpoints

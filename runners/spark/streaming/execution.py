@@ -15,8 +15,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pyspark.sql import SparkSession
 
 from rmqio.errors import LocalError
-from rmqio.runners.checkpoint_lock import Exclusive
-from rmqio.runners.checkpointing import CheckpointOptions
+from rmqio.runners.checkpoints.lock import Exclusive
+from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.runners.spark.beam.private import metrics_pb2
 from rmqio.runners.spark.log import LOGGER
 from rmqio.runners.spark.model import TaskReport

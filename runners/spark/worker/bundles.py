@@ -27,7 +27,7 @@ from rmqio.runners.spark.worker.side_inputs import SideInputBroadcast, SideInput
 from rmqio.runners.spark.worker.spool import Spool
 from rmqio.runners.spark.worker.state import TaskState, UserState
 from rmqio.runners.spark.worker.timers import DueTimers, Family, Timers
-from rmqio.runners.state_errors import StateNotEncodable, declared
+from rmqio.runners.tracebacks.state_errors import StateNotEncodable, declared
 
 if TYPE_CHECKING:
     from apache_beam.coders import Coder

@@ -16,7 +16,7 @@ from rmqio.runners.spark.beam.private import (
 )
 from rmqio.runners.spark.worker.side_inputs import SideInputs
 from rmqio.runners.spark.worker.spool import Spool
-from rmqio.runners.state_errors import not_encodable
+from rmqio.runners.tracebacks.state_errors import not_encodable
 
 _SIDE_INPUTS = frozenset(
     {

@@ -6,9 +6,9 @@ from typing import Any
 
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom
-from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.reading.discovery import DiscoveryConfig
+from rmqio.topics.subscription import Subscription
+from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
 
 
 def client_of(cluster: InMemoryCluster) -> Any:

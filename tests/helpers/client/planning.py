@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from rmqio import MessageQueue, ReadOptions, StartFrom
 from rmqio.model import MessageFilter
-from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.reading.discovery import DiscoveryConfig
-from rmqio.transforms.reading.queue_planner import QueuePlanner, name_of
+from rmqio.topics.subscription import Subscription
+from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
+from rmqio.transforms.reading.planned.planner import QueuePlanner, name_of
 from rmqio.transforms.reading.read_fn import ReadConfig
 from rmqio.transforms.reading.watermark import born_time
 

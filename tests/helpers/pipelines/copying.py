@@ -17,7 +17,7 @@ import apache_beam as beam
 from rmqio.errors import RmqioError
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
-from rmqio.pipelines.arguments import parse_start, parse_stop
+from rmqio.pipelines.common.arguments import parse_start, parse_stop
 from rmqio.runners import options
 from rmqio.runners.program import count, run_program
 from rmqio.sending.failures import FailedMessage

@@ -35,7 +35,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
-from rmqio.pipelines.job import id_of, refuse, run_job, where
+from rmqio.pipelines.common.job import id_of, refuse, run_job, where
 from rmqio.pipelines.windowed_orders import SumAndCount, event_time, make_parser, to_message, to_pair
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 

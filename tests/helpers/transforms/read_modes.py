@@ -16,13 +16,13 @@ from apache_beam.transforms.window import GlobalWindow
 
 from rmqio import MessageQueue, QueueDescriptor, ReadAllFromRocketMQ, ReadFromRocketMQ, ReadOptions, StartFrom, StopAt
 from rmqio.model import Record
-from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.reading.arriving import DescribeFn
-from rmqio.transforms.reading.discovery import DiscoverFn, WatchFn
+from rmqio.topics.subscription import Subscription
+from rmqio.transforms.reading.discovery.arriving import DescribeFn
+from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn, WatchFn
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn
-from rmqio.transforms.reading.planned_ranges import WATERMARKS_TAG, ReadRangesFn
-from rmqio.transforms.reading.queue_planner import QueuePlanner, queue_of
+from rmqio.transforms.reading.planned.planner import QueuePlanner, queue_of
+from rmqio.transforms.reading.planned.ranges import WATERMARKS_TAG, ReadRangesFn
 from rmqio.transforms.reading.read_fn import BoundedReadFn, UnboundedReadFn
 from rmqio.transforms.reading.watermark import QueueWatermarks
 from tests.helpers.transforms.reading import Finalizer

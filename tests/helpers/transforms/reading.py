@@ -31,9 +31,9 @@ from rmqio import (
 )
 from rmqio.errors import SerdeError
 from rmqio.model import MessageFilter
-from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
-from rmqio.transforms.reading.discovery import DiscoveryConfig
+from rmqio.topics.subscription import Subscription
+from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn, Subscribed
 from rmqio.transforms.reading.read_fn import BoundedReadFn, ReadConfig, ReadQueueFn, UnboundedReadFn
 from rmqio.transforms.reading.record_batches import RecordBatch, UnbatchFn
@@ -61,7 +61,7 @@ def clean_cluster(**arguments: Any) -> Iterator[InMemoryCluster]:
 @contextmanager
 def read_begins_at(unix_ms: int) -> Iterator[None]:
     """Starts reads at this time: queues that are found later count as late from then on."""
-    with mock.patch("rmqio.transforms.reading.discovery.now_ms", return_value=unix_ms):
+    with mock.patch("rmqio.transforms.reading.discovery.discover_fn.now_ms", return_value=unix_ms):
         yield
 
 

@@ -13,12 +13,12 @@ from rmqio.options import WriteOptions
 from rmqio.repeats.attempts import Attempt, running
 from rmqio.repeats.look_back import LookBack
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.writing import sink as sinks
-from rmqio.transforms.writing.batch_write_fn import BatchWriteFn
+from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
 from rmqio.transforms.writing.elements import MessageMaker
-from rmqio.transforms.writing.sink import Sink
+from rmqio.transforms.writing.exactly_once import sink as sinks
+from rmqio.transforms.writing.exactly_once.sink import Sink
+from rmqio.transforms.writing.exactly_once.write_once import committed
 from rmqio.transforms.writing.write_fn import WriteFn
-from rmqio.transforms.writing.write_once import committed
 from tests.helpers.transforms.write_bundles import gathered, taken_apart, windowed
 
 GROUP = "position"

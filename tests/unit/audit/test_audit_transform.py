@@ -22,7 +22,7 @@ from rmqio.errors import LocalError, WireError
 from rmqio.model import MessageQueue
 from rmqio.runners import options
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.shared import close_shared_clients
 
 COUNT = 300

@@ -1,6 +1,6 @@
 """`rmqio find` without the brokers' index, on a fake cluster: places, times, contents, dead letters.
 
-The index is that of real brokers only: tests/integration/test_find.py.
+The index is that of real brokers only: tests/integration/cli/test_find.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from rmqio.pipelines.addresses import SAMPLE_SIZE, addresses, sample_lines
-from rmqio.pipelines.provinces import PROVINCES, province_of
+from rmqio.pipelines.common.provinces import PROVINCES, province_of
 
 
 def test_sample_file_is_what_the_generator_makes() -> None:

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
 
 from rmqio.errors import LocalError
-from rmqio.pipelines.arguments import ProvinceOptions, parse, parse_start, parse_stop
+from rmqio.pipelines.common.arguments import ProvinceOptions, parse, parse_start, parse_stop
 from rmqio.start import StartFrom, StopAt
 
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)

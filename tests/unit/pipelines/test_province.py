@@ -13,8 +13,8 @@ import pytest
 from rmqio import runners
 from rmqio.errors import RmqioError
 from rmqio.model import Message, Record
-from rmqio.pipelines.arguments import ProvinceOptions
 from rmqio.pipelines.check import compare
+from rmqio.pipelines.common.arguments import ProvinceOptions
 from rmqio.pipelines.province import BadAddress, build, refuse, refuse_topic, summary, take_province, to_message
 from rmqio.sending.failures import FailedMessage
 from rmqio.start import StopAt

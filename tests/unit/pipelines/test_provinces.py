@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqio.pipelines.provinces import NOT_PROVINCES, PROVINCES, province_of
+from rmqio.pipelines.common.provinces import NOT_PROVINCES, PROVINCES, province_of
 
 
 def test_the_table_has_the_34_divisions_once_each() -> None:

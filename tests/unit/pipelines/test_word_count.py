@@ -15,7 +15,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from rmqio import runners
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue
-from rmqio.pipelines.job import refuse
+from rmqio.pipelines.common.job import refuse
 from rmqio.pipelines.word_count import build, main, make_parser, to_message, words
 from rmqio.runners.program import count
 from rmqio.sending.failures import FailedMessage

@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
 
-from rmqio.pyspark import options, write_options
+from rmqio.pyspark.options import read as options
+from rmqio.pyspark.options import write as write_options
 
 PAGE = (Path(__file__).parents[3] / "docs" / "pyspark.md").read_text()
 

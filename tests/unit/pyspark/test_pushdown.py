@@ -30,8 +30,8 @@ from pyspark.sql.datasource import (
 )
 
 from rmqio.model import MessageFilter
-from rmqio.pyspark.options import read_settings
-from rmqio.pyspark.pushdown import push
+from rmqio.pyspark.options.read import read_settings
+from rmqio.pyspark.reading.pushdown import push
 from rmqio.pyspark.source import FilteredRocketMQReader, RocketMQDataSource, RocketMQReader
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 
@@ -176,7 +176,7 @@ def test_tags_are_not_pushed_beside_sql() -> None:
 def test_only_who_asks_for_it_gets_a_reader_that_takes_filters() -> None:
     from pyspark.sql.datasource import DataSourceReader
 
-    from rmqio.pyspark.columns import SOURCE_SCHEMA
+    from rmqio.pyspark.reading.columns import SOURCE_SCHEMA
 
     given_options = {"nameserver": "127.0.0.1:1", "subscribe": "t"}
     plain = RocketMQDataSource(given_options).reader(SOURCE_SCHEMA)

@@ -19,12 +19,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from rmqio.errors import BrokerSilent, LocalError, RmqioError, SystemBusy, TransportError
 from rmqio.model import MessageQueue
-from rmqio.pyspark.options import read_settings
-from rmqio.pyspark.ranges import DataLoss
+from rmqio.pyspark.options.read import read_settings
+from rmqio.pyspark.reading.ranges import DataLoss
+from rmqio.pyspark.reading.stream import QueuesLost, RocketMQStreamReader
 from rmqio.pyspark.source import RocketMQReader
-from rmqio.pyspark.stream import QueuesLost, RocketMQStreamReader
-from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.topics.subscription import Subscription
 from tests.helpers.transforms.reading import T0, append
 
 ALL = ReadAllAvailable()
@@ -212,7 +212,7 @@ def test_a_queue_that_was_away_at_the_start_begins_as_if_it_had_been_there(
     stream: Callable[..., RocketMQStreamReader],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rmqio.pyspark.stream.time.time", lambda: T0 / 1000 + 3)
+    monkeypatch.setattr("rmqio.pyspark.reading.stream.time.time", lambda: T0 / 1000 + 3)
     append(cluster, MessageQueue("t", "broker-a", 0), 5)
     reader = stream(**options)
     _, end = read_all(reader, reader.initialOffset())

@@ -12,7 +12,7 @@ from rmqio import MessageQueue, Record, StartFrom, StopAt
 from rmqio.runners import options
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 

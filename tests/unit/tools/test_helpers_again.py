@@ -17,7 +17,7 @@ IDS = [
     "tests/unit/start/test_strategies.py::test_two[a-2]",
     "tests/unit/start/test_strategies.py::test_two[b-1]",
     "tests/unit/start/test_strategies.py::test_two[b-2]",
-    "tests/unit/test_layers.py::test_three",
+    "tests/unit/structure/test_layers.py::test_three",
     "tests/contract/faults/test_sends.py::test_four[x]",
     "tests/unit/wire/test_frame.py::test_five",
     "tests/unit/wire/messages/test_bodies.py::test_six",

@@ -20,9 +20,9 @@ from rmqio.sending.failures import FailedMessage
 from rmqio.serde import JsonDeserializer
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.decode import DecodeRecords
-from rmqio.transforms.read_failures import ReadFailure, dead_letter
+from rmqio.transforms.failures.read_failures import ReadFailure, dead_letter
+from rmqio.transforms.failures.write_dead_letters import WriteDeadLetters
 from rmqio.transforms.shared import close_shared_clients
-from rmqio.transforms.write_dead_letters import WriteDeadLetters
 from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES
 
 

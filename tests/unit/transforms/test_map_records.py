@@ -16,7 +16,7 @@ from rmqio.batches import place_ids, record_id
 from rmqio.dead_letters.letters import BODY, ELEMENT, ORIGIN, read_letter
 from rmqio.errors import LocalError, RmqioError, SerdeError
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.coders.batch import BatchConstraint
 from tests.helpers.transforms.reading import clean_cluster, fill, read
 
 COUNT = 6

@@ -93,7 +93,7 @@ def fold(constant: Constant, wanted: SqlType) -> Constant:
     """Returns the constant as another type. Raises `ValueFailure` if its value does not fit."""
     if constant.value is None:
         return Constant(wanted.nullable(), None)
-    from rmqio.sql.compile.casts import caster  # needs the compiler's table of conversions
+    from rmqio.sql.compile.expressions.casts import caster  # needs the compiler's table of conversions
 
     value = caster(constant.type, wanted)(constant.value)
     return Constant(wanted.nullable(value is None), value)

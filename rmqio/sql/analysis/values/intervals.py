@@ -10,7 +10,7 @@ from typing import Any, Final
 from rmqio.sql import types
 from rmqio.sql.errors import Refusal
 from rmqio.sql.expressions import Constant, Conversion, Expr, Operation
-from rmqio.sql.functions.fields import FIELDS, TIME_FIELDS
+from rmqio.sql.functions.time.fields import FIELDS, TIME_FIELDS
 from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.expression_builder import UNITS, unit_named
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Final, NoReturn
 
 from rmqio.sql.analysis.values import intervals
-from rmqio.sql.emitting import LATENESS, EmitSettings
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Constant
 from rmqio.sql.planning.plan import SAME_WINDOW, Emit, Window
+from rmqio.sql.scripts.emitting import LATENESS, EmitSettings
 from rmqio.sql.syntax import nodes
 
 CHANGES_MS: Final = 1000

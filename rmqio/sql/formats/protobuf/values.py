@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from rmqio.sql import values
-from rmqio.sql.compile.casts import single
+from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.formats.base import CONVERSIONS, Convert, bounded, reason_of, whole
 from rmqio.sql.formats.protobuf.columns import TIMESTAMP, WRAPPERS, Field, is_map, is_repeated, kind_of
 from rmqio.sql.types import BITS, INTEGERS, SqlType

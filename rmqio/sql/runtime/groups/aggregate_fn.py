@@ -12,13 +12,13 @@ from apache_beam.coders import BytesCoder, Coder
 from apache_beam.transforms.window import IntervalWindow, TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.sql.compile.aggregation import Merger, started
+from rmqio.sql.compile.aggregates.aggregation import Merger, started
 from rmqio.sql.compile.description import Fragment, OtherTarget, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Aggregate, AggregateCall, Field
 from rmqio.sql.rows import key_bytes, pack_group, type_hint
 from rmqio.sql.runtime.groups.windows import SESSION_GAP_US, start_of
-from rmqio.sql.runtime.outputs import outputs
+from rmqio.sql.runtime.rows.outputs import outputs
 from rmqio.sql.types import SqlType
 
 _MILLISECOND_US: Final = 1000

@@ -17,7 +17,7 @@ from rmqio.sql.compile.description import Fragment
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import unpacker
-from rmqio.sql.runtime.outputs import outputs
+from rmqio.sql.runtime.rows.outputs import outputs
 
 _EXPIRY: Final = struct.Struct(">q")
 """Milliseconds since 1970, before the bytes of each row that is kept; the largest number: it is kept for ever."""

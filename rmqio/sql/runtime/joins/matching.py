@@ -11,7 +11,7 @@ from rmqio.sql.compile.description import Fragment
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Field, Interval
 from rmqio.sql.rows import unpacker
-from rmqio.sql.runtime.outputs import outputs
+from rmqio.sql.runtime.rows.outputs import outputs
 
 Row = tuple[Any, ...]
 _PAIRS: Final = 1000

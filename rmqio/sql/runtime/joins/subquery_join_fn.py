@@ -19,7 +19,7 @@ from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import Constant, Expr
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import unpacker
-from rmqio.sql.runtime.row_outputs import RowsFn
+from rmqio.sql.runtime.rows.row_outputs import RowsFn
 from rmqio.sql.values import ValueFailure
 
 Rows = tuple[int, list[bytes]]

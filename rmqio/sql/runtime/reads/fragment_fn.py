@@ -17,8 +17,8 @@ from rmqio.errors import SerdeError
 from rmqio.model import Record
 from rmqio.sql.compile.description import Fragment, Mapped, OtherTarget, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.fragment import compiled
-from rmqio.sql.runtime.outputs import outputs
 from rmqio.sql.runtime.reads.places import failure_of, place_of
+from rmqio.sql.runtime.rows.outputs import outputs
 
 ERRORS: Final = "errors"
 _MOST_GROUPS: Final = 100_000

@@ -17,8 +17,8 @@ from rmqio.errors import SerdeError
 from rmqio.model import Record
 from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.shared import compiled_together
-from rmqio.sql.runtime.outputs import outputs
 from rmqio.sql.runtime.reads.fragment_fn import ERRORS
+from rmqio.sql.runtime.rows.outputs import outputs
 from rmqio.transforms.parts import failure_of_record
 
 _MOST_GROUPS: Final = 100_000

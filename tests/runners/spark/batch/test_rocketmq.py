@@ -25,8 +25,11 @@ from rmqio import StopAt
 from rmqio.runners.spark import SparkRunner
 from tests.helpers.ledgers import ledger
 from tests.helpers.ledgers.ledger import Lab, finished
-from tests.integration import test_read_commits, test_read_faults, test_read_filters, test_read_starts
-from tests.integration import test_write_pipeline as writes
+from tests.integration.reading import test_commits as test_read_commits
+from tests.integration.reading import test_faults as test_read_faults
+from tests.integration.reading import test_filters as test_read_filters
+from tests.integration.reading import test_starts as test_read_starts
+from tests.integration.writing import test_pipeline as writes
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

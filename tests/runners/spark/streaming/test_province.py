@@ -13,10 +13,10 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from rmqio.pipelines.addresses import addresses
 from rmqio.pipelines.check import body_of, compare, read_topic
-from rmqio.pipelines.provinces import province_of
+from rmqio.pipelines.common.provinces import province_of
 from tests.helpers.servers.jobs import Job, started
-from tests.integration import test_province
-from tests.integration.test_province import Bench
+from tests.integration.pipelines import test_province
+from tests.integration.pipelines.test_province import Bench
 from tests.runners.spark.streaming.test_word_count import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]

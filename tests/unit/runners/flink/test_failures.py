@@ -10,10 +10,10 @@ import traceback
 import apache_beam as beam
 import pytest
 
-from rmqio.runners import frames
 from rmqio.runners.errors import PipelineFailed
 from rmqio.runners.flink import failures
 from rmqio.runners.flink.failures import be_quiet_about_ctrl_c, failed, once, shortened
+from rmqio.runners.tracebacks import frames
 
 CORE = str(sys.modules[beam.Map.__module__].__file__)
 

@@ -1,4 +1,4 @@
-"""Every registry that needs no server keeps the contract; tests/integration/test_registry_rest.py has a real one."""
+"""Every registry without a server keeps the contract; tests/integration/serde/test_registry_rest.py has a real one."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 
 TABLES = """
 CREATE TABLE o (id INT, customer INT, ts TIMESTAMP(3), proctime AS PROCTIME(), tags ARRAY<INT>,

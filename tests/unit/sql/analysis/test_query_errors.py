@@ -10,7 +10,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.cli.main import main
 from rmqio.sql.errors import SqlError
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 
 TABLES = """
 CREATE TABLE t (a INT, b STRING, c ARRAY<INT>, ts TIMESTAMP(3), day DATE, WATERMARK FOR ts AS ts) WITH ('topic' = 't');

@@ -10,7 +10,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 from rmqio.sql.errors import SqlError
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory
 
 TABLES = """

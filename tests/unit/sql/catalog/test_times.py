@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.start import StartFrom
 
 NOON = 1_769_860_800_000

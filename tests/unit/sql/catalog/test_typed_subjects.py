@@ -18,7 +18,7 @@ from rmqio.sql.compile.description import Fragment, FromRows, FromTable, ToRows,
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax import nodes
 from tests.helpers.serde.registry_server import Server, serving
 from tests.helpers.serde.typed_registry import TypedSchemas

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 
 LEAST: Final = 300
 _TEXT: Final = (Path(__file__).parent / "invalid.txt").read_text()

@@ -15,7 +15,7 @@ from rmqio.serde.registry import FolderRegistry
 from rmqio.sql import types
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import decoder_of, encoder_of
-from rmqio.sql.formats.avro_values import schema_of
+from rmqio.sql.formats.avro.values import schema_of
 from rmqio.sql.formats.base import RowFailure
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure

@@ -20,7 +20,7 @@ from rmqio.sql.formats import encoder_of
 from rmqio.sql.formats.base import RowFailure
 from rmqio.sql.formats.protobuf.columns import columns_of
 from rmqio.sql.formats.protobuf.descriptors import messages_of
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
 from tests.unit.sql.formats.protobufs import MONEY, OLD, ORDER, descriptor, message

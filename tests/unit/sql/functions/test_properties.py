@@ -17,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.sql import values
-from rmqio.sql.functions import collections, fields, formatting, json_paths, numbers, operators, texts, times
+from rmqio.sql.functions import collections, json_paths, numbers, operators
 from rmqio.sql.functions.json import quoted, unquoted, value_at, written
+from rmqio.sql.functions.text import texts
+from rmqio.sql.functions.time import fields, formatting, times
 
 MOMENTS = st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1))
 SHORT = st.text("ab%_\\c", max_size=8)

@@ -15,8 +15,8 @@ from rmqio.sql.compile.description import Fragment, FromRows, Step, Target, ToRo
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Calc, Interval, Join, Relation, SameWindow, Scan, Windowed
 from rmqio.sql.runtime.joins.joining import JoinRows, key_targets
-from rmqio.sql.runtime.outputs import outputs
-from rmqio.sql.script import Script
+from rmqio.sql.runtime.rows.outputs import outputs
+from rmqio.sql.scripts.script import Script
 
 FOREVER_US = 1 << 62
 

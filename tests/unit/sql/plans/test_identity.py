@@ -16,7 +16,7 @@ from rmqio.sql.errors import SqlError
 from rmqio.sql.functions.identity import row_id
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.job_support import SINK, TIMED, put, rows, stored, table, timed

@@ -16,7 +16,7 @@ from rmqio.sql.compile.description import Fragment, FromTable, Mapped, Step, ToG
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.compile.shared import compiled_together, first_steps, on_common_columns, shared_expressions
 from rmqio.sql.planning.plan import Aggregate, Calc, Relation, Scan
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from tests.helpers.transforms.records import record_of
 
 TABLES = """

@@ -12,7 +12,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 from rmqio.sql.errors import SqlError
 from rmqio.sql.planning.signature import changes, signature_of
 from rmqio.sql.runtime.kept_signature import check_signature
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 
 TABLES = """
 CREATE TABLE o (id BIGINT, customer STRING, amount BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)

@@ -27,7 +27,7 @@ from rmqio.sql.runtime.ranks.first_fn import ExpiringFirstFn, ExpiringSeenFn
 from rmqio.sql.runtime.ranks.rank_fn import RankSpec
 from rmqio.sql.runtime.ranks.ranking import Ranking, payload
 from rmqio.sql.runtime.ranks.top_fn import ExpiringTopFn, TopFn, TopOfGroupsFn
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 
 
 class Cell:

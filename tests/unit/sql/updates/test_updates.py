@@ -19,7 +19,7 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeate
 from rmqio.sql.errors import SqlError
 from rmqio.sql.planning.signature import changes, signature_of
 from rmqio.sql.runtime.groups import emits
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.updates.updating import QUEUES, held, put, rows, run

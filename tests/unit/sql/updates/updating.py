@@ -13,7 +13,7 @@ from rmqio.runners import options
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 QUEUES = 2

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.user.loading import HOW
 from tests.unit.sql.user.test_functions import MODULE, script_of
 

@@ -27,7 +27,7 @@ from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.planning.expanding import Expand
 from rmqio.sql.planning.plan import Calc, Constants, Relation, Scan
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.user import running
 from rmqio.sql.user.loading import FunctionError
 from tests.unit.sql import user_functions

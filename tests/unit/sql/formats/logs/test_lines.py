@@ -12,7 +12,7 @@ from rmqio.sql import types
 from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.formats import decoder_of
 from rmqio.sql.formats.base import RowFailure
-from rmqio.sql.script import Script
+from rmqio.sql.scripts.script import Script
 from rmqio.sql.types import SqlType
 from tests.unit.sql.evaluating import evaluate
 from tests.unit.sql.formats.support import decode, fields_of, table_with

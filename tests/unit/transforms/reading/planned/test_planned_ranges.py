@@ -14,9 +14,9 @@ from rmqio.errors import BrokerSilent, OffsetOutOfRange
 from rmqio.model import MessageFilter
 from rmqio.repeats import attempts
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.reading import planned_ranges
-from rmqio.transforms.reading.planned_ranges import WATERMARKS_TAG, ReadRangesFn
-from rmqio.transforms.reading.queue_planner import NOT_CUT
+from rmqio.transforms.reading.planned import ranges as planned_ranges
+from rmqio.transforms.reading.planned.planner import NOT_CUT
+from rmqio.transforms.reading.planned.ranges import WATERMARKS_TAG, ReadRangesFn
 from tests.helpers.transforms.reading import T0, append, bodies, fill, read_config
 
 Q0 = MessageQueue("t", "broker-a", 0)

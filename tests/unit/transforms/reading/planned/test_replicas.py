@@ -10,13 +10,13 @@ import pytest
 
 from rmqio.errors import OffsetOutOfRange, TransportError
 from rmqio.interfaces import OffsetQuery
-from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryClientFactory
-from rmqio.transforms.reading import planned_ranges
-from rmqio.transforms.reading import queue_planner as planned
-from rmqio.transforms.reading.discovery import DiscoveryConfig
-from rmqio.transforms.reading.planned_ranges import ReadRangesFn
-from rmqio.transforms.reading.queue_planner import QueuePlanner, name_of
+from rmqio.topics.subscription import Subscription
+from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
+from rmqio.transforms.reading.planned import planner as planned
+from rmqio.transforms.reading.planned import ranges as planned_ranges
+from rmqio.transforms.reading.planned.planner import QueuePlanner, name_of
+from rmqio.transforms.reading.planned.ranges import ReadRangesFn
 from tests.helpers.client.planning import advance, config_of
 from tests.helpers.client.replicas import QUEUE, Pair
 
@@ -85,9 +85,9 @@ def test_a_stream_in_plain_pyspark_stands_still(pair: Pair) -> None:
     pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-    from rmqio.pyspark.options import read_settings
-    from rmqio.pyspark.ranges import _ends_before
-    from rmqio.pyspark.stream import RocketMQStreamReader
+    from rmqio.pyspark.options.read import read_settings
+    from rmqio.pyspark.reading.ranges import _ends_before
+    from rmqio.pyspark.reading.stream import RocketMQStreamReader
 
     settings = read_settings(
         {"nameserver": "127.0.0.1:1", "subscribe": "t", "startingoffsets": "earliest"}, streaming=True

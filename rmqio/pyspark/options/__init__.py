@@ -1,0 +1,1 @@
+"""Options of the format `rocketmq`, from text to checked values."""

@@ -1,0 +1,1 @@
+"""Reads of batches and streams: offsets, partitions, filters and columns."""

@@ -1,0 +1,252 @@
+"""Aggregates: partial results of a batch in the fragment, and their merging after the shuffle.
+
+An accumulator is a plain value, so that it travels as bytes: a count; a sum or None; a list of floats whose exact sum
+is meant; the least value or None; for DISTINCT the set of values.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from rmqio.sql import types, values
+from rmqio.sql.compile.aggregates.accumulators import Accumulator
+from rmqio.sql.compile.aggregates.user_aggregates import user_accumulator
+from rmqio.sql.compile.expressions.casts import single
+from rmqio.sql.compile.expressions.emitter import Emitter
+from rmqio.sql.planning.plan import AggregateCall
+from rmqio.sql.rows import type_hint
+from rmqio.sql.types import BITS, SqlType
+from rmqio.sql.values import ValueFailure
+
+
+def accumulator(call: AggregateCall, argument: SqlType | None) -> Accumulator:
+    """Returns how the aggregate accumulates."""
+    if call.function is not None:
+        return user_accumulator(call, argument)
+    if argument is None:
+        return Accumulator("0", "{acc} += 1", int, _plus, _same)
+    if call.is_distinct:
+        return _distinct(call, argument)
+    hint = type_hint(argument) | None
+    match call.name:
+        case "COUNT":
+            return Accumulator("0", "{acc} += 1", int, _plus, _same)
+        case "MIN":
+            return Accumulator("None", "if {acc} is None or {value} < {acc}: {acc} = {value}", hint, _least, _same)
+        case "MAX":
+            return Accumulator("None", "if {acc} is None or {value} > {acc}: {acc} = {value}", hint, _greatest, _same)
+        case "SUM":
+            return _sum(call.type, argument)
+        case "AVG":
+            return _average(call.type, argument)
+    raise AssertionError(call.name)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _plus(one: Any, other: Any) -> Any:
+    """The sum, of decimals with all their digits. Integers of more than 64 bits come as text."""
+    if isinstance(one, Decimal):
+        return values.DECIMALS.add(one, other)
+    return int(one) + int(other)
+
+
+def _or_none(combine: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda one, other: other if one is None else one if other is None else combine(one, other)
+
+
+_least = _or_none(min)
+_greatest = _or_none(max)
+
+
+def _sum(kind: SqlType, argument: SqlType) -> Accumulator:
+    if argument.kind in types.APPROXIMATE:
+        return Accumulator(
+            "[]", "{acc}.append({value})", list[float], merged_floats, lambda acc: _float(kind, acc) if acc else None
+        )
+    add = "if {acc} is None: {acc} = {value}\nelse: {acc} += {value}"
+    hint = type_hint(argument) | None if argument.kind == "DECIMAL" else int | str | None
+    return Accumulator("None", add, hint, _or_none(_plus), lambda acc: None if acc is None else _ranged(kind, acc))
+
+
+def _average(kind: SqlType, argument: SqlType) -> Accumulator:
+    if argument.kind in types.APPROXIMATE:
+        add = "{acc}[0] += 1\n{acc}[1].append({value})"
+
+        def merge(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+            return [one[0] + other[0], merged_floats(one[1], other[1])]
+
+        return Accumulator(
+            "[0, []]",
+            add,
+            tuple[int, list[float]],
+            merge,
+            lambda acc: _as_float(kind, exact_sum(acc[1]) / acc[0]) if acc[0] else None,
+        )
+    add = "{acc}[0] += 1\n{acc}[1] += {value}"
+    zero = "[0, zero]" if argument.kind == "DECIMAL" else "[0, 0]"
+    return Accumulator(
+        zero,
+        add,
+        tuple[int, Decimal] if argument.kind == "DECIMAL" else tuple[int, int | str],
+        lambda one, other: [one[0] + other[0], _plus(one[1], other[1])],
+        lambda acc: _quotient(kind, acc[1], acc[0]) if acc[0] else None,
+    )
+
+
+def _distinct(call: AggregateCall, argument: SqlType) -> Accumulator:
+    inner_hint = type_hint(argument)
+    hint: Any = set[inner_hint]  # type: ignore[valid-type]
+    add = "{acc}.add({value})"
+
+    def merge(one: set[Any], other: set[Any]) -> set[Any]:
+        return one | other
+
+    if call.name == "COUNT":
+        return Accumulator("set()", add, hint, merge, len)
+    inner = _sum(call.type, argument) if call.name == "SUM" else None
+
+    def finish(found: set[Any]) -> Any:
+        if not found:
+            return None
+        if argument.kind in types.APPROXIMATE:
+            total: Any = exact_sum(list(found))
+            return _as_float(call.type, total if inner is not None else total / len(found))
+        total = functools.reduce(_plus, found)
+        return _ranged(call.type, total) if inner is not None else _quotient(call.type, total, len(found))
+
+    return Accumulator("set()", add, hint, merge, finish)
+
+
+def merged_floats(one: list[float], other: list[float]) -> list[float]:
+    """Returns few floats whose exact sum is that of all: no order of rows changes a SUM of DOUBLE."""
+    partials: list[float] = []
+    for value in (*one, *other):
+        if value - value != 0:  # NaN, or infinite: nothing else matters
+            return [sum(each for each in (*one, *other) if each - each != 0)]
+        kept = 0
+        for each in partials:
+            if abs(value) < abs(each):
+                value, each = each, value
+            high = value + each
+            if high - high != 0:  # too large for one float, though others may make the sum smaller
+                return [*one, *other]
+            low = each - (high - value)
+            if low:
+                partials[kept] = low
+                kept += 1
+            value = high
+        partials[kept:] = [value]
+    return partials
+
+
+def exact_sum(partials: Sequence[float]) -> float:
+    """Returns the sum, rounded once; infinite if it is too large."""
+    if odd := [each for each in partials if each - each != 0]:
+        return sum(odd)
+    try:
+        return math.fsum(partials)
+    except OverflowError:
+        total = sum(map(Fraction, partials))
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+def _float(kind: SqlType, partials: list[float]) -> float:
+    return _as_float(kind, exact_sum(partials))
+
+
+def _as_float(kind: SqlType, number: float) -> float:
+    return single(number) if kind.kind == "FLOAT" else number
+
+
+def _ranged(kind: SqlType, total: Any) -> Any:
+    if kind.kind in BITS:
+        total = int(total)
+        limit = 1 << (BITS[kind.kind] - 1)
+        if not -limit <= total < limit:
+            raise ValueFailure(f"the sum {total} is out of range of {kind.text}: CAST the argument to a wider type")
+        return total
+    return values.rounded(total, kind.precision, kind.scale)
+
+
+def _quotient(kind: SqlType, total: Any, count: int) -> Any:
+    if kind.kind in BITS:
+        total = int(total)
+        quotient = abs(total) // count
+        return quotient if total >= 0 else -quotient
+    return values.rounded(values.DECIMALS.divide(total, count), kind.precision, kind.scale)
+
+
+# ---- in a fragment --------------------------------------------------------------------------------------------------
+
+
+def emit_groups(
+    keys: Sequence[str],
+    bucket: str,
+    calls: Sequence[tuple[Accumulator, str, str]],
+    out: Emitter,
+) -> None:
+    """Adds a row to its group. `calls`: each with the names of its argument and of its condition, or empty ones.
+
+    `bucket`: the start of the row's piece of time, or empty.
+    """
+    out.constants["zero"] = Decimal(0)
+    names = [{key: out.constant(each, "u") for key, each in how.constants.items()} for how, _, _ in calls]
+    starts = [how.start.format(**bound) for (how, _, _), bound in zip(calls, names, strict=True)]
+    group = f"({', '.join([*keys, *([bucket] if bucket else [])])},)" if keys or bucket else "()"
+    out.line(f"group = {group}")
+    out.line("found = groups.get(group)")
+    with out.block("if found is None:"):
+        out.line(f"found = groups[group] = [{', '.join(starts)}]")
+    for position, (how, argument, condition) in enumerate(calls):
+        tests = [condition] if condition else []
+        if argument and not how.constants:  # the user's own looks for NULL itself
+            tests.append(f"{argument} is not None")
+        lines = how.add.format(acc=f"found[{position}]", value=argument, **names[position]).split("\n")
+        if tests:
+            with out.block(f"if {' and '.join(tests)}:"):
+                for each in lines:
+                    out.line(each)
+        else:
+            for each in lines:
+                out.line(each)
+
+
+def started(calls: Iterable[tuple[AggregateCall, SqlType | None]]) -> list[Any]:
+    """Returns the accumulators of no rows."""
+    out = Emitter()
+    out.constants["zero"] = Decimal(0)
+    with out.block("def start():"):
+        starts = []
+        for call, argument in calls:
+            how = accumulator(call, argument)
+            starts.append(how.start.format(**{key: out.constant(each, "u") for key, each in how.constants.items()}))
+        out.line(f"return [{', '.join(starts)}]")
+    return out.function("start")()  # type: ignore[no-any-return]
+
+
+class Merger:
+    """Merges accumulators of one group, and makes the results of them."""
+
+    def __init__(self, calls: Iterable[tuple[AggregateCall, SqlType | None]]) -> None:
+        self._how = [accumulator(call, argument) for call, argument in calls]
+        self.hint: Any = tuple[tuple(each.hint for each in self._how)] if self._how else tuple[()]  # type: ignore[misc]
+        """The type of the accumulators, for msgspec."""
+
+    def merge(self, one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+        """Returns the accumulators of both."""
+        return [how.merge(a, b) for how, a, b in zip(self._how, one, other, strict=True)]
+
+    def finish(self, accumulators: Sequence[Any]) -> list[Any]:
+        """Returns the results. Raises `ValueFailure` if a sum is out of range."""
+        return [how.finish(each) for how, each in zip(self._how, accumulators, strict=True)]

@@ -1,0 +1,1 @@
+"""Expressions as Python: values, casts, and calls of the user's functions."""

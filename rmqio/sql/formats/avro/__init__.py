@@ -1,0 +1,1 @@
+"""Avro bodies, alone and behind the id of a schema in a registry."""

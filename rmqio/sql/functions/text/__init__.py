@@ -1,0 +1,1 @@
+"""Functions of text: its characters, patterns, encodings, URLs and lines of logs."""

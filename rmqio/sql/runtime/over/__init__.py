@@ -1,0 +1,1 @@
+"""OVER in workers, by time and of inputs that end."""

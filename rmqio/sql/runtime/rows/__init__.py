@@ -1,0 +1,1 @@
+"""DoFns that make, sort and show rows, and the outputs of a fragment."""

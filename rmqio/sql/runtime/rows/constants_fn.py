@@ -1,0 +1,28 @@
+"""Rows that a statement holds: VALUES, and SELECT without FROM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+
+from rmqio.sql.compile.description import Fragment
+from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.runtime.rows.outputs import outputs
+
+
+class ConstantsFn(beam.DoFn):
+    """Computes rows of constants, each by a fragment of its own, whose input has no columns."""
+
+    def __init__(self, fragments: Sequence[Fragment], side: int) -> None:
+        self._fragments = fragments
+        self._side = side
+
+    def process(self, element: bytes, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
+        for fragment in self._fragments:
+            mapped = compiled(fragment)([()])
+            for error in mapped.failed.values():
+                raise error
+            if mapped.values:
+                yield from outputs(fragment.target, mapped.values, self._side, timestamp.micros)

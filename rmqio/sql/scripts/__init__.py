@@ -1,0 +1,1 @@
+"""Scripts: their statements, texts and settings."""

@@ -1,0 +1,145 @@
+"""Scripts: statements in order, each valid before the next one is looked at."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rmqio.sql.analysis import names
+from rmqio.sql.analysis.queries import QueryBinder
+from rmqio.sql.analysis.ranks.limits import check_limits
+from rmqio.sql.analysis.sinks.inserts import sink_of
+from rmqio.sql.analysis.sinks.once import require_one_writer
+from rmqio.sql.analysis.tables import check_table
+from rmqio.sql.catalog.tables import Catalog
+from rmqio.sql.errors import Refusal, Span
+from rmqio.sql.planning.optimizer import optimize
+from rmqio.sql.planning.plan import Relation, Sink
+from rmqio.sql.recursion import deep_trees
+from rmqio.sql.scripts.settings import Settings
+from rmqio.sql.scripts.texts import Texts
+from rmqio.sql.syntax import nodes, statements
+from rmqio.sql.user import loading
+from rmqio.sql.values import in_zone
+
+
+@dataclass(slots=True)
+class Script:
+    """A script: its tables, and the plans of its statements.
+
+    Attributes:
+      catalog: tables and views.
+      settings: what SET has set.
+      sinks: the plan of each INSERT INTO, optimized, in order.
+      explained: the plans for EXPLAIN, in order.
+      texts: what was run.
+      folders: where the modules of functions are looked for, beside Python's path.
+    """
+
+    catalog: Catalog = field(default_factory=Catalog)
+    settings: Settings = field(default_factory=Settings)
+    sinks: list[Sink] = field(default_factory=list)
+    explained: list[Relation] = field(default_factory=list)
+    texts: Texts = field(default_factory=Texts)
+    folders: tuple[str, ...] = ()
+    _open_set: Span | None = None
+
+    def run(self, text: str, file: str = "") -> None:
+        """Adds the statements of a text. Raises `SqlError` for the first that is not valid."""
+        self._open_set = None
+        self.folders = loading.folder_of(file)
+        for statement in self.texts.parse(text, file):
+            self.run_statement(statement)
+        if self._open_set is not None:
+            raise self.texts.error("the statement set does not end: END is missing", self._open_set)
+
+    def run_statement(self, statement: statements.Statement) -> None:
+        """Adds a statement of one of the texts. Raises `SqlError` if it is not valid."""
+        with self.placing(statement):
+            self.check_place(statement)
+            self._run(statement)
+
+    @contextlib.contextmanager
+    def placing(self, statement: statements.Statement) -> Iterator[None]:
+        """Raises a `SqlError` for a `Refusal` in the block: it shows the place, or the whole statement."""
+        try:
+            with deep_trees(), in_zone(self.settings.zone):
+                yield
+        except RecursionError:
+            raise self.texts.error("the statement is nested too deeply", statement.span) from None
+        except Refusal as refusal:
+            raise self.texts.error(refusal.message, refusal.span or statement.span) from None
+
+    @property
+    def is_in_set(self) -> bool:
+        """Whether a statement set has begun and not ended."""
+        return self._open_set is not None
+
+    def check_place(self, statement: statements.Statement) -> None:
+        """Raises `Refusal` if the statement cannot stand there: a statement set holds INSERT INTO only."""
+        if self._open_set is None or isinstance(statement, (statements.Insert, statements.EndSet)):
+            return
+        raise Refusal("a statement set holds INSERT INTO: END stands before anything else", statement.span)
+
+    def _run(self, statement: statements.Statement) -> None:
+        statement = names.resolved(statement, self.catalog.functions)
+        match statement:
+            case statements.CreateTable():
+                self.catalog.create_table(statement)
+                if statement.name.text in self.catalog.tables:  # not so if a view has the name, IF NOT EXISTS
+                    check_table(self.catalog.tables[statement.name.text])
+            case statements.CreateView():
+                self.catalog.create_view(statement)
+                # Refused here, not where the view is used.
+                self.binder().named(statement.name)
+            case statements.Drop():
+                self.catalog.drop(statement)
+            case statements.SetOption():
+                if statement.option is not None:
+                    self._set(self.settings.with_option(statement.option), statement.option.span)
+            case statements.Reset():
+                self._set(self.settings.without(statement.key), statement.span)
+            case statements.Insert():
+                self.sinks.append(self._insert(statement))
+            case statements.BeginSet():
+                self._open_set = statement.span
+                if statement.first is not None:
+                    self.sinks.append(self._insert(statement.first))
+            case statements.EndSet():
+                if self._open_set is None:
+                    raise Refusal("there is no statement set that END could end: BEGIN STATEMENT SET", statement.span)
+                self._open_set = None
+            case statements.Explain():
+                inner = statement.statement
+                plan = self._insert(inner) if isinstance(inner, statements.Insert) else self.query(inner)
+                self.explained.append(plan)
+            case statements.QueryStatement():
+                raise Refusal("a query of a script needs a table for its rows: INSERT INTO ... SELECT", statement.span)
+            case statements.CreateFunction():
+                names.create(self.catalog, statement, self.folders or loading.folder_of(""))
+            case _:
+                raise Refusal("this statement belongs into the shell", statement.span)
+
+    def _set(self, settings: Settings, span: Span) -> None:
+        if settings.zone != self.settings.zone and self.sinks:
+            raise Refusal("the time zone is that of the whole job: SET it before the first INSERT INTO", span)
+        self.settings = settings
+
+    def binder(self) -> QueryBinder:
+        """Returns what gives the names of a query their meaning, with the tables and settings of now."""
+        return QueryBinder(self.catalog, self.settings.ttl_ms, self.settings.emit)
+
+    def query(self, query: nodes.Query) -> Relation:
+        """Returns the optimized plan of a query. Raises `Refusal`."""
+        found = optimize(self.binder().query(query))
+        check_limits(found, query.span)
+        return found
+
+    def _insert(self, statement: statements.Insert) -> Sink:
+        table = self.catalog.table(statement.table)
+        found = optimize(sink_of(statement, table, self.binder().query(statement.query)))
+        assert isinstance(found, Sink)
+        require_one_writer(found, self.sinks, statement.table.span)
+        check_limits(found, statement.span)
+        return found

@@ -1,0 +1,1 @@
+"""Beam coders of the values that travel between stages."""

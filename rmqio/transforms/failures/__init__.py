@@ -1,0 +1,1 @@
+"""Elements that fail: the outputs for them, and the dead letters created from them."""

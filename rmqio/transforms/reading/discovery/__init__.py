@@ -1,0 +1,1 @@
+"""Discovery of queues, and the first range of each."""

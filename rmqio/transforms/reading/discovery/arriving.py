@@ -1,0 +1,54 @@
+"""Converts the elements of `ReadAllFromRocketMQ` to queues to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import apache_beam as beam
+
+from rmqio.interfaces import QueueClient
+from rmqio.model import MessageQueue
+from rmqio.start import check_named
+from rmqio.topics.subscription import Subscription
+from rmqio.transforms.descriptor import QueueDescriptor
+from rmqio.transforms.reading.read_fn import ReadConfig
+from rmqio.transforms.shared import shared_client
+from rmqio.wire.names import validate_queue, validate_subscription
+
+
+class DescribeFn(beam.DoFn):
+    """Converts an element of `ReadAllFromRocketMQ` to descriptors.
+
+    The transform's start and stop can name queues of any topic that arrives. For a topic that has arrived, named queues
+    that do not exist are refused.
+    """
+
+    def __init__(self, config: ReadConfig) -> None:
+        self._factory = config.factory
+        self._named = (
+            ("start=StartFrom.specific_offsets(...)", config.start.named),
+            ("stop=StopAt.offsets(...)", () if config.stop is None else config.stop.named),
+        )
+        self._checked: set[str] = set()
+
+    def process(self, element: str | MessageQueue | QueueDescriptor) -> Iterable[QueueDescriptor]:
+        client = shared_client(self._factory)
+        if isinstance(element, QueueDescriptor):
+            validate_queue(element.queue)
+            self._check(element.queue.topic, client)
+            return [element]
+        what = Subscription.of(element)
+        validate_subscription(what)
+        queues = what.find_queues(client)
+        for topic in sorted({queue.topic for queue in queues}):
+            self._check(topic, client)
+        return [QueueDescriptor(queue) for queue in queues]
+
+    def _check(self, topic: str, client: QueueClient) -> None:
+        if topic in self._checked:
+            return
+        for what, named in self._named:
+            of_topic = [queue for queue in named if queue.topic == topic]
+            if of_topic:
+                check_named(of_topic, client.queues(topic), what)
+        self._checked.add(topic)

@@ -1,0 +1,1 @@
+"""Reads on a runner that plans the ranges of a micro-batch."""

@@ -1,0 +1,1 @@
+"""Writes of batches: many messages from one element."""

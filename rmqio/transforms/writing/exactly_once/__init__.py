@@ -1,0 +1,1 @@
+"""Exactly-once writes: the gate, and the state of a sink."""

@@ -1,0 +1,359 @@
+"""The state of a sink that a process writes exactly once: its position, and the ids in it.
+
+The position is one offset per queue; before it, there is only committed work. The broker keeps it as the offsets of a
+group. An older position only makes the look-back longer, so it can be moved late, and by any process that knows a safe
+one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from rmqio.errors import RmqioError, TransportError
+from rmqio.interfaces import ClientFactory, OffsetQuery, QueueClient
+from rmqio.logs import event
+from rmqio.model import MessageQueue
+from rmqio.repeats.look_back import LookBack
+from rmqio.sending.stored_ids import stored_ids
+from rmqio.transforms.shared import shared_client
+from rmqio.transforms.writing.exactly_once.known_ids import KnownIds
+from rmqio.transforms.writing.exactly_once.turns import Turns
+
+_LOGGER = logging.getLogger("rmqio.transforms")
+
+CLOCKS_DIFFER_MS: Final = 60_000
+"""How far the clock of the machine that built the pipeline can be ahead of the broker's clock."""
+LANDING_S: Final = 1.0
+"""Messages that a killed writer had in flight to the broker are stored within this time."""
+QUEUES: Final = "_queues"
+"""Suffix of the group's name: the offsets of that group store the number of queues."""
+_COMMIT_EVERY_S: Final = 1.0
+
+Offsets = Mapping[MessageQueue, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """The sink to look back in. Equal ones share the state of a process.
+
+    Args:
+      factory: creates clients that read the sink.
+      group: the group whose offsets are the position; None: there is no position, and `built_ms` counts.
+      look_back: the user's `LookBack`.
+      built_ms: when the pipeline was built.
+    """
+
+    factory: ClientFactory
+    group: str | None
+    look_back: LookBack
+    built_ms: int
+
+
+class SinkState:
+    """This process's knowledge of a sink. A thread that looks back or sends possible repeats takes its turn alone."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.token = uuid.uuid4().hex
+        self.turns = Turns()
+        self.known: dict[str, KnownIds] | None = None
+        """By topic: ids that were found, and those that were sent since. None: nothing is repeated."""
+        self.generations: dict[str, int] = {}
+        """By topic: how many writer instances have looked back."""
+        self.floors: dict[MessageQueue, int] = {}
+        """Messages that this process sends from now on have at least this offset."""
+        self.final: dict[MessageQueue, int] = {}
+        """Ends of what committed bundles have stored."""
+        self._begins: dict[MessageQueue, int] = {}
+        self._read: dict[MessageQueue, int] = {}
+        self._looked_at = float("-inf")
+        self._topics: set[str] = set()
+        self._stored: dict[MessageQueue, int] = {}
+        self._lock = threading.Lock()
+        self._kept_until = float("-inf")
+        self._alone_until = float("-inf")
+        self._stays_until: dict[MessageQueue, float] = {}
+        self._waiting: dict[MessageQueue, int] = {}
+        """Positions that are safe once the queue's position has stayed long enough."""
+        self._wanted: dict[MessageQueue, int] = {}
+        self._committed: dict[MessageQueue, int] = {}
+        self._committed_at = float("-inf")
+
+    @property
+    def client(self) -> QueueClient:
+        return shared_client(self.sink.factory)
+
+    # ---- looking back ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether replaced instances may still send beside those that repeat their work: then one sends at a time."""
+        return time.monotonic() < self._alone_until
+
+    @property
+    def is_started_again(self) -> bool:
+        """Whether the user has given `since`, and work of an earlier run may still be repeated."""
+        if self.sink.look_back.since_ms is None:
+            return False
+        return not self.generations or time.monotonic() <= self._kept_until
+
+    def look_back(self, topic: str, *, is_new: bool, stays: bool) -> int:
+        """Read the ids from the position, or from the end of the last look, to the end. Returns the topic's generation.
+
+        Must be called alone. Raises if any of the queues cannot be read: then nothing may be sent.
+
+        Args:
+          is_new: whether this is the first look of an instance.
+          stays: whether the position stays until everything that was found may have been sent again.
+        """
+        is_first = topic not in self.generations
+        if is_new and time.monotonic() - self._looked_at > LANDING_S and self._has_position(topic):
+            time.sleep(LANDING_S)
+        if time.monotonic() > self._kept_until:
+            self.forget()  # it belongs to an earlier look; what may be repeated now is read again
+        with self._lock:
+            self._let_go()
+        ends = self.open_topic(topic, whole=True)
+        ranges = {queue: (max(self._read.get(queue, 0), self._begins[queue]), end) for queue, end in ends.items()}
+        count = sum(end - begin for begin, end in ranges.values() if end > begin)
+        if self.known is None:
+            self.known = {}
+        known = self.known.setdefault(topic, KnownIds())
+        total = count + sum(map(len, self.known.values()))
+        if total > self.sink.look_back.max_messages:
+            later = ", or a later since=" if self.sink.group is None else ""
+            raise RmqioError(
+                f"looking back in topic {topic!r} over {total} messages, more than "
+                f"LookBack.max_messages={self.sink.look_back.max_messages}: give more{later}"
+            )
+        began = time.monotonic()
+        for queue, places in stored_ids(self.client, ranges):
+            known.add(queue, places)
+        self._read.update({queue: end for queue, (_, end) in ranges.items()})
+        self._looked_at = now = time.monotonic()
+        if count:
+            _LOGGER.info("looked back over %d messages of topic %r in %.1f s", count, topic, now - began)
+        redo_s = self.sink.look_back.redo_within_s
+        if is_new:
+            self.generations[topic] = self.generations.get(topic, 0) + 1
+            self._kept_until = now + redo_s
+            if not is_first:
+                self._alone_until = now + self.sink.look_back.outage_timeout_s
+        if stays:
+            with self._lock:
+                self._stays_until.update({queue: now + redo_s for queue, (begin, end) in ranges.items() if begin < end})
+        return self.generations.get(topic, 0)
+
+    def _has_position(self, topic: str) -> bool:
+        if self.sink.group is None:
+            return True
+        queries = [OffsetQuery(queue, "committed", group=self.sink.group) for queue in self.client.queues(topic)]
+        return any(each is not None for each in self._answers(queries))
+
+    def there(self, topic: str, ids: Sequence[str]) -> list[tuple[MessageQueue, int] | None] | None:
+        """The offsets of the known ids in the topic; None: nothing is repeated any more."""
+        held = self.known  # another thread can forget it
+        if held is None:
+            return None
+        now = time.monotonic()
+        if now > self._kept_until:
+            self.forget()
+            return None
+        known = held.get(topic)
+        if not known:
+            return None
+        found = known.find(ids)
+        if any(found):  # work is still being repeated
+            redo_s = self.sink.look_back.redo_within_s
+            self._kept_until = now + redo_s
+            with self._lock:
+                self._stays_until.update(
+                    {queue: now + redo_s for queue, until in self._stays_until.items() if until > now}
+                )
+        return found
+
+    def add_known(self, queue: MessageQueue, places: Sequence[tuple[int, str]]) -> None:
+        """Add what one instance has stored while others may look for it. Must be called alone."""
+        held = self.known
+        if held is None or not places:
+            return
+        held.setdefault(queue.topic, KnownIds()).add(queue, places)
+        first, last = places[0][0], places[-1][0]
+        if self._read.get(queue) == first and last - first == len(places) - 1:
+            self._read[queue] = last + 1  # otherwise the next look reads it once more
+
+    def forget(self) -> None:
+        """Drop the known ids: nothing is repeated from now on."""
+        self.known = None
+        self._read.clear()
+
+    # ---- floors ----------------------------------------------------------------------------------------------------
+
+    def is_open(self, topic: str) -> bool:
+        """Whether the positions of the topic's queues are known."""
+        return topic in self._topics
+
+    def open_topic(self, topic: str, *, whole: bool = False) -> dict[MessageQueue, int]:
+        """Look up where the look-backs of the topic's queues start; returns their ends. Commits missing positions.
+
+        The ends are looked up first: what another writer stores after it has found no position is after ours.
+
+        Raises `TransportError` while there is no queue to look at; with `whole`, also while one that was there is
+        unavailable.
+        """
+        sink, queues = self.sink, self.client.queues(topic)
+        if not queues:
+            raise TransportError(
+                f"topic {topic!r} has no readable queues, and an exactly-once write looks back in it: give it the "
+                "permission to read on its brokers"
+            )
+        ends = self._numbers(queues, "max")
+        since = sink.look_back.since_ms
+        built_ms = sink.built_ms - CLOCKS_DIFFER_MS
+        by_time = self._numbers(queues, "time", built_ms if since is None else min(since, built_ms))
+        begins = {queue: min(by_time[queue], end) for queue, end in ends.items()}
+        if sink.group is not None:
+            self._count(queues, sink.group + QUEUES, must=whole)
+            asked = [OffsetQuery(queue, "committed", group=sink.group) for queue in queues]
+            positions = dict(zip(queues, self._answers(asked), strict=True))
+            self._commit({queue: begins[queue] for queue in queues if positions[queue] is None}, must=True)
+            for queue, position in positions.items():
+                if position is None:
+                    continue
+                if position > ends[queue]:  # the topic was deleted and recreated
+                    position = 0
+                begins[queue] = position if since is None else min(position, begins[queue])
+        self._begins.update(begins)
+        for queue, begin in begins.items():
+            self.floors.setdefault(queue, begin)
+        self._topics.add(topic)
+        return ends
+
+    def _count(self, queues: Sequence[MessageQueue], group: str, *, must: bool) -> None:
+        """Store the number of queues for each queue: a name server soon forgets queues of an unavailable broker."""
+        counts = self._answers([OffsetQuery(queue, "committed", group=group) for queue in queues])
+        most = max(len(queues), *(count or 0 for count in counts))
+        if must and most > len(queues):
+            raise TransportError(
+                f"{most - len(queues)} of {most} queues of topic {queues[0].topic!r} are unavailable, and what an "
+                f"earlier attempt wrote to them is unknown. If they were removed, reset the offsets of group {group}"
+            )
+        changed = {queue: most for queue, count in zip(queues, counts, strict=True) if count != most}
+        for error in (self.client.commit_offsets(group, changed) if changed else {}).values():
+            raise error
+
+    def _numbers(
+        self, queues: Sequence[MessageQueue], kind: Literal["max", "time"], at: int = 0
+    ) -> dict[MessageQueue, int]:
+        answers = self._answers([OffsetQuery(queue, kind, timestamp_ms=at) for queue in queues])
+        return {queue: answer or 0 for queue, answer in zip(queues, answers, strict=True)}
+
+    def _answers(self, queries: Sequence[OffsetQuery]) -> list[int | None]:
+        found: list[int | None] = []
+        for answer in self.client.look_up(queries):
+            if isinstance(answer, RmqioError):
+                raise answer
+            found.append(answer)
+        return found
+
+    # ---- what is stored, and final ---------------------------------------------------------------------------------
+
+    def stored(self, queue: MessageQueue, last: int) -> None:
+        """Record that this process has stored a message at `last`."""
+        with self._lock:
+            if last >= self._stored.get(queue, 0):
+                self._stored[queue] = last + 1
+            if last >= self.floors.get(queue, 0):
+                self.floors[queue] = last + 1
+
+    def all_stored(self) -> dict[MessageQueue, int]:
+        """Offsets before which everything has been stored at this moment: a lower bound of the queues' ends."""
+        with self._lock:
+            return dict(self._stored)
+
+    def all_final(self) -> dict[MessageQueue, int]:
+        """The same for committed bundles."""
+        with self._lock:
+            return dict(self.final)
+
+    def note_final(self, offsets: Offsets) -> None:
+        """Record that a bundle is committed that had stored up to these offsets."""
+        with self._lock:
+            for queue, offset in offsets.items():
+                self.final[queue] = max(offset, self.final.get(queue, 0))
+
+    def move(self, offsets: Offsets) -> None:
+        """Move the position, forward only, and at most once per second. A failure is only logged: it costs time."""
+        now = time.monotonic()
+        with self._lock:
+            for queue, offset in offsets.items():
+                self._waiting[queue] = max(offset, self._waiting.get(queue, 0))
+            self._let_go()
+            if now - self._committed_at < _COMMIT_EVERY_S:
+                return
+            self._committed_at = now
+            moved = {queue: at for queue, at in self._wanted.items() if at > self._committed.get(queue, -1)}
+        try:
+            self._commit(moved)
+        except RmqioError as error:
+            _LOGGER.warning("group %s: the position of the sink was not moved: %s", self.sink.group, error)
+
+    def _let_go(self) -> None:
+        """Release the positions that have waited long enough. Must be called with the lock."""
+        now = time.monotonic()
+        for queue, offset in [*self._waiting.items()]:
+            if now >= self._stays_until.get(queue, now):
+                self._wanted[queue] = max(offset, self._wanted.get(queue, 0))
+                del self._waiting[queue]
+
+    def _commit(self, offsets: Offsets, *, must: bool = False) -> None:
+        if not offsets or self.sink.group is None:
+            return
+        failed = self.client.commit_offsets(self.sink.group, offsets)
+        for queue, offset in offsets.items():
+            if queue not in failed:
+                self._committed[queue] = offset
+        for queue, error in failed.items():
+            if must:
+                raise error
+            fields = event(queue=queue, offset=offsets[queue], group=self.sink.group, error=error)
+            _LOGGER.warning("the position of %s was not moved to %d: %s", queue, offsets[queue], error, extra=fields)
+
+
+_states: dict[tuple[int, Sink], SinkState] = {}
+_lock = threading.Lock()
+
+
+def state_of(sink: Sink) -> SinkState:
+    """This process's state of a sink."""
+    with _lock:
+        return _states.setdefault((os.getpid(), sink), SinkState(sink))
+
+
+def _forget_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _states.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def as_list(offsets: Offsets) -> list[tuple[str, str, int, int]]:
+    """Converts offsets to lists for JSON."""
+    return [(*queue, offset) for queue, offset in offsets.items()]
+
+
+def from_list(found: Iterable[Sequence[str | int]]) -> dict[MessageQueue, int]:
+    """The inverse of `as_list`."""
+    return {
+        MessageQueue(str(topic), str(broker), int(queue_id)): int(offset) for topic, broker, queue_id, offset in found
+    }

@@ -1,0 +1,177 @@
+"""province.py and check.py as a user runs them, on the real broker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from rmqio.client.factory import RemotingClientFactory
+from rmqio.local import LocalRocketMQ
+from rmqio.model import Message
+from rmqio.options import ClientOptions
+from rmqio.pipelines.addresses import addresses
+from rmqio.pipelines.common.provinces import province_of
+from rmqio.runners.capabilities import Mode
+
+pytestmark = pytest.mark.broker
+
+COUNT = 2_000
+TIMEOUT_S = 90.0
+
+
+class Bench:
+    """Topics of one test's own, and what is done with them."""
+
+    def __init__(self, rocketmq: LocalRocketMQ) -> None:
+        name = uuid.uuid4().hex[:8]
+        self.source, self.sink, self.letters = f"src-{name}", f"dst-{name}", f"bad-{name}"
+        self.group = f"group-{name}"
+        for topic in (self.source, self.sink, self.letters):
+            rocketmq.create_topic(topic, queues=3)
+        self.name_server = rocketmq.name_server
+        factory = RemotingClientFactory(ClientOptions(name_servers=rocketmq.name_server))
+        self.client, self.producer = factory.queue_client(), factory.producer("test")
+
+    def close(self) -> None:
+        self.client.close()
+        self.producer.close()
+
+    def load(self, bodies: Sequence[bytes]) -> None:
+        queues = self.producer.queues(self.source)
+        for number, queue in enumerate(queues):
+            batch = [Message(body, topic=self.source) for body in bodies[number :: len(queues)]]
+            for begin in range(0, len(batch), 200):
+                self.producer.send_batch(batch[begin : begin + 200], queue)
+
+    def size(self, topic: str) -> int:
+        return sum(self.client.max_offset(queue) for queue in self.client.queues(topic))
+
+    def command(self, *arguments: str) -> list[str]:
+        topics = [f"--name_server={self.name_server}", f"--source_topic={self.source}", f"--sink_topic={self.sink}"]
+        return [sys.executable, "-m", "rmqio.pipelines.province", *topics, *arguments]
+
+    def province(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+    def check(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        topics = [f"--name_server={self.name_server}", f"--source_topic={self.source}", f"--sink_topic={self.sink}"]
+        command = [sys.executable, "-m", "rmqio.pipelines.check", *topics, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+@pytest.fixture
+def bench(rocketmq: LocalRocketMQ) -> Iterator[Bench]:
+    with contextlib.closing(Bench(rocketmq)) as bench:
+        yield bench
+
+
+def bodies(count: int) -> list[bytes]:
+    return [json.dumps(address).encode() for address in addresses(count)]
+
+
+def wait_until(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def test_every_address_gives_one_province(bench: Bench) -> None:
+    from rmqio.pipelines.check import body_of, read_topic
+
+    bench.load(bodies(COUNT))
+    done = bench.province("--stop=latest")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        f"province.py: {COUNT} addresses read from {bench.source}, {COUNT} provinces written to {bench.sink}, 0 bad\n"
+    )
+    assert done.stderr == ""
+    expected = Counter(province_of(address["address"]) for address in addresses(COUNT))
+    assert Counter(body_of(record)["province"] for record in read_topic(bench.client, bench.sink)) == expected
+    checked = bench.check()
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stdout == f"read {COUNT}, wrote {COUNT}, lost 0, duplicated 0\n"
+
+
+def test_check_finds_what_is_lost_and_duplicated(bench: Bench) -> None:
+    bench.load(bodies(50))
+    assert bench.province("--stop=latest").returncode == 0
+    assert bench.province("--stop=latest").returncode == 0  # without a group it starts anew: everything twice
+    bench.load([b'{"id": "late", "address": "x"}'])
+    checked = bench.check()
+    assert checked.returncode == 1
+    assert checked.stdout.splitlines()[-1] == "read 51, wrote 100, lost 1, duplicated 50"
+
+
+def test_bad_input_arrives_in_the_dead_letter_topic(bench: Bench) -> None:
+    bench.load([*bodies(100), b"junk", b'{"id": 1}', b'{"id": 2, "address": "nowhere"}'])
+    done = bench.province("--stop=latest", f"--dead_letter_topic={bench.letters}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"100 provinces written to {bench.sink}, 3 bad (went to {bench.letters})\n")
+    checked = bench.check(f"--dead_letter_topic={bench.letters}")
+    assert checked.stdout == "read 103, wrote 103, lost 0, duplicated 0\n"
+
+
+@pytest.mark.shows(Mode.DIRECT)
+def test_an_endless_run_writes_while_it_reads_and_ends_on_ctrl_c(bench: Bench) -> None:
+    bench.load([*bodies(100), b"junk"])
+    process = subprocess.Popen(
+        bench.command(f"--consumer_group={bench.group}", f"--dead_letter_topic={bench.letters}"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert wait_until(lambda: bench.size(bench.sink) >= 100), "nothing was written"
+        bench.load([json.dumps(address).encode() for address in list(addresses(150))[100:]])
+        assert wait_until(lambda: bench.size(bench.sink) >= 150), "what came later was not written"
+        assert wait_until(lambda: bench.size(bench.letters) >= 1), "bad input waits for the end that never comes"
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert output == ""
+    assert errors.splitlines()[-1] == "province.py: interrupted"
+    assert "Traceback" not in errors
+    assert bench.check(f"--dead_letter_topic={bench.letters}").stdout == "read 151, wrote 151, lost 0, duplicated 0\n"
+
+
+def test_a_group_goes_on_where_it_ended(bench: Bench) -> None:
+    bench.load(bodies(100))
+    assert bench.province(f"--consumer_group={bench.group}", "--stop=latest").returncode == 0
+    bench.load([json.dumps(address).encode() for address in list(addresses(150))[100:]])
+    assert bench.province(f"--consumer_group={bench.group}", "--stop=latest").returncode == 0
+    assert bench.check().stdout == "read 150, wrote 150, lost 0, duplicated 0\n"
+
+
+@pytest.mark.parametrize("option", ["source_topic", "sink_topic"])
+def test_a_missing_topic_is_one_line_and_status_2(bench: Bench, option: str) -> None:
+    bench.load(bodies(1))
+    done = bench.province("--stop=latest", f"--{option}=none-such")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("province.py: ")
+    assert "none-such" in last
+
+
+@pytest.mark.slow
+def test_the_demo_ends_with_nothing_lost(bench: Bench) -> None:
+    command = [sys.executable, "-m", "rmqio.pipelines.demo", "--count=300"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "addresses -> provinces by id: nothing lost or doubled" in done.stdout.splitlines()
+    assert "广东省" in done.stdout

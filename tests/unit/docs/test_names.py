@@ -1,0 +1,112 @@
+"""Files, modules and tests that the documents name are there, and their links lead somewhere on a repository host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".github/**/*.md"), ROOT / "tests/README.md"]
+)
+PATHS = sorted(ROOT.glob("tests/**/*.py"))
+# By their last folders, too: pages name a file as `batch/test_runner.py`.
+FILES = {"/".join(path.parts[-count:]): path for path in PATHS for count in range(1, 8)}
+NAMES = {name for path in PATHS for name in (path.stem, *re.findall(r"def (test_\w+)", path.read_text()))}
+FOLDERS: Final = "rmqio|runners|pipelines|schemas|bench|tests|docs|examples"
+_CODE: Final = re.compile(r"^( *)```.*?^\1```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_LINK: Final = re.compile(r"\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s+(\S+)", re.MULTILINE)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_a_page_names_exists(page: Path) -> None:
+    text = page.read_text()
+    paths = set(re.findall(r"[`(](tests/[\w/]+\.py)", text))
+    assert {path for path in paths if not (ROOT / path).is_file()} == set()
+    assert {name for name in re.findall(r"`((?:\w+/)*test_\w+\.py)", text) if name not in FILES} == set()
+    if page.name != "spark-runner.md":  # which names Beam's own tests; spark/test_capabilities.py looks at it
+        assert {name for name in re.findall(r"`(test_\w+)[`\[]", text) if name not in NAMES} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_paths_that_a_page_names_exist(page: Path) -> None:
+    assert [path for path in paths_in(page.read_text()) if not (ROOT / path).is_file()] == []
+
+
+def paths_in(text: str) -> list[str]:
+    """Returns the paths of files that a text names from the top folders on."""
+    return sorted(set(re.findall(rf"(?<![\w/.-])((?:{FOLDERS})/[\w./-]+\.(?:py|md|c|toml|jsonl|java|svg))\b", text)))
+
+
+def test_paths_in_a_text_are_found() -> None:
+    text = "see `rmqio/wire/messages/stored.py` and (runners/spark/runner.py), not ../rmqio/model.py or x/rmqio/a.py"
+    assert paths_in(text) == ["rmqio/wire/messages/stored.py", "runners/spark/runner.py"]
+
+
+# ---- links ----------------------------------------------------------------------------------------------------------
+
+
+def links(text: str) -> Iterator[str]:
+    """Yields the targets of links outside of code, without those to other hosts."""
+    for inline, defined in _LINK.findall(_CODE.sub("code", text)):
+        target = inline or defined
+        if "://" not in target and not target.startswith("mailto:"):
+            yield target
+
+
+def anchors(text: str) -> set[str]:
+    """Returns the anchors that a repository host gives the headings of a page."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", re.sub(r"(?ms)^```.*?^```$", "", text), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", heading).replace("`", "")
+        slug = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+        found.add(slug)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    assert [link for link in links(page.read_text()) if not leads_somewhere(page, link)] == []
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = (page.parent / unquote(path)).resolve() if path else page
+    if not anchor or target.suffix != ".md":
+        return target.exists()
+    return target.is_file() and anchor in anchors(target.read_text())
+
+
+def test_a_broken_link_is_found() -> None:
+    text = '[a](b.md#c) `[x](y.md)`\n```\n[z](w.md)\n```\n[t1]: ../tests/t.py "title"\n[h](https://example.org)'
+    assert list(links(text)) == ["b.md#c", "../tests/t.py"]
+    assert anchors("# What holds\n## `--streaming`, and more\n```\n# no heading\n```") == {
+        "what-holds",
+        "--streaming-and-more",
+    }
+
+
+# ---- single pages ----------------------------------------------------------------------------------------------------
+
+
+def test_every_case_of_every_runner_is_a_row_of_the_delivery_guarantees() -> None:
+    page = (ROOT / "docs" / "delivery-guarantees.md").read_text()
+    cases = re.findall(r"def (test_(?:source|sink)_\w+)", FILES["delivery/test_delivery.py"].read_text())
+    assert len(cases) == 9
+    assert {case for case in cases if f"`{case}" not in page} == set()
+
+
+def test_readme_is_one_page() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) < 120
+    assert re.search(r"^make demo\s+# ", text, re.MULTILINE)
+    assert re.search(r"^make test\s+# ", text, re.MULTILINE)

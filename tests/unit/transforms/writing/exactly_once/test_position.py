@@ -1,0 +1,92 @@
+"""The position of a sink, from which it looks back: when it moves, and when it stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
+from rmqio.transforms.writing.exactly_once import sink as sinks
+from rmqio.transforms.writing.exactly_once.sink import state_of
+from tests.helpers.transforms.writing_once import GROUP, NORMAL, Writer, bodies, position, sink_of
+
+pytestmark = pytest.mark.usefixtures("both_ways")
+
+
+def test_where_all_is_committed_together_the_position_follows_each_commit(cluster: InMemoryCluster) -> None:
+    writer = Writer(cluster, attempt=NORMAL)
+    marks = writer.run(range(12))
+    assert position(cluster) == 0
+    writer.commit(marks)
+    assert position(cluster) == 12
+
+
+def test_elsewhere_it_stays_a_commit_behind(cluster: InMemoryCluster) -> None:
+    """Messages that this bundle has seen in the sink may lie behind what others send for the next commit."""
+    writer = Writer(cluster)
+    marks = [writer.run(range(begin, begin + 12)) for begin in (0, 12)]
+    for each in marks:
+        writer.commit(each)
+    assert position(cluster) == 0, "both are of the same commit, for all that is known"
+    writer.commit(writer.run(range(24, 36)))
+    assert position(cluster) == 24
+    writer.commit(writer.run(range(36, 48)))
+    assert position(cluster) == 36
+
+
+def test_it_stays_while_work_may_be_left_that_is_to_be_repeated(cluster: InMemoryCluster) -> None:
+    """This commit covers a part of what the last run sent; if it fails again, the rest must still be found."""
+    Writer(cluster).run(range(12))
+    sinks._states.clear()
+    writer = Writer(cluster)
+    for begin in (0, 12, 24, 36):
+        writer.commit(writer.run(range(begin, begin + 6)))
+    assert position(cluster) == 0
+    sinks._states.clear()
+    Writer(cluster).run(range(6, 12))
+    assert len(bodies(cluster)) == len(set(bodies(cluster)))
+
+
+def test_it_moves_on_when_that_time_is_over(cluster: InMemoryCluster) -> None:
+    Writer(cluster).run(range(12))
+    sinks._states.clear()
+    writer = Writer(cluster, sink_of(cluster, redo_within_s=1e-6))
+    for begin in (12, 24, 36):
+        writer.commit(writer.run(range(begin, begin + 12)))
+    assert position(cluster) == 36
+
+
+def test_a_mark_of_another_process_moves_it_too(cluster: InMemoryCluster) -> None:
+    """Spark's driver is told by its workers."""
+    writer = Writer(cluster, attempt=NORMAL)
+    marks = writer.run(range(12))
+    sinks._states.clear()
+    writer.commit(marks)
+    assert position(cluster) == 12
+
+
+def test_a_position_behind_the_end_is_one_of_a_topic_that_is_no_more(cluster: InMemoryCluster) -> None:
+    client = InMemoryClientFactory(cluster.name).queue_client()
+    for queue in client.queues("t"):
+        client.commit_offset(GROUP, queue, 1_000)
+    Writer(cluster).run(range(3))
+    sinks._states.clear()
+    Writer(cluster).run(range(4))
+    assert bodies(cluster) == [*range(4)]
+
+
+def test_the_position_moves_though_instances_are_renewed(
+    cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beam gives up an instance that has been idle for a minute; the next one looks, as after a failure."""
+    clock = ManualClock()
+    monkeypatch.setattr(sinks, "time", clock)
+    sink = sink_of(cluster, redo_within_s=30)
+    for begin in range(0, 200, 10):
+        writer = Writer(cluster, sink)
+        writer.commit(writer.run(range(begin, begin + 10)))
+        clock.advance(60)
+    state = state_of(sink)
+    assert bodies(cluster) == [*range(200)]
+    assert position(cluster) >= 160
+    assert state.known is not None
+    assert len(state.known["t"]) <= 40, "what is committed is forgotten"
