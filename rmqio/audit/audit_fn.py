@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import apache_beam as beam
@@ -207,6 +208,33 @@ class TotalsFn(beam.DoFn):
         new = _unsigned(found) if before is None else _unsigned(before).plus(_unsigned(found))
         total.write(_signed(new))
         return [message_of(text, self._hop, new)]
+
+
+class AddTotalsFn(beam.CombineFn):
+    """Adds the sketches of a key in a batch job. Accumulators are totals as Beam's coder of integers takes them."""
+
+    def create_accumulator(self) -> tuple[int, ...]:
+        return Total()
+
+    def add_input(self, accumulator: tuple[int, ...], found: tuple[int, ...]) -> tuple[int, ...]:
+        return _signed(_unsigned(accumulator).plus(_unsigned(found)))
+
+    def merge_accumulators(self, accumulators: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+        return functools.reduce(self.add_input, accumulators, self.create_accumulator())
+
+    def extract_output(self, accumulator: tuple[int, ...]) -> tuple[int, ...]:
+        return accumulator
+
+
+class EncodeFn(beam.DoFn):
+    """Makes the message of a combined sketch."""
+
+    def __init__(self, hop: Hop) -> None:
+        self._hop = hop
+
+    def process(self, element: tuple[str, tuple[int, ...]]) -> Iterator[Message]:
+        text, found = element
+        yield message_of(text, self._hop, _unsigned(found))
 
 
 def _unsigned(found: tuple[int, ...]) -> Total:
