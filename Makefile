@@ -128,7 +128,7 @@ test-unit: $(STAMP)  ## all tests that need no broker; some minutes
 
 test-broker: $(STAMP)  ## the tests on real brokers and runners that make test runs; WORKERS=2 processes, of 3 GB each
 	@$(PY) -m pytest -m '(broker or slow or spark) and not exhaustive and not cluster and not examples and not systems' \
-		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+		-n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 40 $(ARGS)
 
 fuzz: $(STAMP)  ## a million inputs for each decoder of foreign bytes; half an hour; ARGS="--targets avro --keep" adds to the corpus
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
