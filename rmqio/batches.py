@@ -87,7 +87,8 @@ class Batch(list[T]):
         if self.queue is None:
             return None
         offset = self.offsets[position]
-        return self._id_at(self.queue, offset, sum(each == offset for each in self.offsets[:position]))
+        ordinal = 0 if isinstance(self.offsets, range) else sum(each == offset for each in self.offsets[:position])
+        return self._id_at(self.queue, offset, ordinal)
 
     def _id_at(self, queue: MessageQueue, offset: int, ordinal: int) -> str:
         # Several values of one record: the first has the id that a single one has.

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -56,16 +57,16 @@ class ClassData:
             self._adopt()
             if _is_whole(self._file):
                 os.utime(self._file)
-                self.options = (*FLAGS, *_QUIET, f"-XX:SharedArchiveFile={self._file}")
+                self.options = (*FLAGS, *_QUIET, f"-XX:SharedArchiveFile={shlex.quote(str(self._file))}")
             elif self._may_make():
                 self.is_made = True
-                self.options = (*FLAGS, *_QUIET, f"-XX:ArchiveClassesAtExit={self._new}")
+                self.options = (*FLAGS, *_QUIET, f"-XX:ArchiveClassesAtExit={shlex.quote(str(self._new))}")
 
     def started(self, jvm: int) -> None:
         """Called with the process id of the JVM. It may end after this process."""
         if self.is_made:
             with contextlib.suppress(OSError):
-                self._maker.write_text(str(jvm))
+                self._maker.write_text(_named(jvm))
 
     def drop(self) -> None:
         """Called when a JVM with these options does not start: no later one uses the file."""
@@ -80,7 +81,7 @@ class ClassData:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self._maker.open("x") as file:
-                file.write(str(os.getpid()))
+                file.write(_named(os.getpid()))
         except FileExistsError:
             return False
         for old in self._file.parent.glob("classes-*"):  # of another Java or Spark, not used for long
@@ -91,10 +92,10 @@ class ClassData:
     def _adopt(self) -> None:
         """Gives the file its name if the JVM that has written it has ended. If it was killed, the file goes."""
         try:
-            maker = int(self._maker.read_text() or "0")
+            maker = self._maker.read_text()
         except (OSError, ValueError):
             return
-        if maker and _is_alive(maker):
+        if _is_alive(maker):
             return
         if _has_header(self._new):
             _size_of(self._file).write_text(json.dumps({"size": self._new.stat().st_size}))
@@ -129,14 +130,27 @@ def _has_header(file: Path) -> bool:
         return False
 
 
-def _is_alive(process: int) -> bool:
+def _named(process: int) -> str:
+    """Return the process id, and where the system tells it the time of its start: ids are used again."""
     try:
+        started = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return str(process)
+    return f"{process} {started}"
+
+
+def _is_alive(maker: str) -> bool:
+    """Whether the process of this name runs."""
+    try:
+        process = int(maker.split()[0])
+        if process <= 0:  # a group of processes
+            return False
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
     except PermissionError:
-        return True
-    return True
+        pass
+    except (OSError, OverflowError, ValueError, IndexError):
+        return False
+    return " " not in maker or _named(process) == maker
 
 
 def _key() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -33,7 +34,7 @@ print("MAPPED" if ".jsa" in "".join(line for line in maps.splitlines() if sys.ar
 """
 
 
-def run(folder: Path) -> tuple[str, str]:
+def run(folder: Path, **more: str) -> tuple[str, str]:
     """Runs a pipeline with its caches in a folder. Returns whether its JVM has mapped the file, and its stderr."""
     program = folder / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
@@ -41,7 +42,7 @@ def run(folder: Path) -> tuple[str, str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(leave_out)}
     done = subprocess.run(
         [sys.executable, program, folder],
-        env=environment | {"RMQIO_CACHE": str(folder)},
+        env=environment | {"RMQIO_CACHE": str(folder)} | more,
         capture_output=True,
         text=True,
         check=False,
@@ -73,6 +74,19 @@ def test_the_second_program_uses_what_the_first_has_made_and_a_broken_file_is_le
 
 def jvm_writes(maker: Path) -> bool:
     try:
-        return Path(f"/proc/{maker.read_text()}").exists()
-    except OSError:
+        return Path(f"/proc/{maker.read_text().split()[0]}").exists()
+    except (OSError, IndexError):
         return False
+
+
+def test_a_java_that_refuses_the_options_is_started_without_them(tmp_path: Path) -> None:
+    home = os.environ.get("JAVA_HOME")
+    real = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    java = tmp_path / "home" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    log = tmp_path / "refused"
+    java.write_text(f'#!/bin/sh\ncase "$*" in *UseSerialGC*) echo no >> {log}; exit 1;; esac\nexec {real} "$@"\n')
+    java.chmod(0o755)
+    mapped, _ = run(tmp_path, JAVA_HOME=str(tmp_path / "home"))
+    assert mapped == "NOT-MAPPED"
+    assert log.read_text() == "no\n", "once"

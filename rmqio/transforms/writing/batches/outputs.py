@@ -24,16 +24,19 @@ class Origin:
       value: a WindowedValue with the batch's windows, timestamp and pane.
     """
 
-    __slots__ = ("element", "value")
+    __slots__ = ("_values", "element", "value")
 
     def __init__(self, element: Any, value: WindowedValue) -> None:
         self.element = element
         self.value = value
+        self._values: Sequence[Any] | None = None
 
     def __getitem__(self, position: int) -> Any:
         """The value at a position."""
-        element = self.element
-        return element.messages()[position] if isinstance(element, MessageBatch) else element[position]
+        if self._values is None:
+            element = self.element
+            self._values = element.messages() if isinstance(element, MessageBatch) else element  # once for all failures
+        return self._values[position]
 
     def place(self, position: int) -> tuple[MessageQueue, int] | None:
         """The queue and offset that a value comes from."""

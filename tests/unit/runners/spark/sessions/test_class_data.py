@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,20 @@ def test_nobody_else_makes_or_uses_it_while_the_jvm_writes(folder: Path) -> None
     meanwhile = ClassData({})
     assert meanwhile.options == FLAGS
     assert not meanwhile.is_made
+
+
+@pytest.mark.parametrize("maker", ["", "no number", "9" * 40, "-1", f"{os.getpid()} 1"])
+def test_a_maker_that_is_none_or_another_process_by_now_is_not_waited_for(maker: str, folder: Path) -> None:
+    made_by(ended(), b"")
+    (folder / "classes-key.maker").write_text(maker)
+    assert ClassData({}).is_made
+
+
+def test_a_cache_folder_may_have_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark splits its options as a shell does."""
+    monkeypatch.setenv("RMQIO_CACHE", str(tmp_path / "my cache"))
+    options = shlex.split(" ".join(ClassData({}).options))
+    assert f"-XX:ArchiveClassesAtExit={tmp_path / 'my cache' / 'spark' / 'classes-key.new'}" in options
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 100])

@@ -176,6 +176,15 @@ def test_a_failure_has_the_position_of_its_value(bundles: Bundles) -> None:
     assert bundles.bodies() == [b"good", b"good"]
 
 
+def test_columns_make_their_messages_once_for_all_failures(bundles: Bundles, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    messages_of = MessageBatch.messages
+    monkeypatch.setattr(MessageBatch, "messages", lambda batch: made.append(1) or messages_of(batch))
+    bundles.run(MessageBatch(bodies=[b"", b"good"] * 50))
+    assert len(bundles.failed) == 50
+    assert len(made) <= 2
+
+
 def test_a_batch_that_was_changed_fails_whole(bundles: Bundles) -> None:
     batch = Batch(["a", "b"], QUEUE, [1, 2])
     batch.append("c")
