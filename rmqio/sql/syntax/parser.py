@@ -171,9 +171,12 @@ def _meant(text: str, accepted: Any) -> str:
     return nearest(text.upper(), keywords) if len(text) > 2 else ""
 
 
+_LONGEST_BEFORE: Final = 200
+
+
 def _misspelt_before(text: str, accepted: Any) -> str:
     """`SELECT a FORM t`: FORM was taken for an alias, and only what follows is wrong."""
-    word = re.search(r"(\w+)\s*$", text)
+    word = re.search(r"\b(\w+)\s*$", text[-_LONGEST_BEFORE:])  # the search for the end of a long text is quadratic
     if word is None or word[1].upper() in RESERVED or len(word[1]) < 3:
         return ""
     keywords = [each for each in accepted if each.isalpha() and each not in _SHOWN]
