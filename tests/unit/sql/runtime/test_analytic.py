@@ -107,7 +107,7 @@ def test_a_rank_can_be_a_filter_and_a_group(cluster: InMemoryCluster) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "SELECT n, COUNT(*) OVER (PARTITION BY k), count(*) OVER (PARTITION BY t.k) + 1, MAX(v) OVER (PARTITION BY g) FROM t",
+        "SELECT n, COUNT(*) OVER (PARTITION BY k), count(*) OVER (PARTITION BY t.k), MAX(v) OVER (ORDER BY g) FROM t",
         "SELECT n, COUNT(*) OVER (PARTITION BY k) + COUNT(*) OVER (PARTITION BY k), 1, 2 FROM t",
         "SELECT n, v, v, v FROM (SELECT n, v, RANK() OVER (ORDER BY g) AS r FROM t)",
         "SELECT COUNT(*), COUNT(*), 1, 1 FROM (SELECT n, RANK() OVER (ORDER BY g) AS r FROM t)",
