@@ -381,6 +381,7 @@ def test_quit_ends(shell: Shell, text: str) -> None:
     [
         ("", True), ("SELECT 1", False), ("SELECT 1;", True), ("SELECT ';", False), ("help", True), ("quit", True),
         ("source x.sql", True), ("SELECT 1; help", True), ("SELECT 1;\n-- then", False), ("helpful", False),
+        ("SELECT 1; -- one", True), ("SELECT 1; /* one */", True), ("SELECT 1; /* one", False), ("-- one", False),
     ],
 )  # fmt: skip
 def test_a_statement_is_complete_with_its_semicolon(text: str, wanted: bool) -> None:

@@ -56,3 +56,18 @@ def test_an_error_behind_a_long_word_is_found_at_once_and_is_short(text: str) ->
     with pytest.raises(SqlError) as caught:
         parse(text)
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("SELECT a\uff0cb FROM t", ","),
+        ("SELECT a FROM t\uff1b", ";"),
+        ("SELECT a FROM t WHERE a \uff1e 1", ">"),
+        ("SELECT \u2018a\u2019", "'"),
+    ],
+)
+def test_a_sign_of_another_script_is_told(text: str, plain: str) -> None:
+    with pytest.raises(SqlError, match="did you mean") as caught:
+        parse(text)
+    assert f"did you mean {plain!r}?" in str(caught.value)
