@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rmqio.errors import LocalError
+
+_MOST_SHOWN: Final = 320
+"""Characters of a line."""
+_LONG_WORD: Final = re.compile(r"(\S{100})\S{100,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +59,31 @@ class Source:
 
     def error(self, message: str, span: Span | None) -> SqlError:
         """Returns an error that shows the line of the span, with carets under the span."""
+        message = _LONG_WORD.sub(r"\1...", message)
         if span is None:
             return SqlError(message, self.file)
         start = min(span.start, len(self.text))
         begin = self.text.rfind("\n", 0, start) + 1
         end = self.text.find("\n", start)
-        line = self.text[begin : end if end >= 0 else len(self.text)]
-        width = max(1, min(span.end, begin + len(line)) - start)
-        # Tabs stay tabs, and wide characters take two columns of a terminal.
-        indent = "".join("\t" if each == "\t" else " " * _width(each) for each in line[: start - begin])
-        carets = "^" * max(1, sum(map(_width, line[start - begin : start - begin + width])))
+        line = self.text[begin : end if end >= 0 else len(self.text)].rstrip("\r")
         number = self.text.count("\n", 0, start) + 1
-        return SqlError(message, self.file, number, start - begin + 1, f"  {line}\n  {indent}{carets}")
+        column = start - begin + 1
+        return SqlError(message, self.file, number, column, _shown(line, start - begin, span.end - start))
+
+
+def _shown(line: str, start: int, count: int) -> str:
+    """Returns the line with carets under some of its characters; of a long line what is near them."""
+    if len(line) > _MOST_SHOWN:
+        cut = max(0, min(start - _MOST_SHOWN // 2, len(line) - _MOST_SHOWN))
+        head, tail = "..." * (cut > 0), "..." * (cut + _MOST_SHOWN < len(line))
+        line = head + line[cut : cut + _MOST_SHOWN] + tail
+        start += len(head) - cut
+        count = min(count, len(line) - len(tail) - start)
+    marked = line[start : start + max(1, count)]
+    # Tabs stay tabs, and wide characters take two columns of a terminal.
+    indent = "".join("\t" if each == "\t" else " " * _width(each) for each in line[:start])
+    text = "".join("\ufffd" if (each < " " and each != "\t") or each == "\x7f" else each for each in line)
+    return f"  {text}\n  {indent}{'^' * max(1, sum(map(_width, marked)))}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -85,4 +103,6 @@ def listed(names: Iterable[Any], last: str = "or") -> str:
 def _width(character: str) -> int:
     import unicodedata
 
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):  # accents, and what is not seen
+        return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -11,6 +11,7 @@ from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.compile.steps import Step as Step
 from rmqio.sql.compile.timing import Timing
 from rmqio.sql.expressions import Expr
+from rmqio.sql.planning.depth import leaves_first
 from rmqio.sql.planning.expanding import Expand, Shape
 from rmqio.sql.planning.plan import AggregateCall, Field, Window
 from rmqio.sql.types import SqlType
@@ -169,6 +170,16 @@ class Fragment:
     steps: tuple[Step, ...]
     target: Target
     zone: str = field(default_factory=session_zone)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _travelled, (
+            leaves_first(self.source, self.steps, self.target),
+            *map(self.__getattribute__, self.__slots__),
+        )
+
+
+def _travelled(_: list[Expr], *parts: Any) -> Fragment:
+    return Fragment(*parts)
 
 
 class Mapped(NamedTuple):

@@ -51,6 +51,58 @@ def exists(text: str, path: str) -> bool:
     return found is not None and found is not MISSING
 
 
+def _is_lax(path: str) -> bool:
+    return path.split(maxsplit=1)[:1] in (["lax"], ["LAX"])
+
+
+def state(text: str, path: str) -> int:
+    """Returns 0 if there is a scalar at the path, 1 if there is nothing, and 2 if that is an error, as in Flink.
+
+    A path is strict unless it begins with `lax`: what is missing, no JSON or no scalar is an error then.
+    """
+    found = _found(text, path)
+    if found is None:
+        return 1
+    if found is MISSING or isinstance(found, (dict, list)):
+        return 1 if _is_lax(path) else 2
+    return 0
+
+
+def value_failed(text: str, path: str, event: str) -> str:
+    """Raises `ValueFailure`: ERROR ON EMPTY or ON ERROR."""
+    del text
+    raise ValueFailure(f"JSON_VALUE finds {'nothing' if event == 'EMPTY' else 'no value of its type'} at {path}")
+
+
+_INSTEAD: Final = {"NULL": None, "EMPTY ARRAY": "[]", "EMPTY OBJECT": "{}"}
+
+
+def query_with(text: str, path: str, wrapper: str, on_empty: str, on_error: str) -> str | None:
+    """Returns what `query` does, in an array if the wrapper says so; what else there is if nothing is found."""
+    found = _found(text, path)
+    is_error = found is MISSING and not _is_lax(path)
+    if wrapper and found is not MISSING and not (wrapper == "CONDITIONAL" and isinstance(found, list)):
+        found = [found]
+    if isinstance(found, (dict, list)):
+        return written(found)
+    if found is not MISSING and found is not None:
+        is_error = not _is_lax(path)
+    event = on_error if is_error else on_empty
+    if event == "ERROR":
+        raise ValueFailure(f"JSON_QUERY finds no object or array at {path}")
+    return _INSTEAD[event]
+
+
+def exists_or(text: str, path: str, on_error: str) -> bool | None:
+    """Returns what `exists` does; what else there is if the path is strict and leads nowhere."""
+    found = _found(text, path)
+    if found is not MISSING or _is_lax(path):
+        return found is not None and found is not MISSING
+    if on_error == "ERROR":
+        raise ValueFailure(f"JSON_EXISTS finds nothing at {path}")
+    return {"TRUE": True, "FALSE": False}.get(on_error)
+
+
 def written(value: Any) -> str:
     """Returns a parsed document as JSON without spaces."""
     try:
@@ -118,6 +170,19 @@ def json_object(kinds: tuple[SqlType, ...], raw: frozenset[int], *items: Any) ->
     return "{" + ",".join(members) + "}"
 
 
+def json_array_with_nulls(kinds: tuple[SqlType, ...], raw: frozenset[int], *items: Any) -> str:
+    """Returns the values as an array of JSON."""
+    pairs = enumerate(zip(kinds, items, strict=True))
+    return f"[{','.join(each if i in raw else _or_null(writer(kind))(each) for i, (kind, each) in pairs)}]"
+
+
+def json_object_without_nulls(kinds: tuple[SqlType, ...], raw: frozenset[int], *items: Any) -> str:
+    """Returns keys and values as an object of JSON, without the values that are NULL."""
+    kept = [i for at in range(0, len(items), 2) if items[at + 1] is not None for i in (at, at + 1)]
+    rest = frozenset(new for new, old in enumerate(kept) if old in raw)
+    return json_object(tuple(kinds[i] for i in kept), rest, *(items[i] for i in kept))
+
+
 def _or_null(write: Writer) -> Writer:
     return lambda value: "null" if value is None else write(value)
 
@@ -170,7 +235,7 @@ def _iso(micros: int) -> str:
     )  # fmt: skip
 
 
-define("JSON_VALUE", "s s -> s", value_at, can_be_null=True, constants={1: json_paths.steps})
+define("JSON_VALUE, JSON TEXT", "s s -> s", value_at, can_be_null=True, constants={1: json_paths.steps})
 define("JSON_QUERY", "s s -> s", query, can_be_null=True, constants={1: json_paths.steps})
 define("JSON_EXISTS", "s s -> b", exists, constants={1: json_paths.steps})
 define("JSON_QUOTE", "s -> s", quoted)
@@ -178,3 +243,10 @@ define("JSON_UNQUOTE", "s -> s", unquoted)
 define("JSON_STRING", "any any -> s", json_string)
 define("JSON_ARRAY", "any any ... -> s", json_array, is_strict=False)
 define("JSON_OBJECT", "any any ... -> s", json_object, is_strict=False)
+# With what stands behind the arguments: `sql.analysis.values.json_calls`.
+define("JSON STATE", "s s -> i", state)
+define("JSON VALUE FAILED", "s s s -> s", value_failed)
+define("JSON QUERY", "s s s s s -> s", query_with, can_be_null=True, constants={1: json_paths.steps})
+define("JSON EXISTS", "s s s -> b", exists_or, can_be_null=True, constants={1: json_paths.steps})
+define("JSON ARRAY WITH NULLS", "any any ... -> s", json_array_with_nulls, is_strict=False)
+define("JSON OBJECT WITHOUT NULLS", "any any ... -> s", json_object_without_nulls, is_strict=False)

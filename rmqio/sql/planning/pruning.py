@@ -68,6 +68,8 @@ def _lookup(lookup: SubqueryJoin, needed: set[int], prune: Prune) -> Pruned:
 def _over(over: Over, needed: set[int], prune: Prune) -> Pruned:
     width = len(over.input.fields)
     kept = [each for i, each in enumerate(over.calls) if width + i in needed]
+    if not kept:  # nothing but the rows, which are those of the input
+        return prune(over.input, needed)
     read = {each for each in needed if each < width} | {over.time, *over.keys}
     for each in kept:
         read |= {at for at in (each.call.argument, each.call.condition, each.default) if at is not None}
@@ -84,6 +86,8 @@ def _over(over: Over, needed: set[int], prune: Prune) -> Pruned:
 def _analytic(analytic: Analytic, needed: set[int], prune: Prune) -> Pruned:
     width = len(analytic.input.fields)
     kept = [each for i, each in enumerate(analytic.calls) if width + i in needed]
+    if not kept:  # nothing but the rows, which are those of the input
+        return prune(analytic.input, needed)
     read = {each for each in needed if each < width} | {*analytic.keys, *(each.column for each in analytic.order)}
     for each in kept:
         read |= {at for at in (each.call.argument, each.call.condition, each.default) if at is not None}

@@ -14,6 +14,7 @@ from rmqio.sql.analysis.sinks.once import require_one_writer
 from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog.tables import Catalog
 from rmqio.sql.errors import Refusal, Span
+from rmqio.sql.planning.depth import check_depth
 from rmqio.sql.planning.optimizer import optimize
 from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.recursion import deep_trees
@@ -133,6 +134,7 @@ class Script:
     def query(self, query: nodes.Query) -> Relation:
         """Returns the optimized plan of a query. Raises `Refusal`."""
         found = optimize(self.binder().query(query))
+        check_depth(found)
         check_limits(found, query.span)
         return found
 
@@ -140,6 +142,7 @@ class Script:
         table = self.catalog.table(statement.table)
         found = optimize(sink_of(statement, table, self.binder().query(statement.query)))
         assert isinstance(found, Sink)
+        check_depth(found)
         require_one_writer(found, self.sinks, statement.table.span)
         check_limits(found, statement.span)
         return found

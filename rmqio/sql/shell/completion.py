@@ -18,7 +18,7 @@ from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.expected import Expected, expected_after
 from rmqio.sql.syntax.pieces import open_token, pieces
 
-_WORD: Final = re.compile(r"(?:`[^`]*|[^\W\d]\w*)?\Z")
+_WORD: Final = re.compile(r"(?:`[^`]*|(?<!\w)[^\W\d]\w*)?\Z")
 _NAME: Final = r"(?:`[^`]+`|\{[^{}]+\}|[^\W\d]\w*)"
 _OF_TABLE: Final = re.compile(rf"\b(?:FROM|JOIN|,)\s+({_NAME})(?:\s+(?:AS\s+)?({_NAME}))?", re.IGNORECASE)
 _AFTER_TABLE: Final = re.compile(r"\b(FROM|JOIN|INTO|TABLE|DESCRIBE|DESC|VIEW)\s+\Z", re.IGNORECASE)
@@ -65,7 +65,7 @@ class Completion:
         word = _WORD.search(statement)
         typed = word[0] if word else ""
         before = statement[: len(statement) - len(typed)]
-        if (member := re.search(rf"({_NAME})\.\Z", before)) is not None:
+        if (member := re.search(rf"(?<!\w)({_NAME})\.\Z", before)) is not None:
             yield from _matching(typed, self._members(_plain(member[1]), whole), "column")
             return
         if _IN_WITH.search(before) and "=" not in before.rpartition(",")[2].rpartition("(")[2]:

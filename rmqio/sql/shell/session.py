@@ -25,7 +25,7 @@ from rmqio.sql.shell.plans import Bounds, branches, for_reading, tables
 from rmqio.sql.shell.rendering import RowPrinter, print_table
 from rmqio.sql.shell.settings import OWN, START, STOP, Scan
 from rmqio.sql.syntax import nodes, statements
-from rmqio.sql.syntax.pieces import pieces
+from rmqio.sql.syntax.pieces import open_token, pieces
 from rmqio.start import StopAt
 
 Rows = Generator[list[tuple[Any, ...]], None, None]
@@ -55,6 +55,8 @@ def is_complete(text: str) -> bool:
     if not found or found[-1].is_ended:
         return True
     last = text[found[-1].start :]
+    if found[-1].is_empty and "\n" not in last and not open_token(text):  # a comment behind the semicolon
+        return found[0].is_ended
     return not last.strip() or _COMMAND.fullmatch(last) is not None
 
 

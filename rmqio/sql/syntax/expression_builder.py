@@ -238,6 +238,8 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, Any]):
                 extra |= each
             elif isinstance(each, nodes.Node):
                 arguments.append(each)
+            elif isinstance(each, tuple):  # NULL ON NULL without anything before it
+                arguments.append(nodes.JsonClauses(None, (each,), span=span_of(meta)))
             else:
                 extra["quantifier"] = words(each.value)
         return nodes.Call(name, tuple(arguments), span=span_of(meta), **extra)  # type: ignore[arg-type]
@@ -255,6 +257,36 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, Any]):
     def from_for(self, meta: Meta, children: list[Any]) -> nodes.FromFor:
         operand, start, *length = children
         return nodes.FromFor(operand, start, length[0] if length else None, span=span_of(meta))
+
+    def placing(self, meta: Meta, children: list[Any]) -> nodes.Placing:
+        operand, other, start, *length = children
+        return nodes.Placing(operand, other, start, length[0] if length else None, span=span_of(meta))
+
+    def json_clauses(self, meta: Meta, children: list[Any]) -> nodes.JsonClauses:
+        return nodes.JsonClauses(children[0], tuple(children[1:]), span=span_of(meta))
+
+    def json_returning(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
+        return "RETURNING", children[0]
+
+    def json_event(self, meta: Meta, children: list[Any]) -> str:
+        return str(children[0]).upper()
+
+    def json_default(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
+        return children[1], children[0]
+
+    def json_result(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
+        return children[1], words(children[0].split())
+
+    def json_wrapper(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
+        return "WRAPPER", words(children[0].split())
+
+    def json_nulls(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
+        return "NULL", words(children[0].split()[:1])
+
+    def json_pair(self, meta: Meta, children: list[Any]) -> nodes.Expression:
+        key, value, *clauses = children
+        pair = nodes.JsonPair(key, value, span=span_of(meta))
+        return nodes.JsonClauses(pair, tuple(clauses), span=span_of(meta)) if clauses else pair
 
     def position_in(self, meta: Meta, children: list[Any]) -> nodes.InList:
         return nodes.InList(children[0], (children[1],), False, span=span_of(meta))

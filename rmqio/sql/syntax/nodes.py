@@ -230,6 +230,38 @@ class FromFor(Expression):
 
 
 @dataclass(frozen=True)
+class Placing(Expression):
+    """`OVERLAY(operand PLACING other FROM start FOR length)`."""
+
+    operand: Expression
+    other: Expression
+    start: Expression
+    length: Expression | None
+
+
+@dataclass(frozen=True)
+class JsonClauses(Expression):
+    """`operand RETURNING type NULL ON EMPTY DEFAULT 'x' ON ERROR`, as the last argument of a function of JSON.
+
+    Attributes:
+      operand: the argument; None: there is none.
+      clauses: pairs of what is said and how: ("RETURNING", type), ("EMPTY" or "ERROR", a result in words or an
+        expression), ("WRAPPER", words), ("NULL", NULL or ABSENT).
+    """
+
+    operand: Expression | None
+    clauses: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class JsonPair(Expression):
+    """`KEY key VALUE value` of JSON_OBJECT."""
+
+    key: Expression
+    value: Expression
+
+
+@dataclass(frozen=True)
 class Trim(Expression):
     """`TRIM(side characters FROM operand)`."""
 

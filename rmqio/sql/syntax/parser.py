@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+import unicodedata
 from importlib import resources
 from typing import Any, Final, cast
 
@@ -81,6 +82,13 @@ _SHOWN: Final = {
 }  # fmt: skip
 
 
+_OF_JSON: Final = {
+    "JSON_NULLS", "JSON_RESULT", "JSON_WRAPPER", "RETURNING", "DEFAULT", "VALUE", "PLACING",
+}  # fmt: skip
+"""What can follow an argument of a few functions only."""
+
+
+_QUOTES: Final = dict.fromkeys("‘’‚‛′", "'")  # noqa: RUF001 - what editors make of single quotes
 _TAKEN_FOR_ALIAS: Final = re.compile(
     r"\bMATCH_RECOGNIZE\b|\b(?:UN)?PIVOT(?=\s*\()|\b(?:QUALIFY|TABLESAMPLE|ILIKE|USE|JAR|MODULE)(?=\s*\(?\s*$)",
     re.IGNORECASE,
@@ -138,7 +146,9 @@ def _of_character(source: Source, error: UnexpectedCharacters, start: int) -> Sq
     if (refused := REFUSED.get(text.upper())) is not None:
         return source.error(refused, span)
     expected = _expected(set(error.allowed or ()), text)
-    return source.error(f"unexpected {text!r}: expected {expected}{_meant(text, error.allowed or set())}", span)
+    plain = _QUOTES.get(text) or unicodedata.normalize("NFKC", text)
+    hint = f": did you mean {plain!r}?" if plain != text and plain.isascii() else _meant(text, error.allowed or set())
+    return source.error(f"unexpected {text!r}: expected {expected}{hint}", span)
 
 
 def _expected(accepted: Any, found: str) -> str:
@@ -154,6 +164,7 @@ def _expected(accepted: Any, found: str) -> str:
         phrases.append("an operator")
         accepted -= {"IS", "IN", "BETWEEN", "LIKE", "NOT", "AND", "OR", "DOT", "LSQB", "STAR", "EQUAL"}
     accepted -= {"DATE", "TIME", "TIMESTAMP", "KEY", "COMMENT", "VIEW", "FINAL", "LESSTHAN", "MORETHAN", *_OF_NAMES}
+    accepted -= _OF_JSON
     shown = {_SHOWN.get(each, each) for each in accepted if not each.startswith("__")}
     words = sorted(
         each for each in shown if each and each[0] != "'" and each not in (_SHOWN["STRING"], "PLUS", "MINUS")
@@ -171,9 +182,12 @@ def _meant(text: str, accepted: Any) -> str:
     return nearest(text.upper(), keywords) if len(text) > 2 else ""
 
 
+_LONGEST_BEFORE: Final = 200
+
+
 def _misspelt_before(text: str, accepted: Any) -> str:
     """`SELECT a FORM t`: FORM was taken for an alias, and only what follows is wrong."""
-    word = re.search(r"(\w+)\s*$", text)
+    word = re.search(r"\b(\w+)\s*$", text[-_LONGEST_BEFORE:])  # the search for the end of a long text is quadratic
     if word is None or word[1].upper() in RESERVED or len(word[1]) < 3:
         return ""
     keywords = [each for each in accepted if each.isalpha() and each not in _SHOWN]

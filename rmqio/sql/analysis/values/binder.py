@@ -266,6 +266,20 @@ def _from_for(node: nodes.FromFor, binder: ExpressionBinder) -> Expr:
     raise Refusal("... FROM ... stands in SUBSTRING only", node.span)
 
 
+@_bind.register
+def _placing(node: nodes.Placing, binder: ExpressionBinder) -> Expr:
+    raise Refusal("... PLACING ... FROM ... stands in OVERLAY only", node.span)
+
+
+@_bind.register(nodes.JsonClauses)
+@_bind.register(nodes.JsonPair)
+def _of_json(node: nodes.JsonClauses | nodes.JsonPair, binder: ExpressionBinder) -> Expr:
+    raise Refusal(
+        "VALUE stands in JSON_OBJECT only, and RETURNING, WRAPPER and ON EMPTY, ERROR or NULL in functions of JSON",
+        node.span,
+    )
+
+
 @_bind.register(nodes.ScalarQuery)
 @_bind.register(nodes.InQuery)
 @_bind.register(nodes.Exists)

@@ -11,7 +11,6 @@ from rmqio.sql.analysis.values import intervals
 from rmqio.sql.errors import Refusal
 from rmqio.sql.expressions import Constant, Conversion, Expr, Operation
 from rmqio.sql.syntax import nodes
-from rmqio.sql.types import SqlType
 
 CallOf = Callable[[str, list[Expr], nodes.Node], Expr]
 Special = Callable[[nodes.Call, Any, CallOf], Expr]
@@ -69,45 +68,8 @@ def _type_of(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
     return Constant(types.VARCHAR.nullable(False), str(binder.bind(node.arguments[0]).type))
 
 
-# ---- JSON: the types of the values travel as constants ---------------------------------------------------------------
-
-
-def _json_string(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
-    if len(node.arguments) != 1:
-        raise Refusal("JSON_STRING takes one argument", node.span)
-    value = binder.bind(node.arguments[0])
-    kind = types.VARCHAR.nullable(value.type.is_nullable)
-    return Operation(kind, "JSON_STRING", (_carried(value.type), value))
-
-
-def _json_array(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
-    return _json_of("JSON_ARRAY", [binder.bind(each) for each in node.arguments])
-
-
-def _json_object(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
-    items = [binder.bind(each) for each in node.arguments]
-    if len(items) % 2:
-        raise Refusal("JSON_OBJECT takes keys and values by turns, and one value is missing", node.span)
-    for key, at in zip(items[::2], node.arguments[::2], strict=True):
-        if key.type.kind != "VARCHAR":
-            raise Refusal(f"a key of JSON_OBJECT is STRING, and this is {key.type.text}", at.span)
-    return _json_of("JSON_OBJECT", items)
-
-
-def _json_of(name: str, items: list[Expr]) -> Expr:
-    made = ("JSON_ARRAY", "JSON_OBJECT")
-    raw = frozenset(i for i, each in enumerate(items) if isinstance(each, Operation) and each.name in made)
-    kinds = tuple(each.type for each in items)
-    return Operation(types.VARCHAR.nullable(False), name, (_carried(kinds), _carried(raw), *items))
-
-
-def _carried(value: Any) -> Constant:
-    return Constant(SqlType("CARRIED", False), value)
-
-
 SPECIAL: Final[dict[str, Special]] = {
     **dict.fromkeys(("LAST_DAY", "DATE_ADD", "DATE_SUB", "DATEDIFF"), _of_dates),
     "DATE_FORMAT": _date_format, "FLOOR": _floor_or_ceil, "CEIL": _floor_or_ceil, "CEILING": _floor_or_ceil,
     "ROUND": _rounded, "TRUNCATE": _rounded, "TYPEOF": _type_of,
-    "JSON_STRING": _json_string, "JSON_ARRAY": _json_array, "JSON_OBJECT": _json_object,
 }  # fmt: skip

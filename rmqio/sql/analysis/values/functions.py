@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from rmqio.sql import types
-from rmqio.sql.analysis.values import calls, intervals
+from rmqio.sql.analysis.values import calls, intervals, json_calls
 from rmqio.sql.analysis.values.comparisons import comparison, conditional
 from rmqio.sql.analysis.values.constants import check_constants
 from rmqio.sql.analysis.values.conversions import converted, same_type
@@ -111,6 +111,14 @@ def _substring(node: nodes.Call, binder: Binder) -> Expr:
     return call_of(node.name.text.upper(), [binder.bind(each) for each in arguments], node)
 
 
+def _overlay(node: nodes.Call, binder: Binder) -> Expr:
+    arguments = list(node.arguments)
+    if len(arguments) == 1 and isinstance(arguments[0], nodes.Placing):
+        given = arguments[0]
+        arguments = [given.operand, given.other, given.start, *([given.length] if given.length else [])]
+    return call_of("OVERLAY", [binder.bind(each) for each in arguments], node)
+
+
 def _trim(node: nodes.Call, binder: Binder) -> Expr:
     given = node.arguments[0] if node.arguments else None
     if isinstance(given, nodes.FromFor) and given.length is None:
@@ -142,8 +150,9 @@ def _with_call_of(special: calls.Special) -> _Special:
 SPECIAL: Final[dict[str, _Special]] = {
     "COALESCE": _coalesce, "IFNULL": _coalesce, "NVL": _coalesce, "NULLIF": _null_if, "IF": _if,
     "GREATEST": _extremum, "LEAST": _extremum, "MOD": _modulo, "SUBSTRING": _substring, "SUBSTR": _substring,
-    "TRIM": _trim, "POSITION": _position, "GROUPING": _grouping, "GROUPING_ID": _grouping,
-    **intervals.SPECIAL, **{name: _with_call_of(each) for name, each in calls.SPECIAL.items()},
+    "TRIM": _trim, "OVERLAY": _overlay, "POSITION": _position, "GROUPING": _grouping, "GROUPING_ID": _grouping,
+    **intervals.SPECIAL,
+    **{name: _with_call_of(each) for name, each in (calls.SPECIAL | json_calls.SPECIAL).items()},
 }  # fmt: skip
 
 

@@ -112,12 +112,13 @@ def _added(
     assert over is not None
     keys = tuple(column_of(_key(each, binder)) for each in over.partition)
     order = tuple(_sort(each, binder, column_of) for each in over.order)
-    calls = [_call(each, binder, column_of) for each in found]
+    bound = [_call(each, binder, column_of) for each in found]
+    calls = list(dict.fromkeys(bound))
     names = [each.name for each in source.fields] + [f"${i}" for i in range(len(source.fields), len(columns))]
     fields = tuple(Field(name, each.type) for name, each in zip(names, columns, strict=True))
     results = tuple(Field(f"{each.call.name}${i}", each.call.type) for i, each in enumerate(calls))
-    for position, each in enumerate(found):
-        known[each] = InputRef(calls[position].call.type, len(columns) + position)
+    for each, call in zip(found, bound, strict=True):
+        known[each] = InputRef(call.call.type, len(columns) + calls.index(call))
     computed = Calc(fields, source, None, tuple(columns))
     return Analytic(without_time(fields) + results, computed, keys, order, tuple(calls), over.span)
 

@@ -147,7 +147,7 @@ def _with_over(
         columns[time] = NotNull(columns[time].type.nullable(False), columns[time], source.fields[time].name)
     names = [each.name for each in source.fields] + [f"${i}" for i in range(len(source.fields), len(columns))]
     fields = tuple(Field(name, each.type, i == time) for i, (name, each) in enumerate(zip(names, columns, strict=True)))
-    for each in found:  # the results stand after all columns
+    for each in dict.fromkeys(found):  # the results stand after all columns
         place = known[each]
         assert isinstance(place, InputRef)
         known[each] = replace(place, index=place.index + len(columns))
@@ -229,7 +229,8 @@ def _lag(
     distance = 1
     if len(given) > 1:
         bound = binder.bind(given[1])
-        if not isinstance(bound, Constant) or bound.type.kind not in types.INTEGERS or bound.value < 1:
+        is_number = isinstance(bound, Constant) and bound.type.kind in types.INTEGERS
+        if not isinstance(bound, Constant) or not is_number or bound.value is None or bound.value < 1:
             _refuse("how far LAG goes back is a number of rows: 1, 2 ...", given[1].span)
         distance = bound.value
     if len(given) < 3:

@@ -227,12 +227,14 @@ def _logical(expression: Logical, out: Emitter) -> str:
 
 _DEPTH: Final = 15
 """Blocks that are nested before a flag takes over: Python has a limit of 100, counting those around."""
+_DEEP: Final = 20
+"""Blocks around an expression from which on a flag takes over at once."""
 
 
 def _more_operands(operands: tuple[Expr, ...], start: int, name: str, decided: str, out: Emitter) -> None:
     if start == len(operands):
         return
-    end = min(len(operands), start + _DEPTH)
+    end = min(len(operands), start + (_DEPTH if out.depth < _DEEP else 1))
     with out.block(f"if {name} is not {decided}:"):
         _next(operands, start, end, name, decided, out)
     _more_operands(operands, end, name, decided, out)
@@ -287,12 +289,15 @@ def _membership(expression: Membership, out: Emitter) -> str:
 @_value.register
 def _conditional(expression: Conditional, out: Emitter) -> str:
     name = out.name()
-    _branches(expression.parts, name, out)
+    parts = expression.parts
+    while isinstance(parts[-1], Conditional) and parts[-1].type == expression.type:  # ELSE CASE is one more WHEN
+        parts = (*parts[:-1], *parts[-1].parts)
+    _branches(parts, name, out)
     return _remembered(expression, name, out)
 
 
 def _branches(parts: tuple[Expr, ...], name: str, out: Emitter) -> None:
-    if len(parts) // 2 > _DEPTH:  # a long CASE: a flag instead of further nesting
+    if len(parts) // 2 > (_DEPTH if out.depth < _DEEP else 1):  # a long CASE: a flag instead of further nesting
         is_open = out.name("o")
         out.line(f"{is_open} = True")
         while len(parts) > 1:

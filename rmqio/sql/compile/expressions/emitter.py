@@ -32,6 +32,11 @@ class Emitter:
         self.getters: Final[dict[Any, str]] = {}
         self._names: dict[tuple[str, Any], str] = {}
 
+    @property
+    def depth(self) -> int:
+        """Returns how many blocks are open."""
+        return self._indent
+
     def line(self, text: str) -> None:
         """Adds a line to the block."""
         self.lines.append("    " * self._indent + text)

@@ -51,6 +51,8 @@ def micros(text: str) -> int:
         ("OVERLAY('xxxxxtest', 'xxxx', 6)", "xxxxxxxxx"),
         ("OVERLAY('xxxxxtest', 'xxxx', 6, 2)", "xxxxxxxxxst"),
         ("OVERLAY('abc', 'x', 0)", "abc"),
+        ("OVERLAY('xxxxxtest' PLACING 'xxxx' FROM 6)", "xxxxxxxxx"),
+        ("OVERLAY('xxxxxtest' PLACING 'xxxx' FROM 6 FOR 2)", "xxxxxxxxxst"),
         ("OVERLAY('abc', 'x', 4)", "abc"),
         ("OVERLAY('abc', 'x', 2, 0)", "ax"),
         ("OVERLAY('abc', 'xyz', 3)", "abxyz"),

@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
+from rmqio.sql.errors import SqlError
+from rmqio.sql.values import ValueFailure
 from tests.unit.sql.evaluating import evaluate
 
 AS_FLINK: list[tuple[str, Any]] = [
@@ -110,3 +112,82 @@ AS_FLINK: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("expression", "expected"), AS_FLINK)
 def test_a_value_is_that_of_flink(expression: str, expected: Any) -> None:
     assert repr(evaluate(expression)) == repr(expected)
+
+
+A = """'{"a": 1, "s": "x", "l": [1], "o": {}, "n": null}'"""
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (f"JSON_VALUE({A}, '$.a' RETURNING INTEGER)", 1),
+        (f"JSON_VALUE({A}, '$.a' RETURNING DOUBLE)", 1.0),
+        (f"JSON_VALUE({A}, '$.s' RETURNING INT)", None),
+        (f"JSON_VALUE({A}, '$.s' RETURNING INT DEFAULT 7 ON EMPTY DEFAULT -1 ON ERROR)", -1),
+        (f"JSON_VALUE({A}, 'lax $.z' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "empty"),
+        (f"JSON_VALUE({A}, '$.z' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "error"),
+        (f"JSON_VALUE({A}, '$.n' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "empty"),
+        (f"JSON_VALUE({A}, '$.l' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "error"),
+        (f"JSON_VALUE({A}, 'lax $.l' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "empty"),
+        (f"JSON_VALUE({A}, '$.s' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "x"),
+        ("JSON_VALUE('no', '$' DEFAULT 'error' ON ERROR)", "error"),
+        ("JSON_VALUE('no', 'lax $' DEFAULT 'empty' ON EMPTY)", "empty"),
+        ("JSON_VALUE(CAST(NULL AS STRING), '$.a' DEFAULT 'x' ON EMPTY)", None),
+        (f"JSON_QUERY({A}, '$.a' WITH WRAPPER)", "[1]"),
+        (f"JSON_QUERY({A}, '$.l' WITH UNCONDITIONAL ARRAY WRAPPER)", "[[1]]"),
+        (f"JSON_QUERY({A}, '$.l' WITH CONDITIONAL WRAPPER)", "[1]"),
+        (f"JSON_QUERY({A}, '$.o' WITH CONDITIONAL WRAPPER)", "[{}]"),
+        (f"JSON_QUERY({A}, '$.n' WITH WRAPPER)", "[null]"),
+        (f"JSON_QUERY({A}, '$.l' WITHOUT ARRAY WRAPPER)", "[1]"),
+        (f"JSON_QUERY({A}, '$.n' EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "[]"),
+        (f"JSON_QUERY({A}, '$.z' EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "{}"),
+        (f"JSON_QUERY({A}, '$.a' EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "{}"),
+        (f"JSON_QUERY({A}, 'lax $.a' EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "[]"),
+        (f"JSON_EXISTS({A}, '$.z' TRUE ON ERROR)", True),
+        (f"JSON_EXISTS({A}, '$.z' UNKNOWN ON ERROR)", None),
+        (f"JSON_EXISTS({A}, 'lax $.z' TRUE ON ERROR)", False),
+        (f"JSON_EXISTS({A}, '$.a' FALSE ON ERROR)", True),
+        ("JSON_OBJECT(KEY 'a' VALUE 1, 'b' VALUE CAST(NULL AS INT))", '{"a":1,"b":null}'),
+        ("JSON_OBJECT('a', JSON_ARRAY(1), KEY 'b' VALUE CAST(NULL AS INT) ABSENT ON NULL)", '{"a":[1]}'),
+        ("JSON_OBJECT(KEY 'b' VALUE CAST(NULL AS INT), 'a' VALUE JSON_ARRAY() ABSENT ON NULL)", '{"a":[]}'),
+        ("JSON_ARRAY(1, CAST(NULL AS INT), 'x' NULL ON NULL)", '[1,null,"x"]'),
+        ("JSON_ARRAY(1, CAST(NULL AS INT) ABSENT ON NULL)", "[1]"),
+        ("JSON_ARRAY(ABSENT ON NULL)", "[]"),
+    ],
+)
+def test_what_stands_behind_the_arguments_is_obeyed(expression: str, expected: Any) -> None:
+    assert repr(evaluate(expression)) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (f"JSON_VALUE({A}, 'lax $.z' ERROR ON EMPTY)", "JSON_VALUE finds nothing at lax $.z"),
+        (f"JSON_VALUE({A}, '$.s' RETURNING INT ERROR ON ERROR)", "JSON_VALUE finds no value of its type at $.s"),
+        (f"JSON_QUERY({A}, '$.z' ERROR ON ERROR)", "JSON_QUERY finds no object or array at $.z"),
+        (f"JSON_EXISTS({A}, '$.z' ERROR ON ERROR)", "JSON_EXISTS finds nothing at $.z"),
+    ],
+)
+def test_error_on_error_is_a_bad_row(expression: str, message: str) -> None:
+    with pytest.raises(ValueFailure) as caught:
+        evaluate(expression)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (f"JSON_VALUE({A}, '$.a' TRUE ON EMPTY)", "this ON EMPTY: NULL, ERROR or DEFAULT"),
+        (f"JSON_VALUE({A}, '$.a' RETURNING DATE)", "returns STRING, BOOLEAN, INT, BIGINT, DOUBLE or DECIMAL, not DATE"),
+        (f"JSON_VALUE({A}, '$.a' NULL ON ERROR NULL ON ERROR)", "takes one ERROR"),
+        (f"JSON_QUERY({A}, '$.a' RETURNING INT)", "JSON_QUERY does not take this RETURNING"),
+        (f"JSON_EXISTS({A}, '$.a' DEFAULT 1 ON ERROR)", "this ON ERROR: TRUE, FALSE, UNKNOWN or ERROR"),
+        (f"JSON_EXISTS({A}, '$.a' TRUE ON EMPTY)", "JSON_EXISTS does not take this ON EMPTY"),
+        ("JSON_ARRAY(1 RETURNING INT)", "JSON_ARRAY does not take this RETURNING"),
+        ("UPPER('a' NULL ON NULL)", "in functions of JSON"),
+        ("UPPER('a' PLACING 'b' FROM 1)", "stands in OVERLAY only"),
+    ],
+)
+def test_what_a_function_does_not_take_is_refused(expression: str, message: str) -> None:
+    with pytest.raises(SqlError, match=message):
+        evaluate(expression)

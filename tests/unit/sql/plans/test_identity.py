@@ -99,6 +99,18 @@ def test_exactly_once_needs_ids(cluster: InMemoryCluster) -> None:
         run(cluster, f"{table('u')} {once} INSERT INTO sink SELECT a, b FROM u EXCEPT ALL SELECT 1, 'x';")
 
 
+def test_an_exactly_once_table_gets_each_row_once_from_a_job_that_begins_anew(cluster: InMemoryCluster) -> None:
+    options = "'topic' = 'sink', 'sink.delivery-guarantee' = 'exactly-once', 'producerGroup' = 'writer'"
+    once = SINK.replace("'topic' = 'sink'", options)
+    job = f"{TIMED} {once} INSERT INTO sink SELECT a, b FROM t WHERE a >= 0;"
+    put(cluster, "t", *timed(6))
+    run(cluster, job)
+    assert sorted(row[0] for row in rows(cluster)) == [*range(6)]
+    put(cluster, "t", *timed(3))
+    run(cluster, job)
+    assert sorted(row[0] for row in rows(cluster)) == sorted([*range(6), *range(3)])
+
+
 def test_ids_of_values() -> None:
     assert row_id(1, None, "a") == row_id(1, None, "a") != row_id(1, "a", None)
     assert len(row_id(1 << 70)) == 32

@@ -105,8 +105,23 @@ def test_a_rank_can_be_a_filter_and_a_group(cluster: InMemoryCluster) -> None:
 
 
 @pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT n, COUNT(*) OVER (PARTITION BY k), count(*) OVER (PARTITION BY t.k), MAX(v) OVER (ORDER BY g) FROM t",
+        "SELECT n, COUNT(*) OVER (PARTITION BY k) + COUNT(*) OVER (PARTITION BY k), 1, 2 FROM t",
+        "SELECT n, v, v, v FROM (SELECT n, v, RANK() OVER (ORDER BY g) AS r FROM t)",
+        "SELECT COUNT(*), COUNT(*), 1, 1 FROM (SELECT n, RANK() OVER (ORDER BY g) AS r FROM t)",
+    ],
+)
+def test_equal_calls_are_one_and_calls_that_nothing_needs_are_none(cluster: InMemoryCluster, query: str) -> None:
+    given = data(Random(10))
+    assert outcome(cluster, query, 4, given) == oracle(query, given)
+
+
+@pytest.mark.parametrize(
     ("call", "message"),
     [
+        ("LAG(v, CAST(NULL AS INT)) OVER (ORDER BY n)", "how far LAG goes back is a number of rows: 1, 2 ..."),
         ("RANK() OVER (PARTITION BY k)", "RANK needs an order: OVER (PARTITION BY key ORDER BY column)"),
         ("RANK(v) OVER (ORDER BY v)", "RANK takes no arguments"),
         ("RANK() OVER (ORDER BY v ROWS 1 PRECEDING)", "RANK takes no ROWS or RANGE: it is of the whole partition"),

@@ -120,6 +120,20 @@ def test_functions_give_what_duckdb_gives(partition: str, cluster: InMemoryClust
             assert {n for n, each in ours.items() if each is None} == {n for n, each in wanted.items() if each is None}
 
 
+def test_equal_calls_are_one_and_calls_that_nothing_needs_are_none(cluster: InMemoryCluster) -> None:
+    for n in range(3):
+        cluster.append("t", json.dumps({"n": n, "ts": f"2024-01-01 00:00:0{n}"}).encode(), queue_id=n % 2)
+    found = job(
+        cluster,
+        f"CREATE TABLE t ({COLUMNS}, WATERMARK FOR ts AS ts) WITH ('topic' = 't');"
+        "CREATE TABLE sink (n INT, a BIGINT, b BIGINT) WITH ('topic' = 'sink');"
+        "INSERT INTO sink SELECT n, SUM(n) OVER (ORDER BY ts), SUM(n) OVER (ORDER BY ts) + sum(t.n) OVER (ORDER BY ts)"
+        " FROM t;"
+        "INSERT INTO sink SELECT n, n, n FROM (SELECT n, SUM(n) OVER (ORDER BY ts) AS s FROM t WHERE n > 1);",
+    )
+    assert sorted(tuple(each.values()) for each in found) == [(0, 0, 0), (1, 1, 2), (2, 2, 2), (2, 3, 6)]
+
+
 def test_rows_of_one_time_are_peers_for_range_and_not_for_rows(cluster: InMemoryCluster) -> None:
     for n in range(4):
         cluster.append("t", json.dumps({"n": n, "ts": f"2024-01-01 00:00:0{n // 2}"}).encode(), queue_id=n % 2)

@@ -295,6 +295,13 @@ def test_what_there_is_can_be_shown(shell: Shell) -> None:
     assert shell("SHOW CREATE TABLE c;") == [f"CREATE TABLE c (id BIGINT) WITH ({shown});"]
 
 
+@pytest.mark.timeout(20)
+def test_a_long_word_is_shown_at_once(shell: Shell) -> None:
+    statement = f"CREATE TABLE long (a INT COMMENT '{'y' * 50_000}') WITH ('topic' = 'long');"
+    shell(statement)
+    assert shell("SHOW CREATE TABLE long;") == [statement]
+
+
 def test_a_table_is_described(shell: Shell) -> None:
     shell(
         "CREATE TABLE t (id BIGINT NOT NULL, 名 STRING, ts TIMESTAMP(3), day AS CAST(ts AS DATE), tags STRING METADATA,"
@@ -381,6 +388,7 @@ def test_quit_ends(shell: Shell, text: str) -> None:
     [
         ("", True), ("SELECT 1", False), ("SELECT 1;", True), ("SELECT ';", False), ("help", True), ("quit", True),
         ("source x.sql", True), ("SELECT 1; help", True), ("SELECT 1;\n-- then", False), ("helpful", False),
+        ("SELECT 1; -- one", True), ("SELECT 1; /* one */", True), ("SELECT 1; /* one", False), ("-- one", False),
     ],
 )  # fmt: skip
 def test_a_statement_is_complete_with_its_semicolon(text: str, wanted: bool) -> None:
