@@ -44,7 +44,7 @@ def _of_correlation(rule: CorrelationRule) -> Iterator[Problem]:
         if value not in known:
             near = did_you_mean(str(value), known)
             yield _problem(rule, f"{name}: {value!r} is not one of {', '.join(known)}{near}")
-    if not rule.rules or isinstance(rule.rules, str):
+    if not rule.rules or not isinstance(rule.rules, tuple):
         yield _problem(rule, f"rules is {rule.rules!r}; it is a tuple with the ids of one rule or more")
     for name, number, least in (("timespan_ms", rule.timespan_ms, 1), ("count", rule.count, 0)):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:

@@ -32,7 +32,8 @@ class Document(NamedTuple):
 
 def documents(text: str, loader_class: type[Any] | None = None) -> Iterator[Document | Fault]:
     """Yields the documents of a text. One that has no value is a fault; after one that is no YAML there are no more."""
-    loader = _placed(loader_class or getattr(yaml, "CSafeLoader", yaml.SafeLoader))(text)
+    base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if loader_class is None else loader_class
+    loader = _placed(base)(text)
     try:
         while True:
             try:
@@ -70,7 +71,8 @@ def _placed(loader_class: type[Any]) -> type[Any]:
 
         def reset(self) -> None:
             """Forgets a document that could not be made."""
-            self.constructed_objects, self.recursive_objects, self.state_generators = {}, {}, []
+            fresh: tuple[Any, Any, Any] = ({}, {}, [])
+            self.constructed_objects, self.recursive_objects, self.state_generators = fresh
             self.deep_construct = False
 
     return Placed

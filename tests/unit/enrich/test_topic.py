@@ -236,11 +236,10 @@ def test_a_table_begins_anew_with_its_topic(
     for number in range(30, 36):
         users.put(number, "new")
     wanted = [(None, "new") if 30 <= number < 36 else None for number in range(40)]
-    for table in tables:
-        eventually(lambda table=table: table.now()[0].get([*range(40)]) == wanted)
+    eventually(lambda: all(table.now()[0].get([*range(40)]) == wanted for table in tables))
     assert "the topic was created anew" in caplog.text
     users.put(1, "newer")
+    eventually(lambda: all(table.now()[0].get_one(1) == (None, "newer") for table in tables))
     for table in tables:
-        eventually(lambda table=table: table.now()[0].get_one(1) == (None, "newer"))
         table.stop()
     assert users.table().now()[0].get([1, 30, 36]) == [(None, "newer"), (None, "new"), None]
