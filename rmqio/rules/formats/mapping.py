@@ -78,10 +78,11 @@ class Mapping:
             text = path.read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise LocalError(f"cannot read the mapping {path}: {error}") from error
-        documents = [*yaml_text.documents(text)]
-        for each in documents:
+        documents: list[yaml_text.Document] = []
+        for each in yaml_text.documents(text):
             if isinstance(each, yaml_text.Fault):
                 raise LocalError(f"the mapping {path}:{each.line}: {each.reason}")
+            documents.append(each)
         if len(documents) > 1:
             raise LocalError(f"the mapping {path} has {len(documents)} documents; it is one")
         found = documents[0].data if documents else None

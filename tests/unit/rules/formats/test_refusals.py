@@ -21,6 +21,7 @@ from rmqio.rules.ir import Atom, Kind
 
 _ID = "5b1f6c8e-2f1c-4c0e-9a41-6b0c8fd0f0aa"
 _ANY = Atom("a", Kind.EXISTS)
+_MISSPELT: Any = "evnt_count"
 
 
 def _sigma(*, value: str = "b", condition: str = "sel", more: str = "", rule_id: str = _ID) -> str:
@@ -143,7 +144,7 @@ def test_an_unknown_level_is_refused_with_the_nearest(name: str, text: str) -> N
     [
         (Rule("x", _ANY, level="HIHG"), "rule x: level: 'HIHG' is not one of .*; did you mean high?"),
         (Rule("", _ANY), "its id is ''"),
-        (CorrelationRule("c", "evnt_count", ("x",), 1), "did you mean event_count?"),
+        (CorrelationRule("c", _MISSPELT, ("x",), 1), "did you mean event_count?"),
         (CorrelationRule("c", CorrelationKind.TEMPORAL, ("x",), 1, operator="gle"), "operator: 'gle' .*; did you mean"),
         (CorrelationRule("c", CorrelationKind.TEMPORAL, ("x",), 0), "timespan_ms is 0"),
         (CorrelationRule("c", CorrelationKind.TEMPORAL, ("x",), 1, count=-1), "count is -1"),
