@@ -15,7 +15,7 @@ _START: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 
 class Fault(NamedTuple):
-    """What is wrong, and where: line and column from 1; `rule_id` is empty if it is not known."""
+    """A mistake and its place: line and column from 1; `rule_id` is empty if it is not known."""
 
     reason: str
     line: int

@@ -152,7 +152,7 @@ def test_columns_of_keys_with_other_types_are_left_to_values(tmp_path: Path) -> 
 
 @pytest.mark.skipif(native.new_table is None, reason="there is no C extension")
 def test_large_batches_of_keys_are_looked_up_in_the_order_of_memory(tmp_path: Path) -> None:
-    """What is found does not show it: texts, numbers, booleans and bytes, with nulls and keys that are missing."""
+    """Nobody sees it in the result: texts, numbers, booleans and bytes, with nulls and keys that are missing."""
     drawn = np.random.default_rng(5)
     count = 5_000
     ids = [None if number % 97 == 0 else f"k{number}" for number in range(count)]

@@ -224,7 +224,7 @@ def test_files_of_a_topic_that_was_created_anew_are_refused(users: Users, broker
 def test_a_table_begins_anew_with_its_topic(
     users: Users, broker: FakeBroker, compact_at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of two processes, one has files. Old rows serve until the new topic was read; then none of them is left."""
+    """One of two processes has files. Old rows serve until the new topic was read; then none of them is left."""
     for number in range(40):
         users.put(number, "old")
     tables = [users.table(compact_at=compact_at), users.table()]
