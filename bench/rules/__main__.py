@@ -9,8 +9,8 @@ with 41 rules, beside the same pipeline that only copies.
 
 Figures are CPU of one core a message, and decoding is part of each; `decode alone` is a line of its own. Values are
 `distinct` (no value of the fields with patterns comes twice), `cold` (a fresh matcher), `warm` (a matcher that has seen
-the same values) or `no memory` (the memory of values is off). All sides' matches are compared before anything is
-measured; unequal ones are an error. A peer that cannot be had is left out, and said to be.
+the same values) or `no memory` (the memory of values is off, on the values of `warm`). All sides' matches are compared
+before anything is measured; unequal ones are an error. A peer that cannot be had is left out, and said to be.
 """
 
 from __future__ import annotations

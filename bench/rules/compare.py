@@ -66,8 +66,14 @@ def compare(case: Case, count: int, repeats: int) -> list[Figure]:
     add("rmqio", "warm", measured(warm, same, repeats))
     add("rmqio", "cold", measured(warm, same, min(3, repeats), lambda: matcher_run(rules)))
     own = warmed(rules, case.events(2 * count, True, count))
-    starts = range(3 * count, (3 + repeats) * count, count)
-    add("rmqio", "distinct", [measured(own, case.events(count, True, at), 1)[0] for at in starts])
+    without = warmed(rules, case.events(2 * count, True, count), cache_bytes=0)
+    fresh: list[list[float]] = [[], []]
+    for at in range(3 * count, (3 + repeats) * count, count):
+        bodies = case.events(count, True, at)
+        for side, costs in zip((own, without), fresh, strict=True):
+            costs += measured(side, bodies, 1)
+    add("rmqio", "distinct", fresh[0])
+    add("rmqio", f"distinct, {NO_MEMORY}", fresh[1])
     add("rmqio", NO_MEMORY, measured(warmed(rules, same, cache_bytes=0), same, repeats))
     for name in ("closures", "closures with re"):
         add(name, "", measured(sides[name](), same[:slow_count], min(3, repeats)))

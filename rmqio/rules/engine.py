@@ -181,7 +181,7 @@ class Matcher:
             rest = {number: expected(atom, self._plan.uses[number]) for number, atom in enumerate(self._plan.atoms)}
             most = max(rest.values(), default=1.0)
             costs = {number: counts.get(number, 0) + cost / most / 2 for number, cost in rest.items()}
-            self._tables = Tables(self._plan, self._indexes, costs, self.limits, self._make_joined)
+            self._tables = Tables(self._plan, self._indexes, costs, self.limits, self._make_joined, self._tables)
             if self._columns is not None:
                 self._columns = self._columns.with_tables(self._tables)
 

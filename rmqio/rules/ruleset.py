@@ -12,8 +12,8 @@ from rmqio import security as security_options
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.rules.correlation.rule import CorrelationRule
-from rmqio.rules.errors import Problem, RuleError
-from rmqio.rules.formats import Mapping, Parsed, check_format, parse
+from rmqio.rules.errors import RuleError
+from rmqio.rules.formats import Mapping, Parsed, check_format, parse, whole
 from rmqio.rules.ir import Rule
 from rmqio.rules.sources import Files, Topic
 from rmqio.rules.sources.base import Source
@@ -79,8 +79,14 @@ class RuleSet:
 
     @classmethod
     def of(cls, rules: Iterable[Rule | CorrelationRule]) -> RuleSet:
-        """Returns a set of rules that do not change."""
-        return cls(fixed=tuple(rules))
+        """Returns a set of rules that do not change. Raises `RuleError` for a value that is not known, as a level."""
+        fixed = tuple(rules)
+        for each in fixed:
+            if not isinstance(each, (Rule, CorrelationRule)):
+                raise LocalError(f"RuleSet.of takes rules, not {type(each).__name__}; see RuleSet.from_files for texts")
+        if problems := tuple(whole.problems_of_values(fixed)):
+            raise RuleError(problems)
+        return cls(fixed=fixed)
 
     def load(self) -> tuple[Rule, ...]:
         """Returns the rules, without correlations. Raises `RuleError`, or `RmqioError` if the topic cannot be read."""
@@ -105,7 +111,7 @@ class RuleSet:
             found = Parsed(rules, others)
         else:
             found = parse(self.source.texts(), self.format, self.mapping)
-        return Parsed(found.rules, found.correlations, (*found.problems, *_repeated(found)))
+        return Parsed(found.rules, found.correlations, (*found.problems, *whole.problems_of(found)))
 
     def signature(self) -> str:
         """Returns a text that changes when the set does, without reading the rules."""
@@ -114,16 +120,3 @@ class RuleSet:
             parts = [replace(each, condition=ALWAYS) if isinstance(each, Rule) else each for each in self.fixed]
             return hashlib.blake2b(repr((parts, texts)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         return f"{self.source.signature()}-{self.format}-{self.mapping.identity()}"
-
-
-def _repeated(found: Parsed) -> list[Problem]:
-    """Ids that two rules have: a match would not say which one it is."""
-    first: dict[str, Rule | CorrelationRule] = {}
-    problems = []
-    together: list[Rule | CorrelationRule] = [*found.rules, *found.correlations]
-    for each in together:
-        other = first.setdefault(each.id, each)
-        if other is not each:
-            place = f"{other.place.file}:{other.place.line}" if other.place.file else "another rule"
-            problems.append(Problem(each.place.file, each.place.line, each.id, f"{place} has the same id"))
-    return problems

@@ -41,6 +41,8 @@ def condition_of(text: str, file: str = "") -> Condition:
             return _truth(node, _Text(text)).true
     except Refusal as refusal:
         raise placed(refusal, text, file) from None
+    except RecursionError:
+        raise placed(Refusal("the condition is nested too deeply", None), text, file) from None
 
 
 class _Text(NamedTuple):
@@ -52,9 +54,13 @@ class _Text(NamedTuple):
 
 
 def _truth(node: nodes.Expression, text: _Text) -> _Truth:
-    if isinstance(node, nodes.Unary) and node.operator == "NOT":
-        true, false = _truth(node.operand, text)
-        return _Truth(false, true)
+    is_negated = False
+    while isinstance(node, nodes.Unary) and node.operator == "NOT":
+        node, is_negated = node.operand, not is_negated
+    return _negated(_truth_of(node, text), is_negated)
+
+
+def _truth_of(node: nodes.Expression, text: _Text) -> _Truth:
     if isinstance(node, nodes.Binary) and node.operator in ("AND", "OR"):
         parts = [_truth(each, text) for each in chain(node)]
         trues, falses = [each.true for each in parts], [each.false for each in parts]

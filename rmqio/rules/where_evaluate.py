@@ -23,6 +23,8 @@ Event = Mapping[str, Any]
 Truth = Callable[[Event], bool | None]
 _MOST_ROWS: Final = 1_000
 """Combinations of members, if fields of an expression are lists."""
+_DEEPEST: Final = 100
+"""Levels of an expression: the time to compile it grows with their square."""
 NO_CONSTANT: Final = object()
 
 
@@ -73,17 +75,19 @@ def sql_predicate(text: str) -> Callable[[Event], bool]:
     return lambda event: truth(event) is True
 
 
-def _truth(node: nodes.Expression) -> Truth:
+def _truth(node: nodes.Expression, depth: int = 1) -> Truth:
+    if depth > _DEEPEST:  # each level is a call when it is computed
+        raise Refusal(f"an expression of SQL has at most {_DEEPEST} levels of AND, OR and NOT", node.span)
     if isinstance(node, nodes.Unary) and node.operator == "NOT":
-        return _not(_truth(node.operand))
+        return _not(_truth(node.operand, depth + 1))
     if isinstance(node, nodes.Binary) and node.operator in ("AND", "OR"):
-        return _all_or_any([_truth(each) for each in chain(node)], is_and=node.operator == "AND")
+        return _all_or_any([_truth(each, depth + 1) for each in chain(node)], is_and=node.operator == "AND")
     if isinstance(node, nodes.Binary) and node.operator == "<>":
         return _not(_leaf(replace(node, operator="=")))
     if isinstance(node, nodes.IsTest):
-        return _is_test(node)
+        return _is_test(node, depth)
     if isinstance(node, (nodes.Between, nodes.InList, nodes.Like)) and node.is_negated:
-        return _not(_truth(replace(node, is_negated=False)))
+        return _not(_truth(replace(node, is_negated=False), depth + 1))
     if isinstance(node, nodes.Between) and _is_of_a_field(node):
         bounds = ((">=", node.low), ("<=", node.high))
         parts = [nodes.Binary(operator, node.operand, bound, span=node.span) for operator, bound in bounds]
@@ -119,10 +123,10 @@ def _all_or_any(parts: list[Truth], *, is_and: bool) -> Truth:
     return joined
 
 
-def _is_test(node: nodes.IsTest) -> Truth:
+def _is_test(node: nodes.IsTest, depth: int) -> Truth:
     path = path_of(node.operand)
     if node.what != "NULL":
-        truth, wanted = _truth(node.operand), {"TRUE": True, "FALSE": False}.get(node.what)
+        truth, wanted = _truth(node.operand, depth + 1), {"TRUE": True, "FALSE": False}.get(node.what)
         return lambda event: (truth(event) is wanted) != node.is_negated
     if path is None:
         found = _leaf(replace(node, is_negated=False))
@@ -153,6 +157,7 @@ class _Compiled(NamedTuple):
 
 
 def _compiled(node: nodes.Expression) -> _Compiled:
+    _require_flat(node)
     typing = Typing()
     with deep_trees():
         typed = typing.condition(node)
@@ -160,6 +165,19 @@ def _compiled(node: nodes.Expression) -> _Compiled:
     paths = tuple(dict.fromkeys(path for path, _ in typing.columns.values()))
     columns = tuple((paths.index(path), kind) for path, kind in typing.columns.values())
     return _Compiled(evaluate, paths, columns)
+
+
+def _require_flat(root: nodes.Expression) -> None:
+    """Raises `Refusal` for an expression that takes too long to compile."""
+    todo: list[tuple[Any, int]] = [(root, 1)]
+    while todo:
+        one, depth = todo.pop()
+        if isinstance(one, tuple):
+            todo += [(each, depth) for each in one]
+        elif isinstance(one, nodes.Node):
+            if depth > _DEEPEST:
+                raise Refusal(f"an expression has at most {_DEEPEST} levels; AND, OR and NOT do not count", one.span)
+            todo += [(each, depth + 1) for each in vars(one).values() if isinstance(each, (nodes.Node, tuple))]
 
 
 def _rows(compiled: _Compiled, event: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:

@@ -29,6 +29,10 @@ class Taker(Protocol):
         """Does what comes before the first message."""
         ...
 
+    def begin_anew(self) -> None:
+        """Takes all messages from now on for a table that replaces this one when the queues were read to their ends."""
+        ...
+
     def first(self, queue: MessageQueue, oldest: int) -> int:
         """Returns the offset at which a queue is begun. `oldest`: the first one that it still has."""
         ...
@@ -44,6 +48,10 @@ class Taker(Protocol):
     def rest(self, *, is_loading: bool) -> None:
         """Does what can wait until all queues were polled."""
         ...
+
+
+class _CreatedAnew(Exception):
+    """A queue ends before what was read of it."""
 
 
 class Follower:
@@ -125,13 +133,18 @@ class Follower:
                 for queue, reader in list(readers.items()):
                     try:
                         is_fresh &= self._poll(client, queue, reader) or reader.is_at_end
+                    except _CreatedAnew as error:
+                        _LOGGER.warning("%s: the topic was created anew: %s; it is read again", self._title, error)
+                        self._begin_anew(readers)
+                        is_fresh, next_look = False, 0.0
+                        break
                     except RmqioError as error:
                         self._note_away(queue.broker, error)
                         readers.pop(queue).close()
                         is_fresh = False
                 if is_fresh:
                     self.fresh_at = time.time()
-                if self._ends is not None and all(self.positions[each] >= end for each, end in self._ends.items()):
+                if self._ends and all(self.positions[each] >= end for each, end in self._ends.items()):
                     self._ends = None
                     self.fresh_at = time.time()
                     self._is_ready.set()
@@ -144,6 +157,14 @@ class Follower:
         finally:
             for reader in readers.values():
                 reader.close()
+
+    def _begin_anew(self, readers: dict[MessageQueue, QueueReader]) -> None:
+        for reader in readers.values():
+            reader.close()
+        readers.clear()
+        self._taker.begin_anew()
+        self.positions = {}
+        self._ends = {}
 
     def _open(self, client: QueueClient, readers: dict[MessageQueue, QueueReader]) -> None:
         tried: set[str] = set()
@@ -160,6 +181,8 @@ class Follower:
                 tried.add(queue.broker)
                 self._note_away(queue.broker, error)
         if self._ends is not None:
+            if not self._ends and self._is_ready.is_set():
+                return  # brokers that are away come back
             if not self._ends:
                 raise LocalError(f"the topic {self._topic} has no queue that can be read: are its brokers away?")
             self._taker.require_known(self._ends)
@@ -176,8 +199,11 @@ class Follower:
     def _poll(self, client: QueueClient, queue: MessageQueue, reader: QueueReader) -> bool:
         try:
             fetched = reader.poll()
-        except OffsetOutOfRange as error:  # retention was faster, or the topic was created anew
-            start = client.min_offset(queue)
+        except OffsetOutOfRange as error:
+            start, end = client.min_offset(queue), client.max_offset(queue)
+            if self.positions[queue] > end:
+                raise _CreatedAnew(f"{queue} ends at {end}, and was read up to {self.positions[queue]}") from error
+            # retention was faster
             _LOGGER.warning("%s: %s; it goes on at %d", self._title, error, start)
             self.positions[queue] = start
             reader.seek(start)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from rmqio.enrich.live.following import Follower
 from rmqio.enrich.live.rows import LiveRows, merged
 from rmqio.enrich.loading import Wanted
 from rmqio.enrich.sources.topic import Topic
-from rmqio.enrich.store import Store
+from rmqio.enrich.store import Pointer, Store
 from rmqio.enrich.table.mapped import MappedTable
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
@@ -48,6 +49,10 @@ class LiveTable:
         self._covered: dict[str, int] = {}
         """Up to which offset of each queue the files go."""
         self._rows: LiveRows | None = None
+        self._next: LiveRows | None = None
+        """The rows of a topic that was created anew, until they are whole."""
+        self._epoch: str | None = None
+        """Tells the files of a topic from those of the one that was created anew: offsets do not."""
         self._compacting: threading.Thread | None = None
         self._follower = Follower(source.topic, f"table of {source.shown}", source.factory, self)
 
@@ -74,19 +79,46 @@ class LiveTable:
         with self._store.locked():
             found = self._store.current()
             if found is None:
-                empty = pa.RecordBatch.from_arrays(
-                    [pa.array([], e.type) for e in self._decoding.schema], schema=self._decoding.schema
-                )
-                self._store.build([empty], self._spec, seed=self._seed, source_version=None, size=0)
-                found = self._store.current()
-                assert found is not None
+                found = self._empty(None)
         pointer, base = found
+        self._epoch = pointer.source_version
         self._covered = dict(pointer.positions)
         self._rows = LiveRows(base, {})
+
+    def begin_anew(self) -> None:
+        """See `Taker.begin_anew`. Takes the files of a process that has begun anew before."""
+        with self._store.locked():
+            pointer = self._store.pointer()
+            is_first = pointer is None or pointer.source_version == self._epoch
+            found = None if is_first else self._store.current()
+            pointer, base = found or self._empty(uuid.uuid4().hex)
+            with self._lock:
+                self._epoch = pointer.source_version
+                self._covered = dict(pointer.positions)
+                self._next = LiveRows(base, {})
+
+    def _empty(self, epoch: str | None) -> tuple[Pointer, MappedTable]:
+        """Makes the files of a table without rows. The store's lock is held."""
+        schema = self._decoding.schema
+        empty = pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
+        self._store.build([empty], self._spec, seed=self._seed, source_version=epoch, size=0)
+        found = self._store.current()
+        assert found is not None
+        return found
+
+    @property
+    def _taken(self) -> LiveRows:
+        """The rows that messages change."""
+        found = self._next or self._rows
+        assert found is not None
+        return found
 
     def _compact(self) -> None:
         try:
             with self._store.locked():
+                pointer = self._store.pointer()
+                if pointer is not None and pointer.source_version != self._epoch:
+                    return  # the topic was created anew, and another process has noticed it first
                 self._adopt()
                 self._write()
         except Exception as error:  # noqa: BLE001  # rows stay in memory; the next one tries again
@@ -103,15 +135,15 @@ class LiveTable:
 
     def _write(self) -> None:
         with self._lock:
-            assert self._rows is not None
+            rows = self._taken
             # The follower's positions are not ahead of the changes, and a change that comes again is the same.
             ahead = {_name(each): offset for each, offset in self._follower.positions.copy().items()}
-            base, changes = self._rows.base, list(self._rows.delta.values())
+            base, changes = rows.base, list(rows.delta.values())
             positions = {**self._covered, **ahead}
         if not changes:
             return
         pointer = self._store.build(
-            merged(base, changes, self._decoding.schema), self._spec, seed=self._seed, source_version=None,
+            merged(base, changes, self._decoding.schema), self._spec, seed=self._seed, source_version=self._epoch,
             size=base.manifest.size, positions=lambda: positions,
         )  # fmt: skip
         self._swap(self._store.opened(pointer), positions)
@@ -119,10 +151,13 @@ class LiveTable:
     def _swap(self, base: MappedTable, covered: dict[str, int]) -> None:
         """Looks up in other files, and drops the changes that are in them."""
         with self._lock:
-            assert self._rows is not None
-            kept = {key: each for key, each in self._rows.delta.items() if each.offset >= covered.get(each.queue, 0)}
+            delta = self._taken.delta
+            kept = {key: each for key, each in delta.items() if each.offset >= covered.get(each.queue, 0)}
             self._covered = dict(covered)
-            self._rows = LiveRows(base, kept)
+            if self._next is not None:
+                self._next = LiveRows(base, kept)
+            else:
+                self._rows = LiveRows(base, kept)
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
@@ -153,8 +188,11 @@ class LiveTable:
 
     def rest(self, *, is_loading: bool) -> None:
         """See `Taker.rest`. Compacts if there are many changes."""
-        assert self._rows is not None
-        if len(self._rows.delta) < max(self._compact_at, len(self._rows.base) // 4):
+        if self._next is not None and not is_loading:
+            with self._lock:
+                self._rows, self._next = self._next, None
+        rows = self._taken
+        if len(rows.delta) < max(self._compact_at, len(rows.base) // 4):
             return
         if is_loading:  # nobody looks up yet, and memory must not grow with the topic
             self._compact()
@@ -174,8 +212,7 @@ class LiveTable:
             else:
                 changes.append(change)
         with self._lock:
-            assert self._rows is not None
-            rows, covered = self._rows, self._covered.get(_name(queue), 0)
+            rows, covered = self._taken, self._covered.get(_name(queue), 0)
             for change in changes:
                 if change.offset >= covered:  # else files of another process have it, and perhaps a newer one
                     rows.delta[self._deleted(rows, change) if change.row is None else change.key] = change

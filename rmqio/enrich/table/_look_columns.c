@@ -66,15 +66,38 @@ static void take_key_at(const Table *table, Wanted *wanted, const Given *given, 
     wanted->hash = mix_last(hash);
 }
 
-/* places_of(count, columns, out): writes the place of the first row of each key; -1: there is none. The columns are
-   (layout, size, offset, validity, values, data) of the table's layouts. */
+#define ORDER_BITS 11
+
+static inline Py_ssize_t at_step(const int32_t *order, Py_ssize_t step)
+{
+    return order == NULL ? step : order[step];
+}
+
+/* The order of keys in memory, roughly: rows lie in the order of hashes. Neighbours then share what translates their
+   addresses, which costs more than the memory itself in a large table. */
+static void order_of(const uint64_t *hashes, Py_ssize_t count, int32_t *order)
+{
+    int32_t starts[(1 << ORDER_BITS) + 1] = {0};
+    for (Py_ssize_t i = 0; i < count; i++)
+        starts[(hashes[i] >> (64 - ORDER_BITS)) + 1]++;
+    for (int i = 0; i < 1 << ORDER_BITS; i++)
+        starts[i + 1] += starts[i];
+    for (Py_ssize_t i = 0; i < count; i++)
+        order[starts[hashes[i] >> (64 - ORDER_BITS)]++] = (int32_t)i;
+}
+
+/* places_of(count, columns, out, hashes, order): writes the place of the first row of each key; -1: there is none. The
+   columns are (layout, size, offset, validity, values, data) of the table's layouts. `order`: where the order of memory
+   is written to, with `hashes` as space; 0: in the order of the keys. */
 PyObject *table_places_of(Table *table, PyObject *args)
 {
     Py_ssize_t count;
     PyObject *columns;
-    unsigned long long out;
-    if (!PyArg_ParseTuple(args, "nO!K", &count, &PyList_Type, &columns, &out))
+    unsigned long long out, space, order_at;
+    if (!PyArg_ParseTuple(args, "nO!KKK", &count, &PyList_Type, &columns, &out, &space, &order_at))
         return NULL;
+    int32_t *order = (int32_t *)(uintptr_t)order_at;
+    uint64_t *hashes = (uint64_t *)(uintptr_t)space;
     if (PyList_GET_SIZE(columns) != table->key_count || table->has_times) {
         PyErr_SetString(PyExc_ValueError, "the columns are not those of the key, or the table has rows by time");
         return NULL;
@@ -98,13 +121,21 @@ PyObject *table_places_of(Table *table, PyObject *args)
     int64_t *places = (int64_t *)(uintptr_t)out;
     Py_BEGIN_ALLOW_THREADS;
     Wanted wanted[BLOCK];
+    if (order != NULL) {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            wanted[0].hash = 0;
+            take_key_at(table, &wanted[0], given, i);
+            hashes[i] = wanted[0].hash;
+        }
+        order_of(hashes, count, order);
+    }
     for (Py_ssize_t start = 0; start < count; start += BLOCK) {
         int size = count - start < BLOCK ? (int)(count - start) : BLOCK;
         for (int i = 0; i < size; i++)
-            take_key_at(table, &wanted[i], given, start + i);
-        find(table, wanted, size, NULL);
+            take_key_at(table, &wanted[i], given, at_step(order, start + i));
+        find(table, wanted, size, NULL, 0); /* each column is copied by itself, and asks for its own memory */
         for (int i = 0; i < size; i++)
-            places[start + i] = wanted[i].state == 0 ? place_of(table, &wanted[i]) : -1;
+            places[at_step(order, start + i)] = wanted[i].state == 0 ? place_of(table, &wanted[i]) : -1;
     }
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
@@ -119,24 +150,24 @@ static inline void set_bit(uint8_t *bits, Py_ssize_t place)
 
 /* Copies what the places have in a column: numbers, or the sizes of texts as offsets. The bitmaps are zeros before.
    Returns the bytes of the texts; -1: they are too many. */
-static int64_t copy_values(const Column *column, const int64_t *places, Py_ssize_t count, uint8_t *values,
-                           uint8_t *validity)
+static int64_t copy_values(const Column *column, const int64_t *places, Py_ssize_t count, const int32_t *order,
+                           uint8_t *values, uint8_t *validity)
 {
-    int64_t total = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (i + AHEAD < count && places[i + AHEAD] >= 0)
-            fetch(column, part_in(places[i + AHEAD]), row_in(places[i + AHEAD]));
+    for (Py_ssize_t step = 0; step < count; step++) {
+        if (step + AHEAD < count) {
+            int64_t next = places[at_step(order, step + AHEAD)];
+            if (next >= 0)
+                fetch(column, part_in(next), row_in(next));
+        }
+        Py_ssize_t i = at_step(order, step);
         const Piece *piece = &column->pieces[places[i] < 0 ? 0 : part_in(places[i])];
         int64_t row = row_in(places[i]);
         int is_there = places[i] >= 0 && !is_null(piece, row);
         if (is_there)
             set_bit(validity, i);
         if (column->layout == TEXTS || column->layout == BYTES) {
-            ((int32_t *)values)[i] = (int32_t)total;
-            if (is_there)
-                total += ((const int32_t *)piece->values)[row + 1] - ((const int32_t *)piece->values)[row];
-            if (total > INT32_MAX)
-                return -1;
+            const int32_t *offsets = (const int32_t *)piece->values + row;
+            ((int32_t *)values)[i + 1] = is_there ? offsets[1] - offsets[0] : 0;
         } else if (column->layout == BITS) {
             if (is_there && piece->values[row >> 3] >> (row & 7) & 1)
                 set_bit(values, i);
@@ -145,17 +176,29 @@ static int64_t copy_values(const Column *column, const int64_t *places, Py_ssize
         else
             memset(values + i * column->size, 0, (size_t)column->size);
     }
-    if (column->layout == TEXTS || column->layout == BYTES)
-        ((int32_t *)values)[count] = (int32_t)total;
+    if (column->layout != TEXTS && column->layout != BYTES)
+        return 0;
+    int32_t *offsets = (int32_t *)values;
+    int64_t total = 0;
+    offsets[0] = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if ((total += offsets[i + 1]) > INT32_MAX)
+            return -1;
+        offsets[i + 1] = (int32_t)total;
+    }
     return total;
 }
 
-static void copy_texts(const Column *column, const int64_t *places, Py_ssize_t count, const int32_t *offsets,
-                       uint8_t *data)
+static void copy_texts(const Column *column, const int64_t *places, Py_ssize_t count, const int32_t *order,
+                       const int32_t *offsets, uint8_t *data)
 {
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (i + AHEAD < count && places[i + AHEAD] >= 0)
-            fetch_data(column, part_in(places[i + AHEAD]), row_in(places[i + AHEAD]));
+    for (Py_ssize_t step = 0; step < count; step++) {
+        if (step + AHEAD < count) {
+            int64_t next = places[at_step(order, step + AHEAD)];
+            if (next >= 0)
+                fetch_data(column, part_in(next), row_in(next));
+        }
+        Py_ssize_t i = at_step(order, step);
         if (offsets[i + 1] == offsets[i])
             continue;
         const Piece *piece = &column->pieces[part_in(places[i])];
@@ -164,8 +207,8 @@ static void copy_texts(const Column *column, const int64_t *places, Py_ssize_t c
     }
 }
 
-/* values_of(column, count, places, values, validity): see `copy_values`.
-   texts_of(column, count, places, offsets, data): see `copy_texts`. */
+/* values_of(column, count, places, order, values, validity): see `copy_values`.
+   texts_of(column, count, places, order, offsets, data): see `copy_texts`. */
 static const Column *column_to_copy(const Table *table, int place)
 {
     if (place < 0 || place >= table->column_count || table->columns[place].layout == OTHERS) {
@@ -179,15 +222,15 @@ PyObject *table_values_of(Table *table, PyObject *args)
 {
     int place;
     Py_ssize_t count;
-    unsigned long long places, values, validity;
+    unsigned long long places, order, values, validity;
     const Column *column;
-    if (!PyArg_ParseTuple(args, "inKKK", &place, &count, &places, &values, &validity)
+    if (!PyArg_ParseTuple(args, "inKKKK", &place, &count, &places, &order, &values, &validity)
         || (column = column_to_copy(table, place)) == NULL)
         return NULL;
     int64_t total;
     Py_BEGIN_ALLOW_THREADS;
-    total = copy_values(column, (const int64_t *)(uintptr_t)places, count, (uint8_t *)(uintptr_t)values,
-                        (uint8_t *)(uintptr_t)validity);
+    total = copy_values(column, (const int64_t *)(uintptr_t)places, count, (const int32_t *)(uintptr_t)order,
+                        (uint8_t *)(uintptr_t)values, (uint8_t *)(uintptr_t)validity);
     Py_END_ALLOW_THREADS;
     if (total < 0) {
         PyErr_SetString(PyExc_OverflowError, "the texts of a batch have over 2 GB");
@@ -200,14 +243,14 @@ PyObject *table_texts_of(Table *table, PyObject *args)
 {
     int place;
     Py_ssize_t count;
-    unsigned long long places, offsets, data;
+    unsigned long long places, order, offsets, data;
     const Column *column;
-    if (!PyArg_ParseTuple(args, "inKKK", &place, &count, &places, &offsets, &data)
+    if (!PyArg_ParseTuple(args, "inKKKK", &place, &count, &places, &order, &offsets, &data)
         || (column = column_to_copy(table, place)) == NULL)
         return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    copy_texts(column, (const int64_t *)(uintptr_t)places, count, (const int32_t *)(uintptr_t)offsets,
-               (uint8_t *)(uintptr_t)data);
+    copy_texts(column, (const int64_t *)(uintptr_t)places, count, (const int32_t *)(uintptr_t)order,
+               (const int32_t *)(uintptr_t)offsets, (uint8_t *)(uintptr_t)data);
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
 }

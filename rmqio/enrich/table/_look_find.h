@@ -187,8 +187,9 @@ static inline void fetch_data(const Column *column, int part, int64_t row)
     }
 }
 
-/* Looks up a block of keys. `times`: the time of each; NULL: none. */
-static inline void find(const Table *table, Wanted *wanted, int count, const int64_t *times)
+/* Looks up a block of keys. `times`: the time of each; NULL: none. `columns`: how many columns of values are read next:
+   the memory of a block of them fits into the cache, and that of a batch does not. */
+static inline void find(const Table *table, Wanted *wanted, int count, const int64_t *times, int columns)
 {
     for (int i = 0; i < count; i++)
         if (wanted[i].state == 0)
@@ -209,7 +210,7 @@ static inline void find(const Table *table, Wanted *wanted, int count, const int
             int64_t row = wanted[i].first - table->firsts[part];
             for (int k = 0; k < table->key_count; k++)
                 fetch(&table->keys[k], part, row);
-            for (int k = 0; k < table->column_count; k++)
+            for (int k = 0; k < columns; k++)
                 fetch(&table->columns[k], part, row);
         }
     for (int i = 0; i < count; i++)
@@ -218,7 +219,7 @@ static inline void find(const Table *table, Wanted *wanted, int count, const int
             int64_t row = wanted[i].first - table->firsts[part];
             for (int k = 0; k < table->key_count; k++)
                 fetch_data(&table->keys[k], part, row);
-            for (int k = 0; k < table->column_count; k++)
+            for (int k = 0; k < columns; k++)
                 fetch_data(&table->columns[k], part, row);
         }
     for (int i = 0; i < count; i++)

@@ -226,7 +226,7 @@ static PyObject *table_get(Table *table, PyObject *const *args, Py_ssize_t nargs
             held[i] = Py_NewRef(PyList_GET_ITEM(keys, start + i));
             take_key(table, &wanted[i], held[i]);
         }
-        find(table, wanted, size, times == NULL ? NULL : times + start);
+        find(table, wanted, size, times == NULL ? NULL : times + start, table->column_count);
         for (int i = 0; i < size && found != NULL; i++) {
             PyObject *one = found_rows(table, &wanted[i], many);
             if (one == NULL)
@@ -260,7 +260,7 @@ static PyObject *table_get_one(Table *table, PyObject *const *args, Py_ssize_t n
         return NULL;
     Wanted wanted;
     take_key(table, &wanted, args[0]);
-    find(table, &wanted, 1, table->has_times ? &time : NULL);
+    find(table, &wanted, 1, table->has_times ? &time : NULL, table->column_count);
     return found_rows(table, &wanted, many);
 }
 

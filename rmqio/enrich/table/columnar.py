@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from rmqio.enrich.table.kinds import Layout, layout_of, stored
 from rmqio.enrich.table.mapped import MappedTable
+
+_LEAST_ORDERED: Final = 1_024
+_MOST_ORDERED: Final = 1 << 30
+"""Keys of a batch that are looked up in the order of memory: fewer are not worth it."""
 
 
 class Found(NamedTuple):
@@ -53,12 +57,16 @@ def found(table: Any, keys: Sequence[pa.Array]) -> Found | None:
         buffers = [*map(_address, taken.buffers()[:3]), 0]
         validity = buffers[0] if taken.null_count else 0
         given.append((int(layout), size, taken.offset, validity, buffers[1], buffers[2]))
-    places = np.empty(len(keys[0]), np.int64)
-    places_of(len(places), given, places.ctypes.data)
-    return Found([_values(table, number, places) for number in range(len(table.columns))], places >= 0)
+    count = len(keys[0])
+    places = np.empty(count, np.int64)
+    order = np.empty(count if _LEAST_ORDERED <= count <= _MOST_ORDERED else 0, np.int32)
+    hashes = np.empty(len(order), np.uint64)
+    order_at = order.ctypes.data if len(order) else 0
+    places_of(count, given, places.ctypes.data, hashes.ctypes.data, order_at)
+    return Found([_values(table, number, places, order_at) for number in range(len(table.columns))], places >= 0)
 
 
-def _values(table: MappedTable, number: int, places: Any) -> pa.Array:
+def _values(table: MappedTable, number: int, places: Any, order_at: int) -> pa.Array:
     """The values of a column at places that C has found; -1: null."""
     name = table.columns[number]
     kind = table.schema.field(name).type
@@ -69,11 +77,11 @@ def _values(table: MappedTable, number: int, places: Any) -> pa.Array:
     value_bytes = bitmap_bytes if layout is Layout.BITS else 4 * (count + 1) if has_texts else size * count
     values = np.zeros(value_bytes, np.uint8)
     validity = np.zeros(bitmap_bytes, np.uint8)
-    total = table.look.values_of(number, count, places.ctypes.data, values.ctypes.data, validity.ctypes.data)
+    total = table.look.values_of(number, count, places.ctypes.data, order_at, values.ctypes.data, validity.ctypes.data)
     buffers = [pa.py_buffer(validity), pa.py_buffer(values)]
     if has_texts:
         data = np.empty(total, np.uint8)
-        table.look.texts_of(number, count, places.ctypes.data, values.ctypes.data, data.ctypes.data)
+        table.look.texts_of(number, count, places.ctypes.data, order_at, values.ctypes.data, data.ctypes.data)
         buffers.append(pa.py_buffer(data))
     if layout is not Layout.CODES:
         return pa.Array.from_buffers(kind, count, buffers)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from rmqio.near_names import did_you_mean
 from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.errors import Problem
 from rmqio.rules.ir import Rule
@@ -28,6 +29,12 @@ class Parsed:
     rules: tuple[Rule, ...] = ()
     correlations: tuple[CorrelationRule, ...] = ()
     problems: tuple[Problem, ...] = ()
+
+
+def level_refused(level: object) -> str:
+    """Returns why a level is refused."""
+    near = did_you_mean(str(level).lower(), LEVELS)
+    return f"level: {level!r} is not one of {', '.join(LEVELS)}{near}"
 
 
 def joined(parts: Iterable[Parsed]) -> Parsed:

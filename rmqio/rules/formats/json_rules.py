@@ -15,7 +15,7 @@ from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
 from rmqio.rules.correlation.rule import OPERATORS, CorrelationKind, CorrelationRule
 from rmqio.rules.errors import Problem
-from rmqio.rules.formats.base import LEVELS, Parsed, RuleText, joined, line_and_column, line_with_caret
+from rmqio.rules.formats.base import LEVELS, Parsed, RuleText, joined, level_refused, line_and_column, line_with_caret
 from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Place, Rule
 
 _RULE_KEYS: Final = ("id", "title", "level", "tags", "source", "condition", "correlation")
@@ -133,9 +133,7 @@ def rule_of(document: Any, place: Place | None = None) -> Rule | CorrelationRule
         "place": place or Place(),
     }
     if common["level"] not in LEVELS:
-        raise _Wrong(
-            f"level: {common['level']!r} is not one of {', '.join(LEVELS)}{did_you_mean(common['level'], LEVELS)}"
-        )
+        raise _Wrong(level_refused(common["level"]))
     if ("condition" in document) == ("correlation" in document):
         raise _Wrong("a rule has a condition, or a correlation")
     if "correlation" in document:
@@ -274,7 +272,10 @@ def _texts(node: Mapping[str, Any], key: str, path: str) -> tuple[str, ...]:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        return "a value that is nested too deeply"
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 

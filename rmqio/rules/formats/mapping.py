@@ -69,18 +69,23 @@ class Mapping:
     @classmethod
     def _of_file(cls, path: Path) -> Mapping:
         try:
-            import yaml
+            from rmqio.rules.formats import yaml_text
         except ImportError as error:
             raise LocalError(
                 f"a mapping in YAML needs the extra 'sigma': pip install 'rmqio[sigma]' ({error})"
             ) from error
         try:
             text = path.read_text("utf-8-sig")
-            found = yaml.safe_load(text)
         except (OSError, UnicodeDecodeError) as error:
             raise LocalError(f"cannot read the mapping {path}: {error}") from error
-        except yaml.YAMLError as error:
-            raise LocalError(f"the mapping {path} is not YAML: {error}") from error
+        documents: list[yaml_text.Document] = []
+        for each in yaml_text.documents(text):
+            if isinstance(each, yaml_text.Fault):
+                raise LocalError(f"the mapping {path}:{each.line}: {each.reason}")
+            documents.append(each)
+        if len(documents) > 1:
+            raise LocalError(f"the mapping {path} has {len(documents)} documents; it is one")
+        found = documents[0].data if documents else None
         if not isinstance(found, dict):
             raise LocalError(
                 f"the mapping {path} is not an object: it has fields and sources, or is a pipeline of pySigma"

@@ -30,6 +30,9 @@ def pipeline_of(text: str) -> Any:
         return ProcessingPipeline.from_yaml(text)
     except SigmaError as error:
         raise LocalError(f"the pipeline of pySigma is not valid: {error}") from error
+    except Exception as error:  # pySigma raises what Python raises on values that it does not expect
+        reason = " ".join(str(error).split())
+        raise LocalError(f"the pipeline of pySigma is not valid: {type(error).__name__}: {reason}") from error
 
 
 def parse(texts: Sequence[RuleText], pipeline: Any = None) -> Parsed:

@@ -19,7 +19,7 @@ from sigma.conditions import (
     ConditionOR,
     ConditionValueExpression,
 )
-from sigma.exceptions import SigmaError
+from sigma.exceptions import SigmaConditionError
 from sigma.types import (
     CompareOperators,
     Placeholder,
@@ -76,8 +76,8 @@ def rule_of(document: Document, filters: Sequence[Any], pipeline: Any) -> Rule |
     except _Refused as error:
         return document.problem(str(error))
     except RecursionError:
-        return document.problem("the condition is nested too deeply")
-    except (SigmaError, ValueError) as error:
+        return document.problem("the condition is nested too deeply", SigmaConditionError())
+    except Exception as error:  # noqa: BLE001  # pipelines raise what Python raises on values that they do not expect
         return document.problem(reason_of(error), error)
     logsource = document.rule.logsource
     source = ((key, getattr(logsource, key)) for key in ("category", "product", "service"))

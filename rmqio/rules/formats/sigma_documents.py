@@ -19,11 +19,13 @@ from sigma.rule.base import SigmaYAMLLoader, check_alias_expansion
 
 from rmqio.near_names import did_you_mean
 from rmqio.rules.errors import Problem
-from rmqio.rules.formats.base import RuleText, line_with_caret
+from rmqio.rules.formats import yaml_text
+from rmqio.rules.formats.base import RuleText, level_refused, line_with_caret
 from rmqio.rules.ir import Place
 
 Kind = Literal["rule", "correlation", "filter"]
 _UNKNOWN_MODIFIER: Final = re.compile(r"Unknown modifier '(.*)'")
+_UNKNOWN_LEVEL: Final = re.compile(r"'(.*)' is not a valid Sigma rule level")
 _ACTIONS: Final = ("global", "reset", "repeat")
 
 
@@ -96,7 +98,7 @@ def _of_data(text: RuleText, node: Any, data: dict[str, Any], problems: list[Pro
     given = Document(text, node, data, kind, None)
     try:
         rule = classes[kind].from_dict(copy.deepcopy(data), collect_errors=True)
-    except (SigmaError, ValueError, TypeError, AttributeError, KeyError) as error:
+    except Exception as error:  # noqa: BLE001  # pySigma raises what Python raises on values that it does not expect
         problems.append(given.problem(reason_of(error), error))
         return
     problems += [given.problem(reason_of(error), error) for error in rule.errors]
@@ -111,28 +113,19 @@ def reason_of(error: Exception) -> str:
     text = " ".join(str(error).split())
     if unknown := _UNKNOWN_MODIFIER.fullmatch(text):
         return f"there is no modifier {unknown[1]!r}{did_you_mean(unknown[1], modifier_mapping)}"
+    if unknown := _UNKNOWN_LEVEL.fullmatch(text):
+        return level_refused(unknown[1])
     return text if isinstance(error, SigmaError) else f"the rule is malformed: {type(error).__name__}: {text}"
 
 
 def _loaded(text: RuleText, problems: list[Problem]) -> Iterator[tuple[Any, Any]]:
-    try:
-        loader = SigmaYAMLLoader(text.text.removeprefix("\ufeff"))
-        try:
-            while loader.check_node():
-                node = loader.get_node()
-                yield node, loader.construct_document(node)
-        finally:
-            loader.dispose()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        reason = f"this is not YAML: {error.problem or error.context}"
-        if mark is None:
-            problems.append(Problem(text.name, 1, "", reason))
+    content = text.text.removeprefix("\ufeff")
+    for each in yaml_text.documents(content, SigmaYAMLLoader):
+        if isinstance(each, yaml_text.Fault):
+            shown = line_with_caret(content, each.line, each.column)
+            problems.append(Problem(text.name, each.line, each.rule_id, each.reason, shown))
         else:
-            shown = line_with_caret(text.text, mark.line + 1, mark.column + 1)
-            problems.append(Problem(text.name, mark.line + 1, "", reason, shown))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        problems.append(Problem(text.name, 1, "", f"this is not YAML: {' '.join(str(error).split())}"))
+            yield each
 
 
 def _at(text: RuleText, node: Any, reason: str) -> Problem:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
 from rmqio.rules.errors import Problem
-from rmqio.rules.formats.base import LEVELS, Parsed, RuleText, joined, line_and_column, line_with_caret
+from rmqio.rules.formats.base import LEVELS, Parsed, RuleText, joined, level_refused, line_and_column, line_with_caret
 from rmqio.rules.ir import Place, Rule
 
 _NEEDS: Final = "rules as SQL need the extra 'sql': pip install 'rmqio[sql]'"
@@ -69,7 +69,7 @@ def _parsed(given: RuleText) -> Parsed:
         if not wrong and not rule_id:
             wrong = "the rule has no id: write `-- id: NAME` above its condition"
         if not wrong and level not in LEVELS:
-            wrong = f"level: {level!r} is not one of {', '.join(LEVELS)}{did_you_mean(level, LEVELS)}"
+            wrong = level_refused(level)
         if wrong:
             shown = line_with_caret(text, wrong_line, column)
             problems.append(Problem(given.name, wrong_line, rule_id, wrong, shown))

@@ -121,6 +121,8 @@ class VectorscanPatterns:
         self._folded: set[int] = set()
         self._confirm: dict[int, Any] = {}
         self._alone: list[tuple[int, Any]] = []
+        self._of_folded: list[tuple[int, Any]] = []
+        """Expressions that the scan overlooks in some texts."""
         texts: list[tuple[int, bytes, int]] = []
         regular: list[tuple[int, bytes, int]] = []
         for number, atom in sorted(
@@ -133,6 +135,8 @@ class VectorscanPatterns:
                     self._alone.append((number, confirm))
                 else:
                     self._confirm[number] = confirm
+                    if plan.overlooks_folded:
+                        self._of_folded.append((number, confirm))
                     regular.append((number, str(atom.value).encode(), plan.scan_flags))
                 continue
             expression = _expression(atom)
@@ -175,6 +179,9 @@ class VectorscanPatterns:
         for number, search in self._alone:
             if search(text) is not None:
                 found.append(number)
+        if self._of_folded and not text.isascii() and regexes.has_folded(text):
+            there = set(found)
+            found += [number for number, search in self._of_folded if number not in there and search(text) is not None]
         return found
 
 

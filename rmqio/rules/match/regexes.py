@@ -24,11 +24,32 @@ _NAMED_CLASS: Final = re.compile(r"\[:\^?[a-z]+:\]")
 _FLAGS_SET: Final = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 
 
+_SPACE: Final = {False: {r"\s": r"[\x20\t-\r]", r"\S": r"[^\x20\t-\r]"},
+                 True: {r"\s": r"\x20\t-\r", r"\S": r"\x00-\x08\x0e-\x1f\x21-\x{10ffff}"}}  # fmt: skip
+"""White space with the vertical tab, which RE2 leaves out: outside of brackets, and inside."""
+_PROPERTY: Final = re.compile(r"\\[pP]")
+_CLASS: Final = re.compile(r"\\[wW]|\[:")
+_IGNORES_CASE: Final = re.compile(r"\(\?[a-zA-Z]*i")
+_NEWLY_CASED: Final = re.compile(
+    "[\u0250-\u02af\u10a0-\u10ff\u13a0-\u13ff\u1c80-\u1cbf\u1d00-\u1dbf\u2c00-\u2dff\ua640-\ua7ff\uab30-\uabbf"
+    r"\ufb00-\ufb06\U00010000-\U0001ffff]|-[\u0250-\U0010ffff]|\\x\{"
+)
+"""Characters with case, some of which have it for RE2 only, and what can stand for them."""
+_FOLDED_TO_ASCII: Final = re.compile("[\u017f\u212a]")
+
+
 class RegexPlan(NamedTuple):
     """How a regular expression is run: RE2 decides, on what Vectorscan finds or, without it, on each value."""
 
     scan_flags: int | None
     """Flags for Vectorscan, with a newline behind the text; None: it does not look for the expression."""
+    overlooks_folded: bool = False
+    """Whether Vectorscan overlooks texts for which `has_folded` is true."""
+
+
+def has_folded(text: str) -> bool:
+    """Whether a text has a character beyond ASCII that is one of ASCII without case: the long s, the sign of Kelvin."""
+    return _FOLDED_TO_ASCII.search(text) is not None
 
 
 def has_vectorscan() -> bool:
@@ -46,8 +67,12 @@ def plan_of(pattern: str, flags: str, max_bytes: int, *, with_vectorscan: bool) 
     failure = _re2_failure(pattern, flags)
     if failure is not None:
         raise BadAtom(f"the regular expression {pattern[:80]!r} cannot run without backtracking: {failure}")
-    if not with_vectorscan or _OF_THE_END.search(pattern):
+    if not with_vectorscan or _OF_THE_END.search(pattern) or _PROPERTY.search(pattern):
+        return RegexPlan(None)  # the newest characters are letters for RE2 only
+    ignores_case = "i" in flags or _IGNORES_CASE.search(pattern) is not None
+    if ignores_case and _NEWLY_CASED.search(pattern):
         return RegexPlan(None)
+    overlooks = ignores_case and _CLASS.search(pattern) is not None
     number = SINGLEMATCH | UTF8 | MULTILINE
     for flag in flags:
         number |= {"i": CASELESS, "m": MULTILINE, "s": DOTALL}[flag]
@@ -57,27 +82,36 @@ def plan_of(pattern: str, flags: str, max_bytes: int, *, with_vectorscan: bool) 
             scan_flags |= ALLOWEMPTY
             taken, failure = _compiled(pattern, scan_flags, max_bytes)
         if taken:
-            return RegexPlan(scan_flags)
+            return RegexPlan(scan_flags, overlooks)
     return RegexPlan(None)
 
 
 @lru_cache(4_096)
 def re2_of(pattern: str, flags: str) -> Any:
     """The expression, compiled by RE2."""
-    import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import re2
 
-    options = re2.Options()
-    options.log_errors = False
-    options.case_sensitive = "i" not in flags
-    options.dot_nl = "s" in flags
+    options = _options(flags)
     by_line = "m" in flags
     ends, has_line_start = _ends(pattern, by_line=by_line)
     made = re2.compile(f"(?m:{ends})" if by_line else ends, options)
     return _ByLine(made) if has_line_start else made
 
 
+def _options(flags: str) -> Any:
+    import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    options = re2.Options()
+    options.log_errors = False
+    options.case_sensitive = "i" not in flags
+    options.dot_nl = "s" in flags
+    return options
+
+
 def _ends(pattern: str, *, by_line: bool) -> tuple[str, bool]:
     """The expression with each `$` as Vectorscan, Perl and Python mean it: also before a newline that is the last.
+
+    White space has the vertical tab, as there.
 
     `by_line`: whether `m` holds at the beginning; then, and where the expression sets it, `$` is left as it is. Returns
     also whether a `^` stands there.
@@ -90,7 +124,7 @@ def _ends(pattern: str, *, by_line: bool) -> tuple[str, bool]:
         if each == "\\":
             literal = _LITERAL.match(pattern, at)
             each = pattern[at : at + 2] if literal is None else literal[0]
-            made.append(each)
+            made.append(_SPACE[in_class].get(each, each))
             at += len(each)
             continue
         if in_class:
@@ -156,6 +190,7 @@ def _re2_failure(pattern: str, flags: str) -> str | None:
     except ImportError:
         return "google-re2 is not installed; install rmqio[rules]"
     try:
+        re2.compile(pattern, _options(flags))  # as it is given
         re2_of(pattern, flags)
     except re2.error as error:
         text = error.args[0] if error.args else error

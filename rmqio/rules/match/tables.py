@@ -29,11 +29,13 @@ class Tables:
         costs: Mapping[int, float],
         limits: Limits,
         joined: MakeJoined,
+        previous: Tables | None = None,
     ) -> None:
+        """`previous`: tables of the same plan, whose checks and remembered values hold here, too."""
         self.nodes = plan.nodes
         atoms = plan.atoms
         self._late = frozenset(number for number, atom in enumerate(atoms) if atom.kind in LATE_KINDS)
-        self._checks: list[Check | None] = [None] * len(plan.nodes)
+        self._checks: list[Check | None] = [None] * len(plan.nodes) if previous is None else previous._checks
         triggered: dict[int, list[int]] = {}
         always: list[int] = []
         for at, node in enumerate(plan.nodes):
@@ -51,6 +53,10 @@ class Tables:
         by_atom = {number: tuple(rules) for number, rules in triggered.items()}
         self.budget = Budget(limits.cache_bytes)
         self.lookups = {field: Lookup(index, by_atom, self.budget) for field, index in indexes.items()}
+        if previous is not None:
+            self.budget.used = previous.budget.used
+            for field, lookup in self.lookups.items():
+                lookup.carry(previous.lookups[field])
         self._triggers = [atoms[number] for number in by_atom]
         self.triggering = {atom.field for atom in self._triggers}
         self._simple = {name: each for name, each in self.lookups.items() if name is not None and "." not in name}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -117,10 +118,9 @@ def _texts(table: Table, path: str) -> Iterator[list[Line]]:
         if options.format == "csv":
             lines = _records(lines, CsvOptions.of(FormatOptions(options.of_format)))
         chunk: list[Line] = []
-        skips = options.of_connector.skips_first_line
+        if options.of_connector.skips_first_line:  # comments before it are no line: so does the parser of Flink
+            lines = itertools.islice(lines, 1, None)
         for number, line in lines:
-            if number == 1 and skips:
-                continue
             body = line.removesuffix(b"\r")
             if body.strip():
                 chunk.append(Line(body, path, number))

@@ -35,6 +35,7 @@ class TopicTable:
         options = dimension.table.options
         self._dimension = dimension
         self._rows = _UpsertRows(dimension)
+        self._next: _UpsertRows | None = None
         self._tags = MessageFilter(options.tag or "*").tag_set  # the broker compares only hashes
         wanted = MessageFilter(options.sql or options.tag or "*", sql=options.sql is not None)
         title = f"dimension {dimension.table.name}"
@@ -64,6 +65,10 @@ class TopicTable:
     def begin(self) -> None:
         """See `Taker.begin`."""
 
+    def begin_anew(self) -> None:
+        """See `Taker.begin_anew`."""
+        self._next = _UpsertRows(self._dimension)
+
     def first(self, queue: MessageQueue, oldest: int) -> int:
         """See `Taker.first`."""
         return oldest
@@ -73,12 +78,15 @@ class TopicTable:
 
     def take(self, queue: MessageQueue, fetched: FetchedBatch) -> None:
         """See `Taker.take`."""
+        rows = self._next or self._rows
         for corrupt in fetched.corrupt:
-            self._rows.refuse(str(corrupt), corrupt)
-        self._rows.update([each for each in fetched.records if not self._tags or each.tags in self._tags])
+            rows.refuse(str(corrupt), corrupt)
+        rows.update([each for each in fetched.records if not self._tags or each.tags in self._tags])
 
     def rest(self, *, is_loading: bool) -> None:
         """See `Taker.rest`."""
+        if self._next is not None and not is_loading:
+            self._rows, self._next = self._next, None
 
 
 class _UpsertRows:

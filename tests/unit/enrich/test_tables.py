@@ -150,6 +150,26 @@ def test_columns_of_keys_with_other_types_are_left_to_values(tmp_path: Path) -> 
     assert columnar.found(MappedTable(tmp_path, plain=True), [ids]) is None
 
 
+@pytest.mark.skipif(native.new_table is None, reason="there is no C extension")
+def test_large_batches_of_keys_are_looked_up_in_the_order_of_memory(tmp_path: Path) -> None:
+    """Nobody sees it in the result: texts, numbers, booleans and bytes, with nulls and keys that are missing."""
+    drawn = np.random.default_rng(5)
+    count = 5_000
+    ids = [None if number % 97 == 0 else f"k{number}" for number in range(count)]
+    texts = [None if number % 7 == 0 else "x" * (number % 11) for number in range(count)]
+    flags = [None if number % 5 == 0 else number % 3 == 0 for number in range(count)]
+    data = [str(number).encode() for number in range(count)]
+    columns = {"id": ids, "n": list(range(count)), "text": texts, "flag": flags, "data": data}
+    build([pa.RecordBatch.from_pydict(columns)], Spec(("id",)), tmp_path)
+    table = MappedTable(tmp_path)
+    asked = [None if number % 50 == 0 else f"k{number}" for number in drawn.integers(0, count + 500, 3_001)]
+    found = columnar.found(table, [pa.array(asked).slice(1)])
+    assert found is not None
+    rows = table.get(asked[1:])
+    assert [*zip(*(each.to_pylist() for each in found.columns), strict=True)] == [row or (None,) * 4 for row in rows]
+    assert found.is_there.tolist() == [row is not None for row in rows]
+
+
 def test_two_builds_of_the_same_rows_have_one_address_and_others_have_another(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
     rows = [(each, each) for each in range(100)]

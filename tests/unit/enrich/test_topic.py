@@ -218,3 +218,28 @@ def test_files_of_a_topic_that_was_created_anew_are_refused(users: Users, broker
     broker.cluster.create_topic("users")
     with pytest.raises(LocalError, match="another topic now; remove"):
         users.table()
+
+
+@pytest.mark.parametrize("compact_at", [5, 100_000])
+def test_a_table_begins_anew_with_its_topic(
+    users: Users, broker: FakeBroker, compact_at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of two processes has files. Old rows serve until the new topic was read; then none of them is left."""
+    for number in range(40):
+        users.put(number, "old")
+    tables = [users.table(compact_at=compact_at), users.table()]
+    eventually(lambda: all(None not in table.now()[0].get([*range(40)]) for table in tables))
+    broker.cluster.delete_topic("users")
+    broker.cluster.create_topic("users")
+    users.producer.close()
+    users.producer = users.factory.producer("q")
+    for number in range(30, 36):
+        users.put(number, "new")
+    wanted = [(None, "new") if 30 <= number < 36 else None for number in range(40)]
+    eventually(lambda: all(table.now()[0].get([*range(40)]) == wanted for table in tables))
+    assert "the topic was created anew" in caplog.text
+    users.put(1, "newer")
+    eventually(lambda: all(table.now()[0].get_one(1) == (None, "newer") for table in tables))
+    for table in tables:
+        table.stop()
+    assert users.table().now()[0].get([1, 30, 36]) == [(None, "newer"), (None, "new"), None]

@@ -80,6 +80,27 @@ def test_matches_of_a_group_are_correlated_in_order_of_time() -> None:
         assert_that(alone, equal_to(["done", "other"]), label="alone")
 
 
+def test_late_matches_count_unless_their_group_has_gone_beyond_them() -> None:
+    """The watermark is at 50 s. A group without state takes what comes, in order of time; then it is beyond 3 s."""
+    late = [hit(3, "failed", user="z"), hit(1, "failed", user="z"), hit(2, "failed", user="z")]
+    stream = (
+        Stream()
+        .advance_watermark_to(0)
+        .add_elements([hit(49, "failed", user="a")])
+        .advance_watermark_to(50)
+        .add_elements([*late, hit(45, "failed", user="a"), hit(46, "failed", user="a")])
+        .advance_watermark_to(51)
+        .add_elements([hit(4, "failed", user="b"), hit(6, "failed", user="b")])
+        .advance_watermark_to(52)
+        .add_elements([hit(5, "failed", user="b"), hit(8, "failed", user="b")])
+        .advance_watermark_to_infinity()
+    )
+    with BeamPipeline(options=PipelineOptions([])) as pipeline:
+        found = pipeline | stream | Correlate([MANY])
+        shown = found.correlated | beam.Map(lambda each: (each.group[0][1], each.first_ms, each.last_ms))
+        assert_that(shown, equal_to([("z", 1_000, 3_000)]))
+
+
 def test_equal_numbers_are_one_group_and_one_value() -> None:
     """A producer in JavaScript writes 5 where another one writes 5.0."""
     failed = [hit(at, "failed", user=user) for at, user in ((1, 5), (2, 5.0), (3, 5e0), (4, 5.5))]

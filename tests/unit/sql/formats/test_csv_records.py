@@ -52,6 +52,22 @@ def test_a_quote_opens_a_field_only_at_its_beginning(tmp_path: Path, text: str, 
     assert read(table(path), path) == wanted
 
 
+@pytest.mark.parametrize("before", ["", "# one\n", '# one "\n#\n', "\ufeff# one\r\n"])
+@pytest.mark.parametrize(("has_comments", "skips"), [(True, True), (True, False), (False, True)])
+def test_comments_before_the_first_line_are_not_that_line(
+    tmp_path: Path, before: str, has_comments: bool, skips: bool
+) -> None:
+    """So it is in Flink, whose parser leaves comments out, and then the first line. Without the option, `#` is text."""
+    more = ", 'csv.allow-comments' = 'true'" * has_comments + ", 'csv.ignore-first-line' = 'true'" * skips
+    path = tmp_path / "f.csv"
+    path.write_bytes(f"{before}k,v\n# two\na,1\n".encode())
+    lines = [line.body for lines in rows_of(table(path, more), str(path), COLUMNS) for line in lines]
+    if has_comments:
+        assert lines == [b"k,v"] * (not skips) + [b"a,1"]
+    else:
+        assert lines == [each.encode() for each in f"{before}k,v\n# two\na,1".replace("\r", "").split("\n")[1:]]
+
+
 @pytest.mark.parametrize("more", ["", ", 'csv.escape-character' = '\\'", ", 'csv.field-delimiter' = '||'"])
 def test_files_have_the_rows_that_were_written(tmp_path: Path, more: str) -> None:
     drawn = random.Random(7)
