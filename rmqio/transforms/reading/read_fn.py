@@ -83,7 +83,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
     Progress and size: offsets done and left; bytes by the mean size of the messages seen.
 
     Watermark: follows the newest timestamp of the queue minus `max_out_of_orderness_ms`. A queue that has been read to
-    its end for `idle_timeout_ms` follows the clock.
+    its end for `idle_timeout_ms` follows the clock, as far as its broker answers.
 
     When reading stops: at the stop offset or the record limit; never in an endless read.
 
@@ -298,10 +298,13 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
                 gauges.no_answer()
 
     def _follow_clock(self, slot: Slot, estimator: QueueWatermark) -> None:
-        idle_ms = self._readers.idle_ms(slot) if self._readers else None
-        options = self._config.options
+        readers, options = self._readers, self._config.options
+        assert readers is not None
+        idle_ms = readers.idle_ms(slot)
         if idle_ms is not None and idle_ms >= options.idle_timeout_ms:
-            estimator.advance(int(time.time() * 1000) - options.max_out_of_orderness_ms)
+            until_s = readers.idle_until_s(slot)
+            if until_s is not None:
+                estimator.advance(int(until_s * 1000) - options.max_out_of_orderness_ms)
 
     def _commit(self, queue: Any, position: int, finalizer: Any, finished: bool) -> None:
         config, group = self._config, self._config.committed_group

@@ -7,18 +7,21 @@ busy queues. Therefore the polls of all queues are outstanding together, and a b
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmqio.errors import TransportError
-from rmqio.interfaces import ClientFactory, QueueReader
+from rmqio.interfaces import ClientFactory, OffsetQuery, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.transforms.metrics import queue_labels
 from rmqio.transforms.shared import shared_client
 
 _STALE_S = 30.0
 _UNREACHABLE_S = 60.0
+_ASK_S = 1.0
+"""How often the brokers of idle queues are asked."""
 _ANSWER_WAIT_MS = 200
 """How long to wait for the answer to a pull that is not a long poll; a healthy broker needs milliseconds."""
 
@@ -32,6 +35,8 @@ class Slot:
     bundles: int = 0
     """The number of bundles in which this queue was read."""
     at_end_since: float | None = None
+    answered_s: float | None = None
+    """Unix time of the last query that its broker has answered while the queue was idle."""
     retries: int = 0
     """The reader's retries that `take_retries` has returned."""
 
@@ -63,6 +68,7 @@ class Readers:
         self._slots: dict[MessageQueue, Slot] = {}
         self._may_wait = True
         self._answer_budget_ms = poll_timeout_ms
+        self._asked_at = -math.inf
         self._unreachable: dict[MessageQueue, float] = {}
         """Since when each queue is unreachable."""
 
@@ -143,6 +149,23 @@ class Readers:
         if slot.at_end_since is None:
             slot.at_end_since = now
         return (now - slot.at_end_since) * 1000
+
+    def idle_until_s(self, slot: Slot) -> float | None:
+        """The Unix time until which the slot's queue is known to be idle; None: not known.
+
+        A long poll without an answer does not show that nothing has come: its broker may hang. So the brokers of all
+        idle queues are asked now and then. If one answers, it would have answered the long poll, too. A broker that does
+        not costs one request timeout, once.
+        """
+        if (now := self._monotonic()) - self._asked_at >= _ASK_S:
+            self._asked_at = now
+            idle = [each for each in self._slots.values() if each.at_end_since is not None]
+            asked_s = time.time()
+            queries = [OffsetQuery(each.reader.queue, "max") for each in idle]
+            for each, answer in zip(idle, shared_client(self._factory).look_up(queries), strict=True):
+                if isinstance(answer, int) and not each.reader.is_ready():
+                    each.answered_s = asked_s
+        return slot.answered_s
 
     def release(self, queue: MessageQueue) -> None:
         """Close the reader of a queue that is done, or has moved to another instance."""

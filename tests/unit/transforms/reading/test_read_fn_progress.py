@@ -6,6 +6,7 @@ import pytest
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 
 from rmqio import QueueDescriptor, ReadOptions, StopAt
+from rmqio.errors import BrokerSilent
 from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.reading.restriction import QueueRange
@@ -83,6 +84,32 @@ def test_an_idle_queue_follows_the_clock_and_a_busy_one_does_not(
     bundles.bundle()
     assert bundles.watermark(idle) == Timestamp(1_800_000_000)
     assert bundles.watermark(busy) == Timestamp(micros=(T0 + 95_000) * 1000)
+
+
+def test_an_idle_queue_follows_the_clock_only_while_its_broker_answers(
+    clocked: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that hangs may hold messages that nobody has seen. They must not be late when it goes on."""
+    silent, healthy = fill(clocked, 1, 1)
+    options = ReadOptions(poll_timeout_ms=1, idle_timeout_ms=1_000)
+    bundles = QueueBundles(clocked, [silent, healthy], options=options)
+    now = [100.0]
+    assert bundles.fn._readers is not None
+    bundles.fn._readers._monotonic = lambda: now[0]
+    monkeypatch.setattr("time.time", lambda: 1_800_000_000.0 + now[0])
+    bundles.bundle()
+    clocked.fail_next("max_offset", BrokerSilent("no answer"), times=3, queue=silent)
+    for _ in range(3):
+        now[0] += 1.5
+        bundles.bundle()
+        assert bundles.watermark(silent) == Timestamp(T0 / 1000)
+        assert bundles.watermark(healthy) == Timestamp(1_800_000_000 + now[0])
+    now[0] += 0.2
+    bundles.bundle()
+    assert bundles.watermark(silent) == Timestamp(T0 / 1000), "nobody is asked all the time"
+    now[0] += 1.5
+    bundles.bundle()
+    assert bundles.watermark(silent) == Timestamp(1_800_000_000 + now[0])
 
 
 @pytest.mark.parametrize(("tags", "idle"), [("a", False), ("b", True)], ids=["that pass", "that the filter drops"])
