@@ -7,7 +7,7 @@ sockets, `rmqio.testing` in memory.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from rmqio.errors import CorruptMessage, RmqioError
@@ -208,6 +208,10 @@ class SendStatistics:
     retries: int = 0
     unknown_outcomes: int = 0
     """Tries that ended without an answer. The message may be stored, so each retry of one may be a duplicate."""
+    busy_answers: int = field(default=0, repr=False)
+    """Tries that a broker refused because of its load."""
+    throttled_ms: int = field(default=0, repr=False)
+    """Waits before sends to brokers that were busy."""
 
 
 class Producer(Protocol):

@@ -130,6 +130,7 @@ class ReadMetrics:
         self.offsets_skipped = Count("offsets_skipped")
         self.pull_retries = Count("pull_retries")
         self.pull_latency = Latency("pull_latency_ms")
+        self.paced = Count("paced_ms")
         self.commits = Count("commits")
         self.commit_failures = Count("commit_failures")
         self._gauges: dict[MessageQueue, QueueGauges] = {}

@@ -257,13 +257,13 @@ def test_of_several_writers_of_a_producer_one_counts_its_retries(broker: FakeBro
     one.producer.send(Message(b"a", topic="t"))
     two.note_statistics()
     assert heard.sums["send_retries",] == 2
-    assert [one.take_statistics(), two.take_statistics()] == [(2, 2), (0, 0)]
+    assert [one.take_statistics(), two.take_statistics()] == [(2, 2, 0, 0), (0, 0, 0, 0)]
     broker.on(RequestCode.SEND_MESSAGE_V2, faults.close())
     one.producer.send(Message(b"a", topic="t"))
     for lease in (one, two):
         lease.release()
     later = ProducerLease(factory, "g")  # of the bundle that comes again
-    assert later.take_statistics() == (1, 1)
+    assert later.take_statistics() == (1, 1, 0, 0)
     assert heard.sums["send_retries",] == 3
     later.release()
 
@@ -276,7 +276,7 @@ def test_dead_letters_are_counted_when_they_are_acknowledged(broker: FakeBroker,
 
 def test_a_producer_that_keeps_no_statistics_will_do(cluster: InMemoryCluster) -> None:
     lease = ProducerLease(InMemoryClientFactory(cluster.name), "g")
-    assert lease.take_statistics() == (0, 0)
+    assert lease.take_statistics() == (0, 0, 0, 0)
     lease.release()
 
 
