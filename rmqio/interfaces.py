@@ -17,6 +17,9 @@ ENDLESS_READ: Final = "rmqio:endless_read:v1"
 """The Beam annotation that tells a runner that a transform's read never ends. An unbounded collection does not imply
 that: other splittable DoFns are unbounded and can still end."""
 
+SKEW_NAMESPACE: Final = "rmqio.skew"
+"""The namespace of the counters by key and by queue that `rmqio.skew.SkewReport` reads. Their names are JSON."""
+
 IDS: Final = "ids"
 RANDOM_IDS: Final = "random; copies cannot be dropped"
 """The value of `IDS` in a write's display data if messages that a bundle sends again look like new ones. It is not an

@@ -310,6 +310,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         note_backlog(factory, queue, fetched.max_offset, size / count if count else None)
         mean_bytes = backlog(factory, queue, ask=False).message_bytes
         stored_ms = cut.records[-1].store_timestamp_ms if count else None
+        metrics.gauges(queue).count(count)
         metrics.gauges(queue).read(fetched.max_offset - cut.next_offset, mean_bytes, stored_ms)
 
     def _skipped(self, queue: MessageQueue, target: int, count: int) -> None:
