@@ -13,6 +13,8 @@ from rmqio.interfaces import SKEW_NAMESPACE
 
 _HOT: Final = 0.1
 """The share from which a key holds back the others: with ten workers, one of them does nothing else."""
+_FEW: Final = 1_000
+"""Elements that one worker may well get."""
 _UNEVEN: Final = 2.0
 """How many times the mean a queue must have to be worth a word."""
 _SHOWN: Final = 5
@@ -44,7 +46,7 @@ class Shuffle(NamedTuple):
     @property
     def suggestion(self) -> str:
         """What to do, in words; empty if nothing."""
-        if self.largest_share < _HOT:
+        if self.largest_share < _HOT or self.elements < _FEW:
             return ""
         share = f"{self.largest_share:.0%} of all elements have the key {self.keys[0].key}: one worker gets them all."
         return f"{share} {_SUGGESTIONS[self.kind]}"
@@ -53,8 +55,8 @@ class Shuffle(NamedTuple):
 _SUGGESTIONS: Final = {
     "combine": "Use rmqio.skew.SaltedCombinePerKey instead of CombinePerKey.",
     "salted": "SaltedCombinePerKey spreads them already; if one worker is still late, give a higher fanout.",
-    "group": "Combine instead of grouping, use rmqio.skew.BoundedGroupIntoBatches, or make the key finer, e.g. with the "
-    "hour; if it stands for missing values, drop them or leave them out before.",
+    "group": "Combine instead of grouping, use rmqio.skew.BoundedGroupIntoBatches, or make the key finer, e.g. with "
+    "the hour; if it stands for missing values, leave them out before.",
     "state": "Make the key finer, or leave out before the step what it does not need.",
 }
 
@@ -126,7 +128,7 @@ class SkewReport(NamedTuple):
                 yield "  no key has as much as half a percent of a worker's elements"
         if self.queues:
             records = sum(each.records for each in self.queues)
-            yield f"read: {records:,} records of {len(self.queues)} queues; the fullest has {self.imbalance:.1f} times the mean"
+            yield f"read: {records:,} records of {len(self.queues)} queues"
             for queue in self.queues[:_SHOWN]:
                 yield f"  {queue.records / max(1, records):6.1%}  {queue.records:>12,}  {queue.queue}"
         yield from (f"suggestion: {each}" for each in self.suggestions)
