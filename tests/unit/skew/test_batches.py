@@ -102,11 +102,11 @@ def test_in_a_stream_a_batch_goes_out_after_its_wait_and_at_the_end_of_its_windo
     add(stream, 1, 2).advance_processing_time(10)
     add(stream, 3).advance_watermark_to(10)
     add(stream, 104).advance_watermark_to_infinity()
-    with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(streaming=True)) as pipeline:
+    with beam.Pipeline("BundleBasedDirectRunner", PipelineOptions(streaming=True)) as pipeline:
         given = pipeline | stream | beam.Map(lambda each: each).with_output_types(tuple[str, int])
         windowed = given | beam.WindowInto(FixedWindows(10), allowed_lateness=100)
         batches = windowed | BoundedGroupIntoBatches(50)
-        everything = batches | beam.WindowInto(GlobalWindows())
+        everything = batches | "All" >> beam.WindowInto(GlobalWindows())
         assert_that(everything, equal_to([("k", [1, 2, 3]), ("k", [104])]))
 
 

@@ -134,7 +134,7 @@ def test_panes_of_a_stream_are_the_same(name: str) -> None:
     stream.add_elements([TimestampedValue(("hot", 1), n) for n in range(10)]).advance_watermark_to(10)
     stream.add_elements([TimestampedValue(("hot", 5), 1)]).add_elements([TimestampedValue(("hot", 7), 2)])
     stream.advance_watermark_to_infinity()
-    with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(streaming=True)) as pipeline:
+    with beam.Pipeline("BundleBasedDirectRunner", PipelineOptions(streaming=True)) as pipeline:
         given = (
             pipeline
             | stream
@@ -164,7 +164,7 @@ def test_panes_of_a_stream_are_the_same(name: str) -> None:
             lambda: beam.WindowInto(
                 FixedWindows(5), trigger=AfterWatermark(early=AfterCount(2)), accumulation_mode=ACCUMULATING
             ),
-            "with the trigger AfterWatermark(early=Repeatedly(AfterCount(2))",
+            "with the trigger AfterWatermark(early=AfterCount(2))",
         ),
         (
             lambda: beam.WindowInto(

@@ -43,5 +43,7 @@ def test_what_was_hot_long_ago_is_forgotten() -> None:
     for _ in range(9):
         sketch.halve()
     sketch.add("new", 10)
+    assert [each[:2] for each in sketch.heaviest(2)] == [("new", 10), ("old", 1)]
+    sketch.halve()
     assert [each.key for each in sketch.heaviest(2)] == ["new"]
-    assert sketch.total == 11
+    assert sketch.total == 5
