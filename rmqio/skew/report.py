@@ -25,7 +25,7 @@ class HeavyKey(NamedTuple):
 
     key: str
     """Its `repr`, cut to 80 characters."""
-    count: int
+    elements: int
     """Elements that it had at least."""
 
 
@@ -41,7 +41,7 @@ class Shuffle(NamedTuple):
     @property
     def largest_share(self) -> float:
         """The part of the elements that the heaviest key has, from 0 to 1."""
-        return self.keys[0].count / self.elements if self.keys and self.elements else 0.0
+        return self.keys[0].elements / self.elements if self.keys and self.elements else 0.0
 
     @property
     def suggestion(self) -> str:
@@ -123,7 +123,7 @@ class SkewReport(NamedTuple):
         for each in self.shuffles:
             yield f"shuffle {each.name}: {each.elements:,} elements"
             for key in each.keys[:_SHOWN]:
-                yield f"  {key.count / max(1, each.elements):6.1%}  {key.count:>12,}  {key.key}"
+                yield f"  {key.elements / max(1, each.elements):6.1%}  {key.elements:>12,}  {key.key}"
             if not each.keys:
                 yield "  no key has as much as half a percent of a worker's elements"
         if self.queues:

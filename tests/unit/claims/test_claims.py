@@ -23,7 +23,7 @@ from rmqio.claims.check import PROPERTY, ClaimStoreError, Reference, is_referenc
 from rmqio.claims.store import ClaimStore
 from rmqio.errors import LocalError, RmqioError, SerdeError
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.batch_coder import BatchConstraint
+from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.shared import close_shared_clients
 from tests.helpers.transforms.write_bundles import Bundles
 

@@ -77,7 +77,7 @@ def test_a_worker_reports_a_bounded_number_of_keys() -> None:
         _ = pairs | MeasureKeys("many")
     (shuffle,) = SkewReport.of(pipeline.result).shuffles
     assert len(shuffle.keys) <= 40
-    assert all(each.count <= 20 for each in shuffle.keys)
+    assert all(each.elements <= 20 for each in shuffle.keys)
 
 
 def test_bad_arguments_are_refused() -> None:

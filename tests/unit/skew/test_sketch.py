@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,8 @@ KEYS = st.lists(st.integers(0, 40).map(lambda n: n * n // 40), max_size=400)  # 
 
 @given(KEYS, st.integers(1, 8))
 def test_counts_are_never_too_high_and_no_heavy_key_is_missing(keys: list[int], capacity: int) -> None:
-    sketch, exact = HeavyKeys(capacity), Counter(keys)
+    sketch = HeavyKeys(capacity)
+    exact: Counter[Hashable] = Counter(keys)
     for key in keys:
         assert sketch.add(key) <= exact[key]
     assert sketch.total == len(keys)
@@ -27,7 +29,8 @@ def test_counts_are_never_too_high_and_no_heavy_key_is_missing(keys: list[int], 
 
 @given(KEYS, KEYS, st.integers(1, 8))
 def test_two_sketches_together_keep_their_promise(one: list[int], other: list[int], capacity: int) -> None:
-    first, second, exact = HeavyKeys(capacity), HeavyKeys(capacity), Counter(one + other)
+    first, second = HeavyKeys(capacity), HeavyKeys(capacity)
+    exact: Counter[Hashable] = Counter(one + other)
     for sketch, keys in ((first, one), (second, other)):
         for key in keys:
             sketch.add(key)

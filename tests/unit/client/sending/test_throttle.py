@@ -84,7 +84,7 @@ class Refusing(ScriptedWire):
     errors: list[Any]
 
     def _connect(self, address: str, timeout_ms: int) -> Any:
-        transport = super()._connect(address, timeout_ms)
+        transport: Any = super()._connect(address, timeout_ms)
         respond = transport._responder
 
         def refuse(request: Command) -> Any:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rmqio import ReadFromRocketMQ
 from rmqio.errors import LocalError, TransportError
 from rmqio.model import MessageQueue
-from rmqio.subscription import Subscription
 from rmqio.testing import InMemoryCluster, ManualClock
+from rmqio.topics.subscription import Subscription
 from rmqio.transforms.reading.pacing import BURST_S, Pacer, PlanPace, RateLimit, TokenBucket
 from tests.helpers.transforms.reading import bodies, counters, fill, read, run_bodies
 
