@@ -28,7 +28,7 @@ WAIT_S: Final = 0.2
 """The longest wait of one visit of a queue: a bundle must end soon, so that others are read and checkpoints happen."""
 _POLL: Final = 32
 _COUNT_EVERY_S: Final = 30.0
-_GONE_AFTER_S: Final = 30.0
+_GONE_AFTER_S: Final = 10.0
 _MOST_ELAPSED_S: Final = 60.0
 
 

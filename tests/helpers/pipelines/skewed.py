@@ -1,8 +1,7 @@
-"""A pipeline with one hot key, big bodies and a limit, on all runners. It prints its report on skew."""
+"""A pipeline with one hot key, big bodies and a limit, on all runners."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import apache_beam as beam
@@ -47,11 +46,10 @@ def batch(element: tuple[str, list[int]]) -> Message:
     return Message(" ".join(map(str, sorted(numbers))).encode().ljust(BIG_BYTES), keys=(key,), tags="batch")
 
 
-def main() -> None:
-    """Takes the two topics, the name server, the folder of claims, and flags of the runner."""
-    source, sink, name_server, folder = sys.argv[1:5]
+def run(source: str, sink: str, name_server: str, folder: str, flags: list[str]) -> SkewReport:
+    """Runs it from one topic to the other, with the folder of claims."""
     at: Any = {"name_server": name_server, "claim_check": ClaimCheck(folder, above_bytes=10_000)}
-    pipeline = beam.Pipeline(options=options(sys.argv[5:]))
+    pipeline = beam.Pipeline(options=options(flags))
     read = ReadFromRocketMQ(source, start=StartFrom.earliest(), stop=StopAt.latest(), max_records_per_second=RATE, **at)
     pairs = (
         pipeline
@@ -60,16 +58,10 @@ def main() -> None:
         | beam.WindowInto(FixedWindows(86_400 * 365))
     )
     totals = pairs | "Totals" >> SaltedCombinePerKey(sum, fanout=4) | beam.Map(total).with_output_types(Message)
-    batches = pairs | BoundedGroupIntoBatches(BATCH) | beam.Map(batch).with_output_types(Message)
+    batches = pairs | BoundedGroupIntoBatches(BATCH) | "Batch" >> beam.Map(batch).with_output_types(Message)
     _ = totals | "Write totals" >> WriteToRocketMQ(sink, **at)
     _ = batches | "Write batches" >> WriteToRocketMQ(sink, **at)
     measure_shuffles(pipeline)
     result = pipeline.run()
     result.wait_until_finish()
-    report = SkewReport.of(result)
-    (shuffle,) = [each for each in report.shuffles if each.name.startswith("Totals")]
-    print(f"{shuffle.elements} {shuffle.keys[0].key} {shuffle.keys[0].elements} {report.queues[0].records}")
-
-
-if __name__ == "__main__":
-    main()
+    return SkewReport.of(result)

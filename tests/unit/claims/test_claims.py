@@ -29,6 +29,7 @@ from tests.helpers.transforms.write_bundles import Bundles
 
 BIG, SMALL = b"big" * 1_000, b"small"
 DAY_S = 86_400
+PATH: Any = "x"
 NOON_S = datetime.datetime(2026, 3, 5, 12, tzinfo=datetime.UTC).timestamp()
 
 
@@ -246,8 +247,8 @@ def test_another_writer_of_the_same_body_does_no_harm(check: ClaimCheck) -> None
         (lambda: ClaimCheck(" "), "ClaimCheck.path is ' '; it must be a folder"),
         (lambda: ClaimCheck("x", above_bytes=0), "ClaimCheck.above_bytes is 0; it must be a whole number"),
         (lambda: ClaimCheck("x", above_bytes=9, max_bytes=9), "ClaimCheck.max_bytes is 9; it must be more than"),
-        (lambda: WriteToRocketMQ("t", name_server="a:1", claim_check="x"), "claim_check is 'x'; it must be"),
-        (lambda: ReadFromRocketMQ("t", name_server="a:1", claim_check="x"), "claim_check is 'x'; it must be"),
+        (lambda: WriteToRocketMQ("t", name_server="a:1", claim_check=PATH), "claim_check is 'x'; it must be"),
+        (lambda: ReadFromRocketMQ("t", name_server="a:1", claim_check=PATH), "claim_check is 'x'; it must be"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_refused(make: Any, text: str) -> None:

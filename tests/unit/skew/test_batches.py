@@ -78,7 +78,7 @@ def test_in_a_pipeline_each_value_is_in_one_batch_of_its_key_and_window() -> Non
     values = [TimestampedValue((f"k{n % 3}", n), n // 20) for n in range(100)]
 
     def check(found: list[Any]) -> None:
-        by_key = defaultdict(list)
+        by_key: dict[str, list[int]] = defaultdict(list)
         for key, batch in found:
             assert len(batch) <= 8
             assert batch == sorted(batch)
