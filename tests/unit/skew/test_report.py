@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio.errors import LocalError
+from rmqio.pipelines import windowed_orders
 from rmqio.skew import HeavyKey, MeasureKeys, QueueLoad, SaltedCombinePerKey, Shuffle, SkewReport, measure_shuffles
-from rmqio.testing import InMemoryCluster
+from rmqio.testing import FakeBroker, InMemoryCluster
 from rmqio.transforms.shared import close_shared_clients
 from tests.helpers.transforms.reading import fill, read
 
@@ -61,6 +64,25 @@ def test_queues_that_were_read_are_counted() -> None:
     (suggestion,) = report.suggestions
     assert suggestion.startswith("read: queue t/broker-a/0 has 2.7 times the mean, and one worker reads it.")
     assert "read: 100 records of 3 queues" in str(report)
+
+
+def test_a_program_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeBroker() as broker:
+        for topic in ("orders", "totals"):
+            broker.cluster.create_topic(topic, 2)
+        for number in range(1_500):
+            body = json.dumps({"key": key_of(number), "amount": 1, "time_ms": number}).encode()
+            broker.cluster.append("orders", body, queue_id=number % 2)
+        flags = f"--name_server={broker.name_server} --source_topic=orders --sink_topic=totals --stop=latest".split()
+        assert windowed_orders.main([*flags, "--skew_report"]) == 0
+        assert len(broker.cluster.records("totals")) == 41
+    out = capsys.readouterr().out
+    assert out.startswith(
+        "windowed_orders.py: 1500 orders read, 41 totals written\nshuffle Sum and count: 1,500 elements"
+    )
+    assert "60.0%           900  'hot'" in out
+    assert "read: 1,500 records of 2 queues" in out
+    assert "Use rmqio.skew.SaltedCombinePerKey instead of CombinePerKey." in out
 
 
 def test_without_skew_there_is_nothing_to_suggest() -> None:

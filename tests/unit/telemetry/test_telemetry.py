@@ -13,7 +13,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from rmqio import ReadFromRocketMQ, ReadOptions, StartFrom, StopAt, WriteToRocketMQ, telemetry
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.errors import TransportError
+from rmqio.errors import FlowControl, SystemBusy, TransportError
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.sending.producers import ProducerLease
@@ -228,6 +228,17 @@ def write(broker: FakeBroker, elements: list[Any], **arguments: Any) -> dict[str
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         pipeline | beam.Create(elements) | WriteToRocketMQ("t", name_server=broker.name_server, **arguments)
     return counters(pipeline.result)
+
+
+def test_busy_answers_and_what_was_waited_for_them_are_counted(broker: FakeBroker, heard: Heard) -> None:
+    busy = [faults.answer(SystemBusy.number, "busy"), faults.answer(FlowControl.number, "slow down")]
+    for fault in busy * 2:
+        broker.on(RequestCode.SEND_BATCH_MESSAGE, fault)
+    found = write(broker, [b"a", b"b"])
+    assert (found["busy_answers"], found["send_retries"], found["messages_sent"]) == (4, 4, 2)
+    assert found["throttled_ms"] >= 100
+    assert (heard.sums["busy_answers",], heard.sums["throttled_ms",]) == (4, found["throttled_ms"])
+    assert len(broker.cluster.records("t")) == 2
 
 
 FLUSH_DISK_TIMEOUT = 10
