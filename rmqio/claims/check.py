@@ -25,7 +25,7 @@ class ClaimStoreError(RmqioError):
 
 @dataclass(frozen=True, slots=True)
 class ClaimCheck:
-    """Where big bodies are, and which bodies are big.
+    """The folder of big bodies, and from which size a body is big.
 
     Args:
       path: a folder of any Beam file system that writers and readers see under this name: `gs://bucket/claims`,

@@ -17,7 +17,7 @@ COUNTED: Final = (
     ("busy_answers", "busy_answers"),
     ("throttled_ms", "throttled_ms"),
 )
-"""What is counted of `SendStatistics`, and the name of each metric."""
+"""The fields of `SendStatistics` that are counted, and the name of each one's metric."""
 NOTHING: Final[tuple[int, ...]] = (0,) * len(COUNTED)
 
 

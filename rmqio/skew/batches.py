@@ -20,6 +20,7 @@ from apache_beam.typehints import List, Tuple
 from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.errors import LocalError
+from rmqio.transforms.parts import is_in_process
 
 
 class BoundedGroupIntoBatches(beam.PTransform):
@@ -45,7 +46,7 @@ class BoundedGroupIntoBatches(beam.PTransform):
       max_wait_ms: how long the first value of a batch waits for others, by the clock. None: until the window ends. In a
         pipeline that ends, runners do not wait.
 
-    Raises `LocalError` when it is built or applied.
+    The Direct runner refuses it after a read without end. Raises `LocalError` when it is built or applied.
     """
 
     def __init__(self, batch_size: int, *, max_bytes: int | None = None, max_wait_ms: int | None = None) -> None:
@@ -67,10 +68,18 @@ class BoundedGroupIntoBatches(beam.PTransform):
                 f"BoundedGroupIntoBatches in {type(pairs.windowing.windowfn).__name__}: windows that merge have no "
                 "state by key; use fixed windows before it"
             )
+        if not pairs.is_bounded and is_in_process(pairs.pipeline):
+            raise LocalError(
+                "BoundedGroupIntoBatches after a read without end: the Direct runner fires its timers immediately. Give "
+                "the read a stop, or use --runner=SparkRunner --streaming or --runner=FlinkRunner"
+            )
         key_type, value_type = types
         limits = registry.get_coder(value_type), self._batch_size, self._max_bytes
         fn = _BatchFn(*limits) if self._max_wait_ms is None else _TimedBatchFn(*limits, self._max_wait_ms)
         typed = pairs | "Pairs" >> beam.Map(_same).with_output_types(Tuple[key_type, value_type])
+        if is_in_process(pairs.pipeline):
+            # If it fuses two DoFns with timers, it drops what those of one of them emit, also of Beam's own transform.
+            typed = typed | "Apart" >> beam.ReshufflePerKey().with_output_types(Tuple[key_type, value_type])
         return typed | "Batch" >> beam.ParDo(fn).with_output_types(Tuple[key_type, List[value_type]])
 
     def display_data(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the second phase of a salted combine gets: values, and accumulators of the first phase. With their coder."""
+"""The input of the second phase of a salted combine: values, and accumulators of the first phase. And its coder."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class HeavyKey(NamedTuple):
 
 
 class Shuffle(NamedTuple):
-    """What a shuffle got."""
+    """The load of a shuffle."""
 
     name: str
     kind: str
@@ -45,7 +45,7 @@ class Shuffle(NamedTuple):
 
     @property
     def suggestion(self) -> str:
-        """What to do, in words; empty if nothing."""
+        """Advice in words; empty if there is none."""
         if self.largest_share < _HOT or self.elements < _FEW:
             return ""
         share = f"{self.largest_share:.0%} of all elements have the key {self.keys[0].key}: one worker gets them all."
@@ -105,7 +105,7 @@ class SkewReport(NamedTuple):
 
     @property
     def suggestions(self) -> list[str]:
-        """What to do, in words, one for each shuffle and for the read."""
+        """Advice in words, one for each shuffle and for the read."""
         found = [f"{each.name}: {each.suggestion}" for each in self.shuffles if each.suggestion]
         if self.imbalance >= _UNEVEN:
             found.append(

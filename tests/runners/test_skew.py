@@ -21,7 +21,7 @@ from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.jobserver.servers import SERVERS
 from rmqio.skew import HeavyKey
 from tests.helpers.ledgers.ledger import Lab, wait_until
-from tests.helpers.pipelines.skewed import BATCH, COUNTS, RATE, body_of, key_of, run
+from tests.helpers.pipelines.skewed import BATCH, COUNTS, MOST_BYTES, RATE, body_of, key_of, run
 
 pytestmark = [
     pytest.mark.broker,
@@ -88,6 +88,9 @@ def test_nothing_is_lost_or_counted_twice(runner: str, source: str, folder: Path
     assert all(0 < len(numbers) <= BATCH for _, numbers in batches)
     assert sorted(n for _, numbers in batches for n in numbers) == [*range(TOTAL)]
     assert all(key_of(n) == key for key, numbers in batches for n in numbers)
+    sizes = [int(each.body) for each in records if each.tags == "size"]
+    assert sum(sizes) == TOTAL, "two transforms with timers do not get into each other's way"
+    assert max(sizes) <= MOST_BYTES
     (shuffle,) = [each for each in report.shuffles if each.name.startswith("Totals")]
     hottest = HeavyKey("'hot'", sum(key_of(n) == "hot" for n in range(TOTAL)))
     assert (shuffle.elements, shuffle.keys[0], report.queues[0].records) == (TOTAL, hottest, COUNTS[0])

@@ -14,6 +14,7 @@ from rmqio.skew import BoundedGroupIntoBatches, SaltedCombinePerKey, SkewReport,
 BIG_BYTES = 20_000
 COUNTS = (900, 300)
 BATCH = 100
+MOST_BYTES = 200
 RATE = 2_000
 
 
@@ -46,6 +47,11 @@ def batch(element: tuple[str, list[int]]) -> Message:
     return Message(" ".join(map(str, sorted(numbers))).encode().ljust(BIG_BYTES), keys=(key,), tags="batch")
 
 
+def size(element: tuple[str, list[int]]) -> Message:
+    """Returns the message of how many values a batch has."""
+    return Message(b"%d" % len(element[1]), keys=(element[0],), tags="size")
+
+
 def run(source: str, sink: str, name_server: str, folder: str, flags: list[str]) -> SkewReport:
     """Runs it from one topic to the other, with the folder of claims."""
     at: Any = {"name_server": name_server, "claim_check": ClaimCheck(folder, above_bytes=10_000)}
@@ -59,6 +65,12 @@ def run(source: str, sink: str, name_server: str, folder: str, flags: list[str])
     )
     totals = pairs | "Totals" >> SaltedCombinePerKey(sum, fanout=4) | beam.Map(total).with_output_types(Message)
     batches = pairs | BoundedGroupIntoBatches(BATCH) | "Batch" >> beam.Map(batch).with_output_types(Message)
+    small = (
+        pairs
+        | "Small" >> BoundedGroupIntoBatches(10_000, max_bytes=MOST_BYTES)
+        | "Size" >> beam.Map(size).with_output_types(Message)
+    )
+    _ = small | "Write sizes" >> WriteToRocketMQ(sink, **at)
     _ = totals | "Write totals" >> WriteToRocketMQ(sink, **at)
     _ = batches | "Write batches" >> WriteToRocketMQ(sink, **at)
     measure_shuffles(pipeline)

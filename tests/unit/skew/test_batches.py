@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from rmqio.errors import LocalError
 from rmqio.skew import BoundedGroupIntoBatches
+from rmqio.skew import batches as module
 from rmqio.skew.batches import _BatchFn
 
 
@@ -94,7 +95,11 @@ def test_in_a_pipeline_each_value_is_in_one_batch_of_its_key_and_window() -> Non
             assert_that(batches | f"{label} all" >> beam.WindowInto(GlobalWindows()), check, f"Check {label}")
 
 
-def test_in_a_stream_a_batch_goes_out_after_its_wait_and_at_the_end_of_its_window_and_late_values_too() -> None:
+def test_in_a_stream_a_batch_goes_out_after_its_wait_and_at_the_end_of_its_window_and_late_values_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "is_in_process", lambda pipeline: False)  # this one has a clock for timers
+
     def add(stream: Any, *numbers: int) -> Any:
         return stream.add_elements([TimestampedValue(("k", n), n % 100) for n in numbers])
 
@@ -114,6 +119,12 @@ def test_in_a_stream_a_batch_goes_out_after_its_wait_and_at_the_end_of_its_windo
 def test_bad_limits_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(LocalError, match="must be a whole number of at least 1"):
         BoundedGroupIntoBatches(**arguments)
+
+
+def test_after_a_read_without_end_the_in_process_runner_refuses_it() -> None:
+    stream = beam.Pipeline(runner=FnApiRunner()) | streams.TestStream().add_elements([("a", 1)])
+    with pytest.raises(LocalError, match="after a read without end"):
+        stream | BoundedGroupIntoBatches(5)
 
 
 def test_windows_that_merge_are_refused() -> None:
