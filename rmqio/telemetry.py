@@ -78,9 +78,7 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("lookups", _C, "elements", (), "looked up by `Enrich`"),
         Metric("lookups_missing", _C, "elements", (), "looked up by `Enrich`, and their key has no row"),
         Metric("lookup_failures", _C, "elements", (), "sent to the errors of `Enrich`, or failed the pipeline"),
-        Metric(
-            "heaviest_key_percent", _G, "percent", SHUFFLE, "of a worker's elements have its heaviest key; if measured"
-        ),
+        Metric("heaviest_key_percent", _G, "percent", SHUFFLE, "of a worker's elements, those of its heaviest key"),
         Metric("rows_written", _C, "rows", SINK, "by a sink of `rmqio.connect`"),
         Metric("row_batches_written", _C, "requests", SINK, "by a sink of `rmqio.connect`"),
         Metric("row_failures", _C, "rows", SINK, "refused by a sink: to the output `failed`, or failed the bundle"),

@@ -16,6 +16,7 @@ from apache_beam.transforms.userstate import (
     TimerSpec,
     on_timer,
 )
+from apache_beam.transforms.util import ReshufflePerKey
 from apache_beam.typehints import List, Tuple
 from apache_beam.utils.timestamp import Timestamp
 
@@ -70,8 +71,8 @@ class BoundedGroupIntoBatches(beam.PTransform):
             )
         if not pairs.is_bounded and is_in_process(pairs.pipeline):
             raise LocalError(
-                "BoundedGroupIntoBatches after a read without end: the Direct runner fires its timers immediately. Give "
-                "the read a stop, or use --runner=SparkRunner --streaming or --runner=FlinkRunner"
+                "BoundedGroupIntoBatches after a read without end: the Direct runner fires its timers immediately. "
+                "Give the read a stop, or use --runner=SparkRunner --streaming or --runner=FlinkRunner"
             )
         key_type, value_type = types
         limits = registry.get_coder(value_type), self._batch_size, self._max_bytes
@@ -79,7 +80,7 @@ class BoundedGroupIntoBatches(beam.PTransform):
         typed = pairs | "Pairs" >> beam.Map(_same).with_output_types(Tuple[key_type, value_type])
         if is_in_process(pairs.pipeline):
             # If it fuses two DoFns with timers, it drops what those of one of them emit, also of Beam's own transform.
-            typed = typed | "Apart" >> beam.ReshufflePerKey().with_output_types(Tuple[key_type, value_type])
+            typed = typed | "Apart" >> ReshufflePerKey().with_output_types(Tuple[key_type, value_type])
         return typed | "Batch" >> beam.ParDo(fn).with_output_types(Tuple[key_type, List[value_type]])
 
     def display_data(self) -> dict[str, Any]:
