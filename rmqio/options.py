@@ -93,7 +93,7 @@ class ClientOptions:
       max_retries: how often a failed request is retried, with backoff, and elsewhere if possible. This includes sends:
         a send that is retried can be stored twice.
       busy_timeout_ms: how long a send is retried while its broker answers SYSTEM_BUSY or FLOW_CONTROL, at growing
-        intervals; such tries are not among `max_retries`. 0: they are.
+        intervals; such tries are not among `max_retries`. 0, or no retries: as other errors.
       retry_backoff_ms, retry_backoff_max_ms: the first and the longest backoff between tries. It doubles, with jitter.
       pull_depth: pulls in flight per queue while a backlog is read.
       pull_batch: messages requested by each pull. By default, the broker returns at most 32, whatever is requested.

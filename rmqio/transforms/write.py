@@ -378,5 +378,5 @@ def _of_single_tries(factory: ClientFactory) -> ClientFactory:
     from rmqio.client.factory import RemotingClientFactory
 
     if isinstance(factory, RemotingClientFactory):
-        return RemotingClientFactory(replace(factory.options, max_retries=0, busy_timeout_ms=0))
+        return RemotingClientFactory(replace(factory.options, max_retries=0))
     return factory

@@ -227,7 +227,8 @@ class PendingRequest:
 
     def _note_busy(self) -> None:
         self._sending.statistics.busy_answers += 1
-        self._sending.throttle.busy(self._broker())
+        if self._is_patient:
+            self._sending.throttle.busy(self._broker())
         self._busy_tries += 1
         if self._busy_since is None:
             self._busy_since = self._sending.environment.clock()
@@ -260,16 +261,22 @@ class PendingRequest:
         if isinstance(error, _STALE_ONLY) and self._route_was_refreshed:
             return False
         options = self._sending.options
-        if is_busy(error) and self._busy_since is not None and options.busy_timeout_ms:
+        if is_busy(error) and self._busy_since is not None and self._is_patient:
             busy_ms = (self._sending.environment.clock() - self._busy_since) * 1000
             return busy_ms < options.busy_timeout_ms
-        patient = self._busy_tries if options.busy_timeout_ms else 0  # they have a time of their own
+        patient = self._busy_tries if self._is_patient else 0  # they have a time of their own
         return (error.retriable or error.stale_route) and self._tries - patient <= options.max_retries
+
+    @property
+    def _is_patient(self) -> bool:
+        """Whether busy answers slow sends down, instead of counting as retries. Zero retries are none, of any kind."""
+        options = self._sending.options
+        return options.busy_timeout_ms > 0 and options.max_retries > 0
 
     def _retry_or_fail(self, error: RmqioError, deadline: float | None) -> None:
         sending = self._sending
         pause_ms = 0.0
-        if is_busy(error) and sending.options.busy_timeout_ms:
+        if is_busy(error) and self._is_patient:
             pause_ms = 0.0  # the throttle waits
         elif error.retriable and not (isinstance(error, GoAway) and self._tries == 1):
             pause_ms = backoff_ms(self._tries - 1, sending.options, sending.environment.random)

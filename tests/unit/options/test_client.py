@@ -127,7 +127,7 @@ def level_of(options: dict[str, Any]) -> list[int]:
 
 def busy_for_s(options: dict[str, Any]) -> int:
     """Tells for how many seconds a send was tried at a broker that stays busy."""
-    made = wire({"max_retries": 0} | options, busy=SENDS)
+    made = wire({"max_retries": 1} | options, busy=SENDS)
     made.topic()
     with suppress(RmqioError), made.producer() as producer:
         producer.send(Message(b"x", topic="t"))
