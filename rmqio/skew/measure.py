@@ -9,6 +9,7 @@ from typing import Any, Final
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.pipeline import PTransformOverride
+from apache_beam.transforms.util import ReshufflePerKey
 
 from rmqio.errors import LocalError
 from rmqio.interfaces import SKEW_NAMESPACE
@@ -121,7 +122,7 @@ class _MeasureShuffles(PTransformOverride):
     """Replaces each shuffle that no other transform uses for itself."""
 
     _SHUFFLES: Final = (beam.GroupByKey, beam.CombinePerKey, SaltedCombinePerKey)
-    _OWN: Final = (*_SHUFFLES, _Measured, beam.Reshuffle)
+    _OWN: Final = (*_SHUFFLES, _Measured, beam.Reshuffle, ReshufflePerKey)
 
     def matches(self, applied_ptransform: Any) -> bool:
         return isinstance(applied_ptransform.transform, self._SHUFFLES) and not any(
