@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rmqio.batches import Batch, MessageBatch
+    from rmqio.claims.check import ClaimCheck
     from rmqio.errors import RmqioError
     from rmqio.model import Message, MessageQueue, Record, SendResult
     from rmqio.options import ClientOptions, ReadOptions, WriteOptions
@@ -45,6 +46,7 @@ _HOMES = {
     "FailedMessage": "transforms",
     "MapRecords": "transforms",
     "TopicFromFields": "transforms",
+    "ClaimCheck": "claims.check",
     "Batch": "batches",
     "MessageBatch": "batches",
     "RmqioError": "errors",
@@ -76,6 +78,7 @@ _HOMES = {
 __all__ = [
     "Batch",
     "CallableCredentials",
+    "ClaimCheck",
     "ClientOptions",
     "ConstantTopic",
     "Credentials",

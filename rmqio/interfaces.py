@@ -7,7 +7,7 @@ sockets, `rmqio.testing` in memory.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from rmqio.errors import CorruptMessage, RmqioError
@@ -16,6 +16,9 @@ from rmqio.model import Message, MessageFilter, MessageQueue, Record, SendResult
 ENDLESS_READ: Final = "rmqio:endless_read:v1"
 """The Beam annotation that tells a runner that a transform's read never ends. An unbounded collection does not imply
 that: other splittable DoFns are unbounded and can still end."""
+
+SKEW_NAMESPACE: Final = "rmqio.skew"
+"""The namespace of the counters by key and by queue that `rmqio.skew.SkewReport` reads. Their names are JSON."""
 
 IDS: Final = "ids"
 RANDOM_IDS: Final = "random; copies cannot be dropped"
@@ -208,6 +211,10 @@ class SendStatistics:
     retries: int = 0
     unknown_outcomes: int = 0
     """Tries that ended without an answer. The message may be stored, so each retry of one may be a duplicate."""
+    busy_answers: int = field(default=0, repr=False)
+    """Tries that a broker refused because of its load."""
+    throttled_ms: int = field(default=0, repr=False)
+    """Waits before sends to brokers that were busy."""
 
 
 class Producer(Protocol):

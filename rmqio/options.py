@@ -92,6 +92,8 @@ class ClientOptions:
         servers close after 120,000 ms.
       max_retries: how often a failed request is retried, with backoff, and elsewhere if possible. This includes sends:
         a send that is retried can be stored twice.
+      busy_timeout_ms: how long a send is retried while its broker answers SYSTEM_BUSY or FLOW_CONTROL, at growing
+        intervals; such tries are not among `max_retries`. 0, or no retries: as other errors.
       retry_backoff_ms, retry_backoff_max_ms: the first and the longest backoff between tries. It doubles, with jitter.
       pull_depth: pulls in flight per queue while a backlog is read.
       pull_batch: messages requested by each pull. By default, the broker returns at most 32, whatever is requested.
@@ -122,6 +124,7 @@ class ClientOptions:
     route_refresh_ms: int = 30_000
     heartbeat_ms: int = 30_000
     max_retries: int = 3
+    busy_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 5_000
     pull_depth: int = 16
@@ -147,7 +150,7 @@ class ClientOptions:
             self, "request_timeout_ms", "connect_timeout_ms", "route_refresh_ms", "heartbeat_ms", "retry_backoff_ms",
             "retry_backoff_max_ms", "pull_depth", "pull_batch", "long_poll_ms", "outage_timeout_ms", "max_in_flight",
         )  # fmt: skip
-        _positive(self, "max_retries", zero=True)
+        _positive(self, "max_retries", "busy_timeout_ms", zero=True)
         _check_compression(self)
 
 
@@ -276,6 +279,7 @@ class WriteOptions:
       asynchronous: send the next batch without waiting for the answer to the previous one. All answers are awaited when
         the bundle ends.
       max_in_flight: batches in flight at once (`asynchronous`), at most one per queue if order matters.
+      busy_timeout_ms: as in `ClientOptions`: while a broker says that it is busy, writes slow down and go on.
       request_timeout_ms, max_retries: of one send. A retry after an unknown outcome can store a message twice.
       name_server_poll_interval_ms: `ClientOptions.route_refresh_ms`: maximum age of a topic's route.
       broker_heartbeat_interval_ms: `ClientOptions.heartbeat_ms`: how often the producer sends heartbeats.
@@ -291,6 +295,7 @@ class WriteOptions:
     max_in_flight: int = 8
     request_timeout_ms: int = 3_000
     max_retries: int = 3
+    busy_timeout_ms: int = 30_000
     name_server_poll_interval_ms: int = 30_000
     broker_heartbeat_interval_ms: int = 30_000
     namespace: str = ""
@@ -308,7 +313,7 @@ class WriteOptions:
             self, "max_batch_messages", "max_batch_bytes", "max_in_flight", "request_timeout_ms",
             "name_server_poll_interval_ms", "broker_heartbeat_interval_ms",
         )  # fmt: skip
-        _positive(self, "max_retries", zero=True)
+        _positive(self, "max_retries", "busy_timeout_ms", zero=True)
         if self.max_batch_messages > 4096:
             raise LocalError(
                 f"WriteOptions.max_batch_messages is {self.max_batch_messages}; at most 4096, because a broker "

@@ -28,6 +28,7 @@ QUEUE: Final = ("topic", "broker", "queue")
 BROKER: Final = ("topic", "broker")
 TOPIC: Final = ("topic",)
 SINK: Final = ("sink",)
+SHUFFLE: Final = ("shuffle",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("bytes_read", _C, "bytes", QUEUE, "as stored by the broker (compressed, with properties)"),
         Metric("pull_latency_ms", _D, "ms", BROKER, "from sending a pull to decoding its answer, long polls included"),
         Metric("pull_retries", _C, "pulls", QUEUE, "retried after no answer or a transient error"),
+        Metric("paced_ms", _C, "ms", QUEUE, "waited because of `max_records_per_second`; not where a runner plans"),
         Metric("decode_failures", _C, "messages", TOPIC, "sent to the error output, or failed the pipeline"),
         Metric("duplicates_dropped", _C, "messages", TOPIC, "dropped by `DropDuplicates`"),
         Metric("offsets_skipped", _C, "offsets", QUEUE, "gaps: lost on the broker, and skipped as the options permit"),
@@ -65,13 +67,18 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("send_latency_ms", _D, "ms", BROKER, "from sending a batch to its acknowledgement, retries included"),
         Metric("weak_acknowledgements", _C, "messages", QUEUE, "stored, but not confirmed on disk or by a replica"),
         Metric("send_retries", _C, "requests", (), "sent again after a transient failure"),
+        Metric("busy_answers", _C, "requests", (), "answered SYSTEM_BUSY or FLOW_CONTROL; also in `send_retries`"),
+        Metric("throttled_ms", _C, "ms", (), "waited before sends to brokers that were busy"),
         Metric("messages_already_there", _C, "messages", QUEUE, "found by an exactly-once write, and not sent again"),
         Metric("unknown_outcomes", _C, "requests", (), "ended without an answer: a retry may store messages twice"),
         Metric("send_failures", _C, "messages", (), "sent to the output `failed`"),
         Metric("dead_letters", _C, "messages", TOPIC, "acknowledged in a dead-letter topic; also in `messages_sent`"),
+        Metric("claims_written", _C, "messages", TOPIC, "whose bodies went to the folder of a claim check"),
+        Metric("claims_read", _C, "messages", TOPIC, "whose bodies came from the folder of a claim check"),
         Metric("lookups", _C, "elements", (), "looked up by `Enrich`"),
         Metric("lookups_missing", _C, "elements", (), "looked up by `Enrich`, and their key has no row"),
         Metric("lookup_failures", _C, "elements", (), "sent to the errors of `Enrich`, or failed the pipeline"),
+        Metric("heaviest_key_percent", _G, "percent", SHUFFLE, "of a worker's elements, those of its heaviest key"),
         Metric("rows_written", _C, "rows", SINK, "by a sink of `rmqio.connect`"),
         Metric("row_batches_written", _C, "requests", SINK, "by a sink of `rmqio.connect`"),
         Metric("row_failures", _C, "rows", SINK, "refused by a sink: to the output `failed`, or failed the bundle"),

@@ -22,6 +22,7 @@ from rmqio.runners.options import options as pipeline_options
 from rmqio.runners.options import unknown_flags
 from rmqio.runners.program import WRONG_USAGE, count, run_program
 from rmqio.sending.failures import FailedMessage
+from rmqio.skew import SkewReport, measure_shuffles
 from rmqio.start import StartFrom
 
 
@@ -52,6 +53,11 @@ def make_parser(name: str, description: str, epilog: str, *, source: str) -> arg
         metavar="WHERE",
         help="none (default), latest (what the topic holds when the job starts) or timestamp:TIME",
     )
+    add(
+        "--skew_report",
+        action="store_true",
+        help="at the end, show the heaviest keys of each shuffle and the load of the queues, with their keys as text",
+    )
     add("-v", "--verbose", action="store_true", help="log what Beam does, and show tracebacks of failures")
     security.add_arguments(parser)
     return parser
@@ -78,15 +84,17 @@ def run_job(
     except LocalError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return WRONG_USAGE
-    return run_program(
-        parser.prog,
-        found,
-        lambda pipeline: build(pipeline, arguments),
-        lambda result: (
-            f"{count(result, 'records_read')} {source} read, {count(result, 'messages_sent')} totals written"
-        ),
-        verbose=arguments.verbose,
-    )
+
+    def measured(pipeline: beam.Pipeline) -> None:
+        build(pipeline, arguments)
+        if arguments.skew_report:
+            measure_shuffles(pipeline)
+
+    def summary(result: Any) -> str:
+        text = f"{count(result, 'records_read')} {source} read, {count(result, 'messages_sent')} totals written"
+        return f"{text}\n{SkewReport.of(result)}" if arguments.skew_report else text
+
+    return run_program(parser.prog, found, measured, summary, verbose=arguments.verbose)
 
 
 def where(arguments: argparse.Namespace, client_factory: ClientFactory | None = None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ def add_commands(commands: Any) -> None:
     replay = new_command(commands, "replay", None, "send the messages of dead letters again", fill=_fill_replay)
     replay.set_defaults(writes=True)
     new_command(commands, "audit", None, "find what is lost or doubled between two topics", fill=_fill_audit)
+    new_command(commands, "claims", None, "clean the folder of big bodies by age", fill=_fill_claims, connects=False)
     summary = "list the Avro schemas of a folder, or check them"
     new_command(commands, "schemas", None, summary, fill=_fill_schemas, connects=False)
     new_command(commands, "local", None, "run a RocketMQ on this machine", fill=_fill_local, connects=False)
@@ -42,6 +43,13 @@ def _fill_audit(parser: Parser) -> None:
 
     arguments.add_options(parser)
     parser.set_defaults(run=command.run)
+
+
+def _fill_claims(parser: Parser) -> None:
+    from rmqio.claims import command
+
+    command.add_options(parser)
+    parser.set_defaults(run=command.show_help)
 
 
 def _fill_schemas(parser: Parser) -> None:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Final
 
 from rmqio import telemetry
 from rmqio.interfaces import ClientFactory, Producer, SendStatistics
 
 _Key = tuple[ClientFactory, str]
+
+COUNTED: Final = (
+    ("retries", "send_retries"),
+    ("unknown_outcomes", "unknown_outcomes"),
+    ("busy_answers", "busy_answers"),
+    ("throttled_ms", "throttled_ms"),
+)
+"""The fields of `SendStatistics` that are counted, and the name of each one's metric."""
+NOTHING: Final[tuple[int, ...]] = (0,) * len(COUNTED)
 
 
 class _Shared:
@@ -17,7 +27,7 @@ class _Shared:
     def __init__(self, producer: Producer) -> None:
         self.producer = producer
         self.users = 0
-        self.seen = (0, 0)
+        self.seen = NOTHING
         """The part of its statistics already counted."""
 
     def count(self, untaken: list[int]) -> None:
@@ -25,10 +35,10 @@ class _Shared:
         statistics: SendStatistics | None = getattr(self.producer, "statistics", None)
         if statistics is None:
             return
-        now = statistics.retries, statistics.unknown_outcomes
+        now = tuple(getattr(statistics, name, 0) for name, _ in COUNTED)
         if now == self.seen:
             return
-        for index, name in enumerate(("send_retries", "unknown_outcomes")):
+        for index, (_, name) in enumerate(COUNTED):
             new = now[index] - self.seen[index]
             untaken[index] += new
             if new:
@@ -40,7 +50,7 @@ _lock = threading.Lock()
 _producers: dict[_Key, _Shared] = {}
 _known_topics: dict[ClientFactory, set[str]] = {}
 _untaken: dict[_Key, list[int]] = {}
-"""Retries and unknown outcomes that no bundle has reported. Outlives the producers: a failed bundle reports nothing."""
+"""Statistics that no bundle has reported. Outlives the producers: a failed bundle reports nothing."""
 
 
 class ProducerLease:
@@ -64,21 +74,21 @@ class ProducerLease:
         """False after `release`, and in a forked child, where the connections belong to the parent."""
         return self._shared is not None and self._pid == os.getpid()
 
-    def take_statistics(self) -> tuple[int, int]:
-        """Return the retries and unknown outcomes of the shared producer that no writer has taken yet."""
+    def take_statistics(self) -> tuple[int, ...]:
+        """Return the statistics of the shared producer that no writer has taken yet, in the order of `COUNTED`."""
         assert self._shared is not None  # not released
         with _lock:
-            untaken = _untaken.setdefault(self._key, [0, 0])
+            untaken = _untaken.setdefault(self._key, [*NOTHING])
             self._shared.count(untaken)
-            retries, unknown_outcomes = untaken
-            untaken[:] = 0, 0
-        return retries, unknown_outcomes
+            taken = tuple(untaken)
+            untaken[:] = NOTHING
+        return taken
 
     def note_statistics(self) -> None:
         """Report them to the process's recorder now and leave them to be taken: a bundle can keep failing for long."""
         if self._shared is not None:
             with _lock:
-                self._shared.count(_untaken.setdefault(self._key, [0, 0]))
+                self._shared.count(_untaken.setdefault(self._key, [*NOTHING]))
 
     def release(self) -> None:
         """Release the claim; the last one closes the producer, which awaits messages in flight. Idempotent."""
@@ -95,7 +105,7 @@ class ProducerLease:
                 shared.producer.close()
             finally:
                 with _lock:
-                    shared.count(_untaken.setdefault(self._key, [0, 0]))
+                    shared.count(_untaken.setdefault(self._key, [*NOTHING]))
 
 
 def _forget_after_fork() -> None:

@@ -5,6 +5,7 @@ Names, units and meanings are in `rmqio.telemetry`. Metrics are updated per pull
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from rmqio import logs, prometheus, telemetry
+from rmqio.interfaces import SKEW_NAMESPACE
 from rmqio.model import MessageQueue
 from rmqio.telemetry import METRICS, NAMESPACE, Kind, Metric
 
@@ -67,6 +69,22 @@ class Latency:
             telemetry.recorder.record(self._metric, labels, milliseconds)
 
 
+class Share:
+    """The percentage of a worker's elements that the heaviest key of a shuffle has."""
+
+    __slots__ = ("_labels", "_metric", "_set")
+
+    def __init__(self, shuffle: str) -> None:
+        self._labels = (shuffle,)
+        self._metric = _metric("heaviest_key_percent", Kind.GAUGE)
+        self._set = Metrics.gauge(NAMESPACE, f"heaviest_key_percent.{shuffle}").set
+
+    def set(self, percent: float) -> None:
+        self._set(round(percent))
+        if telemetry.recorder is not None:
+            telemetry.recorder.record(self._metric, self._labels, percent)
+
+
 class QueueGauges:
     """The gauges of one queue: how far reading is behind.
 
@@ -74,17 +92,22 @@ class QueueGauges:
     queue's end, so that an outage shows. `lag_messages` and `lag_bytes` keep their last known values.
     """
 
-    __slots__ = ("_at", "_clock", "_gauges", "_labels")
+    __slots__ = ("_at", "_clock", "_count", "_gauges", "_labels")
 
     def __init__(self, queue: MessageQueue, clock: Callable[[], float] = time.time) -> None:
         self._labels = queue_labels(queue)
         self._clock = clock
         self._at = clock()
         """When the last message read was stored, or when the queue was last known to be at its end."""
+        self._count = Metrics.counter(SKEW_NAMESPACE, json.dumps(["queue", "/".join(self._labels)])).inc
         self._gauges = []
         for name in ("lag_messages", "lag_bytes", "lag_seconds", "watermark_lag_seconds"):
             beams = Metrics.gauge(NAMESPACE, ".".join((name, *self._labels)))
             self._gauges.append((_metric(name, Kind.GAUGE), beams.set))
+
+    def count(self, records: int) -> None:
+        """Count records that were read. A counter of its own for each queue: see `rmqio.skew.SkewReport`."""
+        self._count(records)
 
     def read(self, left: int, mean_bytes: float, stored_ms: int | None) -> None:
         """Record an answer. `stored_ms`: store time of its last message; None: a filter let none through."""
@@ -130,6 +153,7 @@ class ReadMetrics:
         self.offsets_skipped = Count("offsets_skipped")
         self.pull_retries = Count("pull_retries")
         self.pull_latency = Latency("pull_latency_ms")
+        self.paced = Count("paced_ms")
         self.commits = Count("commits")
         self.commit_failures = Count("commit_failures")
         self._gauges: dict[MessageQueue, QueueGauges] = {}

@@ -10,7 +10,7 @@ from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.coders.values import RecordCoder
 from rmqio.transforms.failures.handles_failures import HandlesFailures
 from rmqio.transforms.failures.read_failures import failure_of_record, failure_of_value
-from rmqio.transforms.metrics import Count, Latency, observe_process
+from rmqio.transforms.metrics import Count, Latency, Share, observe_process
 from rmqio.transforms.reading.in_process import is_in_process
 from rmqio.transforms.reading.options import factory_of
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, located_at
@@ -32,6 +32,7 @@ __all__ = [
     "QueueWatermark",
     "QueueWatermarks",
     "RecordCoder",
+    "Share",
     "ValueCoder",
     "beam_timestamp",
     "factory_of",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import DirectOptions
 from apache_beam.transforms.display import DisplayDataItem
 
+from rmqio.claims.check import ClaimCheck, checked_claim_check
 from rmqio.errors import LocalError
 from rmqio.interfaces import ENDLESS_READ, ClientFactory
 from rmqio.model import MessageFilter, Record
@@ -29,6 +32,7 @@ from rmqio.transforms.reading.discovery.arriving import DescribeFn
 from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
 from rmqio.transforms.reading.display import shown_config
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn, is_in_process
+from rmqio.transforms.reading.pacing import RateLimit, checked_rate
 from rmqio.transforms.reading.planned.planner import QueuePlanner
 from rmqio.transforms.reading.planned.ranges import WATERMARKS_TAG, ReadRangesFn
 from rmqio.transforms.reading.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn, UncommittedReadFn
@@ -57,6 +61,7 @@ class _Read(beam.PTransform):
         batches: bool,
         dead_letter_topic: str | None,
         deduplicate: DropDuplicates | None,
+        claim_check: ClaimCheck | None,
         options: ReadOptions | None,
         client_factory: ClientFactory | None,
         arrives: bool = False,
@@ -104,6 +109,7 @@ class _Read(beam.PTransform):
             options=options,
             batches=batches,
             errors_to_output=dead_letter_topic is not None,
+            claim_check=checked_claim_check(claim_check),
         )
         self._timestamp = timestamp
         self._dead_letter_topic = dead_letter_topic
@@ -162,7 +168,7 @@ class _Read(beam.PTransform):
         first = self._deduplicate is None
         deserializer = config.deserializer if first else None
         element_type = self._element_type if first else Record
-        fn = UnbatchFn(deserializer, batches=config.batches, errors_to_output=handled)
+        fn = UnbatchFn(deserializer, batches=config.batches, errors_to_output=handled, claim_check=config.claim_check)
         apart = beam.ParDo(fn).with_output_types(element_type)
         if not handled:
             return self._deduplicated(runs | "Records" >> apart)
@@ -222,6 +228,10 @@ class ReadFromRocketMQ(_Read):
         and without `.with_error_handler(...)`, such a message fails the pipeline.
       deduplicate: `DropDuplicates(...)`: drop messages that a writer has stored twice, before decoding. Needs a
         shuffle.
+      claim_check: the `ClaimCheck` that writers use: messages with references get their bodies, before decoding. An
+        object that is missing or changed is an error of its message.
+      max_records_per_second: the most records of all queues together, on average over half a second. Workers keep it
+        without a word between them: see docs/operate/skew.md.
       options: `ReadOptions`.
       client_factory: another way to create clients, for tests. It replaces `client` and `name_server`.
 
@@ -250,6 +260,8 @@ class ReadFromRocketMQ(_Read):
         batches: bool = False,
         dead_letter_topic: str | None = None,
         deduplicate: DropDuplicates | None = None,
+        claim_check: ClaimCheck | None = None,
+        max_records_per_second: float | None = None,
         options: ReadOptions | None = None,
         client_factory: ClientFactory | None = None,
     ) -> None:
@@ -267,16 +279,22 @@ class ReadFromRocketMQ(_Read):
             batches=batches,
             dead_letter_topic=dead_letter_topic,
             deduplicate=deduplicate,
+            claim_check=claim_check,
             options=options,
             client_factory=client_factory,
         )
         self._subscription = Subscription.of(topic if topic is not None else self._config.options.topic)
         validate_subscription(self._subscription)
+        self._rate = checked_rate(max_records_per_second)
+        self._read_id = uuid.uuid4().hex
         if dead_letter_topic is not None and names_topic(self._subscription, dead_letter_topic):
             raise LocalError(f"dead_letter_topic {dead_letter_topic!r} is among the topics that are read")
 
     def expand(self, pbegin: Any) -> Any:
         discovery = self._discovery(self._subscription)
+        if self._rate is not None:
+            limit = RateLimit(self._rate, self._subscription, self._read_id, alone=_is_alone(pbegin.pipeline))
+            self._config = dataclasses.replace(self._config, rate_limit=limit)
         source = _planned_source(pbegin.pipeline)
         if source is not None and self._config.options.max_num_records is None:
             read_options.refuse_planned(self._config.options)
@@ -310,7 +328,8 @@ class ReadFromRocketMQ(_Read):
         return self._apply(pbegin | "Plan" >> source, "Read queues", read, source.watermarks)
 
     def display_data(self) -> dict[str, Any]:
-        return super().display_data() | {"topic": DisplayDataItem(str(self._subscription))}
+        shown = {"topic": str(self._subscription), "max_records_per_second": self._rate}
+        return super().display_data() | {name: DisplayDataItem(value).drop_if_none() for name, value in shown.items()}
 
 
 class ReadAllFromRocketMQ(_Read):
@@ -338,6 +357,7 @@ class ReadAllFromRocketMQ(_Read):
         batches: bool = False,
         dead_letter_topic: str | None = None,
         deduplicate: DropDuplicates | None = None,
+        claim_check: ClaimCheck | None = None,
         options: ReadOptions | None = None,
         client_factory: ClientFactory | None = None,
     ) -> None:
@@ -355,6 +375,7 @@ class ReadAllFromRocketMQ(_Read):
             batches=batches,
             dead_letter_topic=dead_letter_topic,
             deduplicate=deduplicate,
+            claim_check=claim_check,
             options=options,
             client_factory=client_factory,
             arrives=True,
@@ -370,6 +391,11 @@ class ReadAllFromRocketMQ(_Read):
 
 def _in_process_fn(discovery: DiscoveryConfig, config: ReadConfig) -> ReadSubscriptionFn:
     return ReadSubscriptionFn(config, discovery)
+
+
+def _is_alone(pipeline: Any) -> bool:
+    """Whether one process reads everything."""
+    return is_in_process(pipeline) and pipeline.options.view_as(DirectOptions).direct_num_workers == 1
 
 
 def _ends(stop: StopAt | None, options: ReadOptions) -> bool:

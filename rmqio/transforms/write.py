@@ -17,6 +17,7 @@ from apache_beam.typehints import List
 from apache_beam.typehints.typehints import ListConstraint, UnionConstraint
 
 from rmqio.batches import Batch, MessageBatch
+from rmqio.claims.check import ClaimCheck, checked_claim_check
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import LocalError
 from rmqio.interfaces import EXACTLY_ONCE, IDS, RANDOM_IDS, ClientFactory
@@ -106,6 +107,8 @@ class WriteToRocketMQ(beam.PTransform):
         `MapRecords`), or a `MessageBatch` of columns. Everything else stays as it is, but for the outputs: `sent` has
         lists of results, and a failure has the position of its value. Without an `id_fn`, the values of a `Batch` have
         ids that depend on their places.
+      claim_check: `ClaimCheck("gs://bucket/claims")`: bodies above its size go to that folder before their messages,
+        which carry references, are sent. Readers need it, too.
       backend: "remoting", or "librocketmq": the vendor's C++ client, which must be installed on the workers. Features
         that it does not have are refused; see docs/librocketmq.md.
       client_factory: creates the producer on the workers; None: that of `backend`.
@@ -129,6 +132,7 @@ class WriteToRocketMQ(beam.PTransform):
         ordered_by_sharding_key: bool = True,
         with_sent: bool = True,
         batches: bool = False,
+        claim_check: ClaimCheck | None = None,
         backend: Literal["remoting", "librocketmq"] = "remoting",
         client_factory: ClientFactory | None = None,
     ) -> None:
@@ -150,6 +154,7 @@ class WriteToRocketMQ(beam.PTransform):
         self._ordered = ordered_by_sharding_key
         self._with_sent = with_sent
         self._batches = batches
+        self._claim_check = checked_claim_check(claim_check)
         write_options.refuse_idle(self._options)
         self._name_servers: tuple[str, ...] = ()
         if client_factory is None:
@@ -214,6 +219,7 @@ class WriteToRocketMQ(beam.PTransform):
             with_letters=with_letters,
             ids=ids,
             sink=sink,
+            claim_check=self._claim_check,
         )
         has_position = sink is not None and sink.group is not None
         tags = [FAILED, *([LETTERS] if with_letters else []), *([MARKS] if has_position else [])]
@@ -343,6 +349,7 @@ class WriteToRocketMQ(beam.PTransform):
             "ordered_by_sharding_key": self._ordered,
             "with_sent": self._with_sent,
             "batches": self._batches or None,
+            "claim_check": None if self._claim_check is None else self._claim_check.path,
             **write_options.shown(self._options, of_client=self._client_factory is None),
         }
         return {name: DisplayDataItem(value).drop_if_none() for name, value in shown.items()}

@@ -15,6 +15,7 @@ from rmqio.client.routes import Routes
 from rmqio.client.sending.dispatch import Dispatcher
 from rmqio.client.sending.queue_choice import QueueChoice
 from rmqio.client.sending.send_templates import SendTemplates
+from rmqio.client.sending.throttle import Throttle, is_busy
 from rmqio.errors import (
     BrokerSystemError,
     GoAway,
@@ -55,6 +56,7 @@ class Sending:
     templates: SendTemplates
     dispatcher: Dispatcher
     statistics: SendStatistics
+    throttle: Throttle
 
 
 class PendingRequest:
@@ -72,6 +74,7 @@ class PendingRequest:
     """
 
     __slots__ = (
+        "_busy_since", "_busy_tries",
         "_call", "_command", "_failure", "_is_single_try", "_lock", "_may_move", "_message_ids", "_outcome",
         "_route_was_refreshed", "_sending", "_tries", "is_retrieved", "queue",
     )  # fmt: skip
@@ -99,6 +102,8 @@ class PendingRequest:
         """Why the last try failed, until it is decided whether there is another."""
         self._outcome: list[SendResult] | RmqioError | None = None
         self._tries = 0
+        self._busy_tries = 0
+        self._busy_since: float | None = None
         self._route_was_refreshed = False
         self._lock = threading.Lock()
 
@@ -181,6 +186,7 @@ class PendingRequest:
 
     def _try(self) -> None:
         self._tries += 1
+        self._sending.throttle.before(self._broker())
         try:
             self._sending.choice.look_up(self.queue.topic)
         except LocalError:
@@ -204,7 +210,10 @@ class PendingRequest:
     def _look_at(self, call: Call, timeout_ms: float) -> None:
         try:
             self._finish(self._results(call.result(timeout_ms)))
+            self._sending.throttle.passed(self._broker())
         except RmqioError as error:
+            if is_busy(error):
+                self._note_busy()
             if isinstance(error, (TransportError, WireError)):
                 self._sending.statistics.unknown_outcomes += 1
             self._call = None
@@ -212,6 +221,17 @@ class PendingRequest:
             may_be_stored = self._is_single_try and isinstance(error, (TransportError, BrokerSystemError))
             if may_be_stored or not self._may_retry(error):
                 self._finish(error)
+
+    def _broker(self) -> str:
+        return self._sending.routes.owner_of(self.queue)
+
+    def _note_busy(self) -> None:
+        self._sending.statistics.busy_answers += 1
+        if self._is_patient:
+            self._sending.throttle.busy(self._broker())
+        self._busy_tries += 1
+        if self._busy_since is None:
+            self._busy_since = self._sending.environment.clock()
 
     def _finish(self, outcome: list[SendResult] | RmqioError) -> None:
         self._outcome = outcome
@@ -240,12 +260,25 @@ class PendingRequest:
     def _may_retry(self, error: RmqioError) -> bool:
         if isinstance(error, _STALE_ONLY) and self._route_was_refreshed:
             return False
-        return (error.retriable or error.stale_route) and self._tries <= self._sending.options.max_retries
+        options = self._sending.options
+        if is_busy(error) and self._busy_since is not None and self._is_patient:
+            busy_ms = (self._sending.environment.clock() - self._busy_since) * 1000
+            return busy_ms < options.busy_timeout_ms
+        patient = self._busy_tries if self._is_patient else 0  # they have a time of their own
+        return (error.retriable or error.stale_route) and self._tries - patient <= options.max_retries
+
+    @property
+    def _is_patient(self) -> bool:
+        """Whether busy answers slow sends down, instead of counting as retries. Zero retries are none, of any kind."""
+        options = self._sending.options
+        return options.busy_timeout_ms > 0 and options.max_retries > 0
 
     def _retry_or_fail(self, error: RmqioError, deadline: float | None) -> None:
         sending = self._sending
         pause_ms = 0.0
-        if error.retriable and not (isinstance(error, GoAway) and self._tries == 1):
+        if is_busy(error) and self._is_patient:
+            pause_ms = 0.0  # the throttle waits
+        elif error.retriable and not (isinstance(error, GoAway) and self._tries == 1):
             pause_ms = backoff_ms(self._tries - 1, sending.options, sending.environment.random)
         is_late = deadline is not None and sending.environment.clock() + pause_ms / 1000 >= deadline
         if not self._may_retry(error) or is_late:

@@ -19,6 +19,7 @@ from rmqio.client.sending.in_flight import InFlight
 from rmqio.client.sending.pending import PendingRequest, Sending
 from rmqio.client.sending.queue_choice import QueueChoice
 from rmqio.client.sending.send_templates import SendTemplates
+from rmqio.client.sending.throttle import Throttle
 from rmqio.errors import LocalError
 from rmqio.interfaces import PendingSend, SendStatistics
 from rmqio.model import UNIQ_KEY, Message, MessageQueue, SendResult
@@ -75,8 +76,9 @@ class RemotingProducer:
         """Retries and unknown outcomes so far."""
         dispatcher = Dispatcher(options, self._group, pool, self._choice, environment)
         self._templates = SendTemplates(options, self._group, self._routes)
+        throttle = Throttle(self.statistics, environment.clock, environment.sleep)
         self._sending = Sending(
-            options, environment, self._routes, self._choice, self._templates, dispatcher, self.statistics
+            options, environment, self._routes, self._choice, self._templates, dispatcher, self.statistics, throttle
         )
         self._in_flight = InFlight(options.max_in_flight)
         self._ids = ids or MessageIds()

@@ -31,6 +31,7 @@ def shown_config(
         "deserializer": name_of(config.deserializer),
         "timestamp": _shown_timestamp(timestamp),
         "batches": config.batches or None,
+        "claim_check": None if config.claim_check is None else config.claim_check.path,
         "dead_letter_topic": dead_letter_topic,
         "deduplicate_within_ms": deduplicate.within_ms if deduplicate else None,
         "deduplicate_id_of": name_of(deduplicate.id_of) if deduplicate else None,

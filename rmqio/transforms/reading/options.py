@@ -28,6 +28,7 @@ _OF_CLIENT: Final = {
 }
 """The read options that configure the client, and their names in `ClientOptions`."""
 _OF_PRODUCER: Final = (
+    "busy_timeout_ms",
     "heartbeat_ms", "max_in_flight", "vip_channel", "create_topics", "compress_over_bytes", "compression",
     "compression_level", "inner_batches",
 )  # fmt: skip

@@ -16,6 +16,7 @@ from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.utils.timestamp import Duration
 from apache_beam.utils.windowed_value import WindowedValue
 
+from rmqio.claims.check import ClaimCheck
 from rmqio.errors import OffsetOutOfRange, OffsetsLost, RmqioError
 from rmqio.interfaces import ClientFactory, FetchedBatch, QueueReader
 from rmqio.logs import event
@@ -26,6 +27,7 @@ from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.metrics import ReadMetrics, observe_process, queue_labels
 from rmqio.transforms.reading.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
 from rmqio.transforms.reading.discovery.first_range import first_range, late_start
+from rmqio.transforms.reading.pacing import WAIT_S, Pacer, RateLimit, pacer_of
 from rmqio.transforms.reading.readers import Readers, Slot
 from rmqio.transforms.reading.record_batches import to_record_batch
 from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker, Start
@@ -60,6 +62,8 @@ class ReadConfig:
     options: ReadOptions
     batches: bool = False
     errors_to_output: bool = False
+    claim_check: ClaimCheck | None = None
+    rate_limit: RateLimit | None = None
 
     @property
     def committed_group(self) -> str | None:
@@ -181,11 +185,20 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         # Queues share a bundle's time, so that a slow pipeline does not starve the last ones.
         deadline = time.monotonic() + options.max_bundle_ms / 1000 / max(1, len(readers))
         windows = (window,)
-        finished = False
+        finished = is_paced = False
+        most = options.max_records_per_bundle
+        pacer = self._pacer()
+        wait_until = min(deadline, time.monotonic() + WAIT_S)
         while not finished:
+            if pacer is not None:
+                most = emitted + self._paced(pacer, slot, options.max_records_per_bundle - emitted, wait_until)
+                is_paced = most == emitted
+                if is_paced:
+                    break
             try:
                 fetched = slot.reader.poll()
             except OffsetOutOfRange as error:
+                _give_back(pacer, most - emitted)
                 claim = self._skip_to(error, restriction, queue)
                 if not tracker.try_claim(claim):
                     break
@@ -194,21 +207,25 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
                 finished = tracker.current_restriction().stop == position
                 continue
             if fetched is None:
+                _give_back(pacer, most - emitted)
                 if readers.await_data(slot):
                     continue
                 break
-            fetched = self._more(slot.reader, fetched, options.max_records_per_bundle - emitted, deadline)
+            fetched = self._more(slot.reader, fetched, most - emitted, deadline)
             if fetched.skipped and options.on_offset_out_of_range == "fail":
                 raise OffsetsLost(queue, position, fetched.skipped)
-            cut = _cut(fetched, tracker.current_restriction().stop, left)
+            limit = left if pacer is None else _least(left, pacer.cut_at(most - emitted))
+            cut = _cut(fetched, tracker.current_restriction().stop, limit)
             claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
             # A claim is refused if a split has taken the tail: then only the part that is left is cut out and claimed.
             while cut.next_offset > position and not tracker.try_claim(claim):
-                cut = _cut(fetched, tracker.current_restriction().stop, left)
+                cut = _cut(fetched, tracker.current_restriction().stop, limit)
                 claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
             if cut.next_offset <= position:
+                _give_back(pacer, most - emitted)
                 break
             position = cut.next_offset
+            _give_back(pacer, most - emitted - len(cut.records))
             emitted += len(cut.records)
             yield from self._emit(cut, estimator, windows)
             readers.emitted(slot, len(cut.records))
@@ -218,14 +235,29 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             finished = left == 0 or tracker.current_restriction().stop == position
             if emitted >= options.max_records_per_bundle or time.monotonic() > deadline:
                 break
-        self._note_end(slot, waited=not emitted)
+            if cut.next_offset < fetched.next_offset and not finished:
+                break  # the limit has cut the answer: the reader is past the position
+        self._note_end(slot, waited=not emitted and not is_paced)
         self._follow_clock(slot, estimator)
         self._metrics.gauges(queue).watermark(estimator.get_estimator_state())
         self._commit(queue, position, finalizer, finished)
         if finished:
             readers.release(queue)
+            if pacer is not None:
+                pacer.done(queue)
         else:
             tracker.defer_remainder(RESUME_DELAY)
+
+    def _pacer(self) -> Pacer | None:
+        limit = self._config.rate_limit
+        return None if limit is None else pacer_of(limit, self._config.factory)
+
+    def _paced(self, pacer: Pacer, slot: Slot, wanted: int, until: float) -> int:
+        """Take tokens for records of a queue, and count how long that took."""
+        taken, waited_s = pacer.take(slot.reader.queue, min(wanted, _RUN_RECORDS), until)
+        if waited_s:
+            self._metrics.paced.add(round(waited_s * 1000), slot.labels)
+        return taken
 
     def _skip_to(self, error: OffsetOutOfRange, restriction: QueueRange, queue: MessageQueue) -> Claim:
         policy = self._config.options.on_offset_out_of_range
@@ -278,6 +310,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         note_backlog(factory, queue, fetched.max_offset, size / count if count else None)
         mean_bytes = backlog(factory, queue, ask=False).message_bytes
         stored_ms = cut.records[-1].store_timestamp_ms if count else None
+        metrics.gauges(queue).count(count)
         metrics.gauges(queue).read(fetched.max_offset - cut.next_offset, mean_bytes, stored_ms)
 
     def _skipped(self, queue: MessageQueue, target: int, count: int) -> None:
@@ -322,6 +355,15 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             self._metrics.commits.add_told(done)
         if failed:
             self._metrics.commit_failures.add_told(failed)
+
+
+def _give_back(pacer: Pacer | None, count: int) -> None:
+    if pacer is not None:
+        pacer.give_back(count)
+
+
+def _least(left: int | None, most: int) -> int:
+    return most if left is None else min(left, most)
 
 
 def _cut(fetched: FetchedBatch, stop: int | None, limit: int | None) -> FetchedBatch:

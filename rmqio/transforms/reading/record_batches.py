@@ -14,11 +14,13 @@ import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.batches import Batch, offsets_of
+from rmqio.claims.check import ClaimCheck
 from rmqio.errors import RmqioError, SerdeError
 from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageQueue, Record
 from rmqio.transforms.failures.read_failures import ReadFailure, failure_of_corrupt, failure_of_record
 from rmqio.transforms.metrics import Count, observe_process
+from rmqio.transforms.reading.claimed import ClaimedReads
 from rmqio.transforms.reading.watermark import TimestampOf, beam_timestamp, born_time, store_time
 
 ERRORS_TAG = "errors"
@@ -74,8 +76,12 @@ def _stamped_together(
 class UnbatchFn(beam.DoFn):
     """Splits batches into records, or the deserializer's results. Failures go to `ERRORS_TAG`."""
 
-    def __init__(self, deserializer: Any, *, batches: bool, errors_to_output: bool) -> None:
+    def __init__(
+        self, deserializer: Any, *, batches: bool, errors_to_output: bool, claim_check: ClaimCheck | None = None
+    ) -> None:
         self._deserializer = deserializer
+        self._claim_check = claim_check
+        self._claims: ClaimedReads | None = None
         self._batches = batches
         self._errors_to_output = errors_to_output
         self._failures = Count("decode_failures")
@@ -86,6 +92,8 @@ class UnbatchFn(beam.DoFn):
     def process(self, element: RecordBatch, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         windows = (window,)
         failures = list(element.failures)
+        if self._claim_check is not None:
+            element = self._claimed(element, self._claim_check, failures)
         if self._batches:
             made = self._batch(element, failures)
             if made is not None:
@@ -107,6 +115,14 @@ class UnbatchFn(beam.DoFn):
             for failure in failures:
                 stamp_ms = failure.store_timestamp_ms or int(time.time() * 1000)
                 yield beam.pvalue.TaggedOutput(ERRORS_TAG, WindowedValue(failure, beam_timestamp(stamp_ms), windows))
+
+    def _claimed(self, element: RecordBatch, check: ClaimCheck, failures: list[ReadFailure]) -> RecordBatch:
+        if self._claims is None:
+            self._claims = ClaimedReads(check)
+        records, stamps = self._claims.resolved(
+            element.records, element.stamps, lambda record, error: failures.append(self._failure(record, error))
+        )
+        return element._replace(records=records, stamps=stamps)
 
     def _batch(self, element: RecordBatch, failures: list[ReadFailure]) -> tuple[Batch[Any], int] | None:
         """The values with their places, and the earliest timestamp among them; None: no value."""

@@ -16,6 +16,7 @@ from rmqio.transforms.reading.options import changed_options, describe
 _OF_CLIENT: Final = {
     "request_timeout_ms": "request_timeout_ms",
     "max_retries": "max_retries",
+    "busy_timeout_ms": "busy_timeout_ms",
     "max_in_flight": "max_in_flight",
     "name_server_poll_interval_ms": "route_refresh_ms",
     "broker_heartbeat_interval_ms": "heartbeat_ms",

@@ -15,6 +15,7 @@ from rmqio.errors import LocalError, RmqioError
 from rmqio.logs import event
 from rmqio.model import Message, SendResult, SendStatus
 from rmqio.sending.failures import FailedMessage, element_text
+from rmqio.sending.producers import COUNTED
 from rmqio.transforms.metrics import Count, Latency, queue_labels
 from rmqio.transforms.writing.elements import if_encodable
 
@@ -48,8 +49,7 @@ class WriteMetrics:
         self.weak_acknowledgements = Count("weak_acknowledgements")
         self.dead_letters = Count("dead_letters") if is_letters else None
         self.send_latency = Latency("send_latency_ms")
-        self.send_retries = Count("send_retries")
-        self.unknown_outcomes = Count("unknown_outcomes")
+        self._of_producer = [Count(name) for _, name in COUNTED]
         self.already_there = Count("messages_already_there")
 
     def sent(self, messages: Sequence[Message], results: Sequence[SendResult], latency_s: float) -> None:
@@ -66,12 +66,11 @@ class WriteMetrics:
         if self.dead_letters is not None:
             self.dead_letters.add(count, labels[:1])
 
-    def retried(self, retries: int, unknown_outcomes: int) -> None:
-        """Count how the producer handled failures. The recorder got the values when they were found."""
-        if retries:
-            self.send_retries.add_told(retries)
-        if unknown_outcomes:
-            self.unknown_outcomes.add_told(unknown_outcomes)
+    def retried(self, *statistics: int) -> None:
+        """Count how the producer handled failures, in the order of `COUNTED`. The recorder got them at once."""
+        for metric, value in zip(self._of_producer, statistics, strict=True):
+            if value:
+                metric.add_told(value)
 
 
 class WriteOutputs:

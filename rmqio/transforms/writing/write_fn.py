@@ -11,6 +11,7 @@ import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
+from rmqio.claims.check import ClaimCheck, ClaimStoreError
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
@@ -22,6 +23,7 @@ from rmqio.sending.certain import CertainProducer
 from rmqio.sending.producers import ProducerLease
 from rmqio.sending.routes import WriteRoutes
 from rmqio.transforms.metrics import observe_process
+from rmqio.transforms.writing.claimed import ClaimedWrites
 from rmqio.transforms.writing.default_ids import DefaultIds
 from rmqio.transforms.writing.elements import MessageMaker, letter_of_failure
 from rmqio.transforms.writing.exactly_once.sink import Sink
@@ -55,6 +57,7 @@ class WriteFn(beam.DoFn):
       ids: for elements that have no other id.
       sink: the sink to write exactly once; None: at least once. With a sink, `factory` creates producers that do not
         retry, every message must have an id, and marks are emitted to the output "marks".
+      claim_check: where big bodies go; None: all bodies stay in their messages.
       clock: monotonic seconds; must be picklable.
     """
 
@@ -70,6 +73,7 @@ class WriteFn(beam.DoFn):
         with_letters: bool = False,
         ids: DefaultIds | None = None,
         sink: Sink | None = None,
+        claim_check: ClaimCheck | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._maker = maker
@@ -83,13 +87,17 @@ class WriteFn(beam.DoFn):
         self._sink = sink
         self._clock = clock
         self._topic = maker.topic
-        self._passes_messages = maker.selector is None and maker.id_fn is None and sink is None
+        self._claim_check = claim_check
+        self._claims: ClaimedWrites | None = None
+        self._passes_messages = maker.selector is None and maker.id_fn is None and sink is None and claim_check is None
         self._max_messages = options.max_batch_messages if options.batch_flush else 1
         self._max_bytes = options.max_batch_bytes
         self._lease: ProducerLease | None = None
 
     def setup(self) -> None:
         observe_process()
+        if self._claim_check is not None:
+            self._claims = ClaimedWrites(self._claim_check)
         self._connect()
 
     def _connect(self) -> None:
@@ -192,7 +200,11 @@ class WriteFn(beam.DoFn):
                     message_id = self._ids.id_of(element, origin, message, topic)
             if self._once is not None:
                 check_once(message, message_id)
+            if self._claims is not None:
+                message = self._claims.one(message, topic)
             size = estimated_size(message)
+        except ClaimStoreError:
+            raise
         except Exception as error:  # noqa: BLE001  # a user's callable can raise anything
             self._outputs.failed(element, origin, message, None if message is None else message[1], error)
             return self._take(origin)

@@ -193,7 +193,9 @@ def test_an_unknown_code_is_final(broker: FakeBroker, producer: RemotingProducer
     ],
 )
 def test_retries_end(broker: FakeBroker, fault: Fault, error: type[RmqioError]) -> None:
-    with RemotingProducer(quick_options(broker, request_timeout_ms=50, max_retries=2), "group") as producer:
+    with RemotingProducer(
+        quick_options(broker, request_timeout_ms=50, max_retries=2, busy_timeout_ms=0), "group"
+    ) as producer:
         broker.on(SEND, fault, times=None)
         with pytest.raises(error):
             producer.send(Message(b"x"), A0)

@@ -82,7 +82,7 @@ CASES = [
     (
         "",
         "topics groups describe peek tail find trace produce offsets watch "
-        "sql rules copy replay audit schemas local completion",
+        "sql rules copy replay audit claims schemas local completion",
     ),
     ("to", "topics"),
     ("--name_server h:1 offsets ", "show reset"),

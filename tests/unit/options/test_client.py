@@ -125,6 +125,15 @@ def level_of(options: dict[str, Any]) -> list[int]:
     return [level for level in (1, 9) if body == compress(TEXT, kind=KINDS["zlib"], level=level)]
 
 
+def busy_for_s(options: dict[str, Any]) -> int:
+    """Tells for how many seconds a send was tried at a broker that stays busy."""
+    made = wire({"max_retries": 1} | options, busy=SENDS)
+    made.topic()
+    with suppress(RmqioError), made.producer() as producer:
+        producer.send(Message(b"x", topic="t"))
+    return round(made.clock.monotonic())
+
+
 def submitted(options: dict[str, Any]) -> int:
     """Counts the batches that were on their way when the next had to wait."""
     made = wire({"max_retries": 0} | options, silent=SENDS)
@@ -172,6 +181,7 @@ EFFECTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], Observe]] = {
         lambda options: len(sent(options, Message(b"a"), Message(b"b")).requests(RequestCode.HEART_BEAT)),
     ),
     "max_retries": ((3, 1), (4, 2), lambda options: len(refused(options).requests(RequestCode.GET_MAX_OFFSET))),
+    "busy_timeout_ms": ((30_000, 0), (31, 0), busy_for_s),
     "retry_backoff_ms": ((100, 10), ([0.05, 0.1, 0.2], [0.005, 0.01, 0.02]), lambda o: refused(o).clock.sleeps),
     "retry_backoff_max_ms": ((5_000, 100), ([0.05, 0.1, 0.2], [0.05] * 3), lambda o: refused(o).clock.sleeps),
     "pull_depth": ((16, 3), (17, 4), lambda options: len(pulled(options).requests(RequestCode.PULL_MESSAGE))),

@@ -89,6 +89,11 @@ def in_flight(options: dict[str, Any]) -> int:
     return silent({"max_batch_messages": 1, "max_retries": 0} | options, 20).at_once(*SENDS)
 
 
+def busy_for_s(options: dict[str, Any]) -> int:
+    """Tells for how many seconds a send was tried at a broker that stays busy."""
+    return round(written(options, b"x", busy=SENDS).elapsed_ms / 1000)
+
+
 def ten_seconds_apart(options: dict[str, Any]) -> ScriptedWire:
     """Two bundles."""
     writing = Writing(options).bundle(b"a")
@@ -121,6 +126,7 @@ EFFECTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], Callable[[dict[str, A
     "max_in_flight": ((8, 3), (8, 3), lambda options: in_flight({"asynchronous": True} | options)),
     "request_timeout_ms": ((3_000, 700), (3_000, 700), lambda o: silent({"max_retries": 0} | o).elapsed_ms),
     "max_retries": ((3, 1), (4, 2), lambda options: len(silent(options).requests(*SENDS))),
+    "busy_timeout_ms": ((30_000, 0), (31, 0), busy_for_s),
     "name_server_poll_interval_ms": (
         (30_000, 5_000),
         (1, 2),

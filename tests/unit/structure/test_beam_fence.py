@@ -61,6 +61,7 @@ NEAR_BEAM = ("rmqio.runners", "rmqio.transforms", "rmqio.pipelines")
 # Beam comes in through some of their modules. Their classes may read the private fields of others of their own module.
 BESIDE_BEAM = (
     "rmqio.sql", "rmqio.rules", "rmqio.enrich", "rmqio.yaml", "rmqio.serde", "rmqio.pyspark", "rmqio.audit",
+    "rmqio.skew",
 )  # fmt: skip
 
 

@@ -124,6 +124,7 @@ def broken_rule(imported: Import) -> str | None:
         programs = (
             "rmqio.serde.avro",
             "rmqio.dead_letters",
+            "rmqio.claims",
             "rmqio.schemas",
             "rmqio.local",
             "rmqio.sql",
@@ -135,6 +136,14 @@ def broken_rule(imported: Import) -> str | None:
         if is_stdlib(imported) or ours or (imported.is_of(*programs) and imported.is_lazy):
             return None
         return "cli imports stdlib, base and client only (the rest in a function), so that help is there at once"
+    if is_in(module, "rmqio.claims"):
+        if imported.top == "apache_beam":
+            known = is_in(module, "rmqio.claims.store") or imported.is_lazy
+            return None if known else "of claims, only its store knows Beam at once: the command starts without it"
+        ours = imported.is_of("rmqio.claims", "rmqio.command_line", *BASE)
+        return None if is_stdlib(imported) or ours else "claims imports stdlib, base and command_line only"
+    if imported.is_of("rmqio.skew") and not is_in(module, "rmqio.skew", "rmqio.pipelines"):
+        return "nothing but pipelines imports skew: it stands on the others"
     if imported.is_of("rmqio.yaml") and not is_in(module, "rmqio.yaml"):
         return "nothing imports yaml: Beam YAML does"
     if imported.is_of("rmqio.sql") and not is_in(module, "rmqio.sql", "rmqio.yaml", "rmqio.rules"):
@@ -145,7 +154,8 @@ def broken_rule(imported: Import) -> str | None:
         module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pipelines", "rmqio.pyspark.enriching"
     ):
         return "nothing but pipelines, plain PySpark and the dimensions of sql imports enrich: it stands on the others"
-    on_top = is_in(module, "rmqio.rules", "rmqio.enrich", "rmqio.sql", "rmqio.yaml", "rmqio.audit", "rmqio.connect")
+    tops = ("rules", "enrich", "sql", "yaml", "audit", "connect", "skew")
+    on_top = is_in(module, *(f"rmqio.{each}" for each in tops))
     if on_top and imported.is_of("rmqio.transforms") and not _is_public(imported, "rmqio.transforms.parts"):
         return "packages on top of the transforms import their public names and transforms.parts only"
     if is_in(module, "rmqio.rules") and imported.is_of("rmqio.sql") and not _is_public(imported, *SQL_FOR_RULES):

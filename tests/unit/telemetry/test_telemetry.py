@@ -13,7 +13,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from rmqio import ReadFromRocketMQ, ReadOptions, StartFrom, StopAt, WriteToRocketMQ, telemetry
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.errors import TransportError
+from rmqio.errors import FlowControl, SystemBusy, TransportError
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.sending.producers import ProducerLease
@@ -230,6 +230,17 @@ def write(broker: FakeBroker, elements: list[Any], **arguments: Any) -> dict[str
     return counters(pipeline.result)
 
 
+def test_busy_answers_and_what_was_waited_for_them_are_counted(broker: FakeBroker, heard: Heard) -> None:
+    busy = [faults.answer(SystemBusy.number, "busy"), faults.answer(FlowControl.number, "slow down")]
+    for fault in busy * 2:
+        broker.on(RequestCode.SEND_BATCH_MESSAGE, fault)
+    found = write(broker, [b"a", b"b"])
+    assert (found["busy_answers"], found["send_retries"], found["messages_sent"]) == (4, 4, 2)
+    assert found["throttled_ms"] >= 100
+    assert (heard.sums["busy_answers",], heard.sums["throttled_ms",]) == (4, found["throttled_ms"])
+    assert len(broker.cluster.records("t")) == 2
+
+
 FLUSH_DISK_TIMEOUT = 10
 
 
@@ -257,13 +268,13 @@ def test_of_several_writers_of_a_producer_one_counts_its_retries(broker: FakeBro
     one.producer.send(Message(b"a", topic="t"))
     two.note_statistics()
     assert heard.sums["send_retries",] == 2
-    assert [one.take_statistics(), two.take_statistics()] == [(2, 2), (0, 0)]
+    assert [one.take_statistics(), two.take_statistics()] == [(2, 2, 0, 0), (0, 0, 0, 0)]
     broker.on(RequestCode.SEND_MESSAGE_V2, faults.close())
     one.producer.send(Message(b"a", topic="t"))
     for lease in (one, two):
         lease.release()
     later = ProducerLease(factory, "g")  # of the bundle that comes again
-    assert later.take_statistics() == (1, 1)
+    assert later.take_statistics() == (1, 1, 0, 0)
     assert heard.sums["send_retries",] == 3
     later.release()
 
@@ -276,7 +287,7 @@ def test_dead_letters_are_counted_when_they_are_acknowledged(broker: FakeBroker,
 
 def test_a_producer_that_keeps_no_statistics_will_do(cluster: InMemoryCluster) -> None:
     lease = ProducerLease(InMemoryClientFactory(cluster.name), "g")
-    assert lease.take_statistics() == (0, 0)
+    assert lease.take_statistics() == (0, 0, 0, 0)
     lease.release()
 
 

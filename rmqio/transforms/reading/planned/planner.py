@@ -19,6 +19,7 @@ from rmqio.start import StopAt
 from rmqio.start.lookups import all_or_error
 from rmqio.transforms.reading.commits import commit_positions, is_commit_due, raise_reset
 from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig, known_starts, without_gone
+from rmqio.transforms.reading.pacing import PlanPace
 from rmqio.transforms.reading.read_fn import ReadConfig
 from rmqio.transforms.shared import shared_client
 
@@ -62,6 +63,7 @@ class QueuePlanner:
         self._away: set[MessageQueue] = set()
         """Queues that were found after the start, but whose broker does not answer."""
         self._sizes: dict[str, tuple[float, float]] = {}
+        self._pace = None if config.rate_limit is None else PlanPace(config.rate_limit.records_per_second)
 
     def advance(self, position: Position | None, limits: MicroBatchLimits, until_now: bool) -> Position | None:
         """Return the position to which the next micro-batch reads; None as long as no broker reports where to start.
@@ -308,6 +310,9 @@ class QueuePlanner:
             size = max(self._size(client, name, found[name]["at"]) for name in left)
             by_bytes = max(1, int(limits.max_bytes / size))
             limit = by_bytes if limit is None else min(limit, by_bytes)
+        if self._pace is not None:
+            paced = self._pace.due()
+            limit = paced if limit is None else min(limit, paced)
         return limit
 
     def _size(self, client: QueueClient, name: str, at: int) -> float:

@@ -92,6 +92,9 @@ class ReadRangesFn(ReadQueueFn):
             learned = max(_MIN_MICROS, estimator.milliseconds * 1000)
             yield beam.pvalue.TaggedOutput(WATERMARKS_TAG, (name_of(queue), learned, cut_at))
 
+    def _pacer(self) -> None:
+        """Returns None: the planner has kept the limit."""
+
     def _follow_clock(self, slot: Any, estimator: QueueWatermark) -> None:
         """Does nothing: the planner does it, so that the result is the same when the range is read again."""
 

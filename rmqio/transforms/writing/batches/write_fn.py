@@ -55,6 +55,8 @@ class BatchWriteFn(WriteFn):
         except Exception as error:  # noqa: BLE001  # not a batch, or a changed one
             self._outputs.failed(None, origin, None, None, error)
             return self._take(origin.value)
+        if self._claims is not None:
+            made = self._claims.all(made, lambda at, message, *why: self._outputs.failed(at, origin, message, *why))
         for position, (message, reason) in made.failed.items():
             self._outputs.failed(position, origin, message, None if message is None else message[1], reason)
         if made.messages:

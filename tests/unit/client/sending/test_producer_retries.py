@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rmqio.client.sending.pending import PendingRequest
@@ -15,7 +17,8 @@ from tests.helpers.client.scripted_producer import A0, A1, BROKER_A, BROKER_B, W
 
 
 def test_the_pause_grows_and_is_bounded() -> None:
-    world = World(*[Command(2)] * 5, stored(), max_retries=5, retry_backoff_ms=100, retry_backoff_max_ms=500)
+    backoff: Any = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 500, "busy_timeout_ms": 0}
+    world = World(*[Command(2)] * 5, stored(), max_retries=5, **backoff)
     world.producer.send(Message(b"x"), A0)
     assert world.clock.sleeps == pytest.approx([0.05, 0.1, 0.2, 0.25, 0.25])
     assert world.producer.statistics.retries == 5

@@ -72,6 +72,7 @@ CLIENT: dict[str, Any] = {
     "security": SIGNED,
 }
 LETTERS: dict[str, Any] = {
+    "busy_timeout_ms": 10,
     "heartbeat_ms": 11,
     "max_in_flight": 12,
     "vip_channel": True,

@@ -21,6 +21,7 @@ SIGNED = Security(FileCredentials("/a/file"), Tls(insecure=True))
 CLIENT: dict[str, Any] = {
     "request_timeout_ms": 1,
     "max_retries": 2,
+    "busy_timeout_ms": 8,
     "name_server_poll_interval_ms": 4,
     "broker_heartbeat_interval_ms": 5,
     "namespace": "n",
@@ -94,6 +95,7 @@ def test_a_client_is_told_all_of_it() -> None:
         AT,
         request_timeout_ms=1,
         max_retries=2,
+        busy_timeout_ms=8,
         route_refresh_ms=4,
         heartbeat_ms=5,
         namespace="n",
