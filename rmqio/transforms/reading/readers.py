@@ -154,8 +154,8 @@ class Readers:
         """The Unix time until which the slot's queue is known to be idle; None: not known.
 
         A long poll without an answer does not show that nothing has come: its broker may hang. So the brokers of all
-        idle queues are asked now and then. If one answers, it would have answered the long poll, too. A broker that does
-        not costs one request timeout, once.
+        idle queues are asked now and then. If one answers, it would have answered the long poll, too. A broker that
+        does not answer costs one request timeout, once.
         """
         if (now := self._monotonic()) - self._asked_at >= _ASK_S:
             self._asked_at = now
