@@ -177,9 +177,14 @@ def test_a_failure_has_the_position_of_its_value(bundles: Bundles) -> None:
 
 
 def test_columns_make_their_messages_once_for_all_failures(bundles: Bundles, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
+    made: list[MessageBatch] = []
     messages_of = MessageBatch.messages
-    monkeypatch.setattr(MessageBatch, "messages", lambda batch: made.append(1) or messages_of(batch))
+
+    def counted(batch: MessageBatch) -> list[Message]:
+        made.append(batch)
+        return messages_of(batch)
+
+    monkeypatch.setattr(MessageBatch, "messages", counted)
     bundles.run(MessageBatch(bodies=[b"", b"good"] * 50))
     assert len(bundles.failed) == 50
     assert len(made) <= 2
