@@ -235,8 +235,8 @@ def test_a_broker_killed_midway_loses_nothing(broker: Kafka) -> None:
 
 @pytest.mark.parametrize("block", blocks_that_need("kafka"), ids=lambda block: f"{block.page}:{block.line}")
 def test_the_blocks_of_the_pages_run(block: Block, broker: Kafka, capsys: pytest.CaptureFixture[str]) -> None:
-    broker.create_topic("orders")
-    exec(compile(block.code.replace("localhost:9092", broker.servers), block.page, "exec"), {"__name__": "page"})
+    code = block.code.replace("localhost:9092", broker.servers).replace('"orders"', f'"{new_topic(broker)}"')
+    exec(compile(code, block.page, "exec"), {"__name__": "page"})
     assert "b'17' b'{" in capsys.readouterr().out
 
 
