@@ -26,9 +26,9 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     yield "|---|---|--:|--:|--:|--:|---|"
     for row in rows:
         took = row.outcome
-        rate = f"{row.count / took.whole_s:,.0f}"
+        rate = f"{row.messages / took.whole_s:,.0f}"
         times = f"{took.first_s:.1f} | {took.whole_s:.1f} | {rate} | {took.memory_mb:,}"
-        yield f"| {row.job}, {row.count:,} | {row.side} | {times} | {row.ledger} |"
+        yield f"| {row.job}, {row.messages:,} | {row.side} | {times} | {row.ledger} |"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
     job: str
     side: str
-    count: int
+    messages: int
     outcome: Outcome
     ledger: Ledger
 

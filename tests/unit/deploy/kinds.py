@@ -19,7 +19,7 @@ QUANTITY: Final[Schema] = {"type": "string", "pattern": r"^\d+(\.\d+)?(m|[kKMGT]
 JAVA_MEMORY: Final[Schema] = {"type": "string", "pattern": r"^\d+[kmgtKMGT]$"}
 
 
-def one(required: str = "", **properties: Schema) -> Schema:
+def one(required: str = "", /, **properties: Schema) -> Schema:
     """An object that has these properties and no others."""
     found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return found | {"required": required.split()} if required else found

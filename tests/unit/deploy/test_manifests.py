@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 pytest.importorskip("yaml", reason="manifests are YAML; PyYAML comes with the extra 'yaml'")
 
 import yaml
 
-from rmqio.pipelines import arguments as pipeline_arguments
+from rmqio.pipelines.common import arguments as pipeline_arguments
 from rmqio.runners.flink import __main__ as flink
 from tests.unit.deploy.kinds import KINDS
 
