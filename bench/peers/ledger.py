@@ -1,4 +1,4 @@
-"""What a job made of a topic: each thing once, with the right value; or lost, doubled or wrong."""
+"""The comparison of a sink with what should be in it: each thing once, with the right value; or lost, doubled, wrong."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _QUIET_S: Final = 12.0
 
 
 class Outcome(NamedTuple):
-    """What a run took."""
+    """The times and the memory of a run."""
 
     first_s: float
     """Until the first message was in the sink."""

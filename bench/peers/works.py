@@ -26,7 +26,7 @@ class Work(NamedTuple):
     topic: str
     bodies: Sequence[bytes]
     wanted: Mapping[str, Any]
-    """What must come out, by name."""
+    """The things that must come out: their values by name."""
     read: Callable[[dict[str, Any]], Row | None]
     """The name and the value of a message of the sink; None: it does not count."""
 
