@@ -1,4 +1,4 @@
-"""The comparison of a sink with what should be in it: each thing once, with the right value; or lost, doubled, wrong."""
+"""Compares a sink with what should be in it: each thing once, with the right value; or lost, doubled, wrong."""
 
 from __future__ import annotations
 
