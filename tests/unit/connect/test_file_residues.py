@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import pytest
@@ -21,9 +14,9 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from rmqio.connect import WriteToFiles
 from rmqio.connect.files.residues import FileName, remove_residues
+from tests.helpers.pipelines.killed_files import HEX, check_killed_and_started_again, numbers, numbers_of
 
 FIRST = FileName(0, 2, 0, ".jsonl")
-HEX = "0123456789abcdef" * 2
 
 
 @pytest.mark.parametrize(
@@ -100,58 +93,6 @@ def test_the_shard_of_a_row_depends_on_nothing_else(tmp_path: Path) -> None:
     assert sorted(number for shard in found[0] for number in shard) == [*range(20)]
 
 
-PROGRAM = """
-import sys
-import apache_beam as beam
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
-from rmqio.connect import WriteToFiles
-from rmqio.runners.options import options
-
-with beam.Pipeline(options=options(sys.argv[2:], runner="DirectRunner")) as pipeline:
-    _ = (
-        pipeline
-        | beam.Create(range(3_000))
-        | beam.Map(lambda n: TimestampedValue({"n": n}, n // 10))
-        | beam.WindowInto(FixedWindows(1))
-        | WriteToFiles(sys.argv[1], "jsonl", shards=3)
-    )
-"""
-
-
-@pytest.mark.parametrize(
-    "runner",
-    [
-        "DirectRunner",
-        pytest.param("SparkRunner --spark_master_url=local[2]", marks=[pytest.mark.spark, pytest.mark.slow]),
-    ],
-)
-def test_a_program_that_is_killed_and_started_again_leaves_each_row_once(runner: str, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    if runner.startswith("Spark"):
-        pytest.importorskip("pyspark", reason="SparkRunner needs the extra 'spark'")
-    command = [sys.executable, "-c", PROGRAM, str(folder), *f"--runner={runner}".split()]
-    with open(tmp_path / "log", "wb") as log:
-        program = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    until = time.monotonic() + 120
-    while not any(folder.glob("*/part-*")):
-        assert program.poll() is None, (tmp_path / "log").read_text()
-        assert time.monotonic() < until, (tmp_path / "log").read_text()
-        time.sleep(0.001)
-    os.killpg(program.pid, signal.SIGKILL)
-    program.wait(30)
-    assert sum(numbers(folder).values()) < 3_000, "it was killed midway"
-    for window in [*folder.iterdir()][:5]:  # what a kill can leave, wherever it came
-        (window / f".part-00001-of-00003.jsonl.{HEX}").write_text('{"n":1')
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert numbers(folder) == Counter(range(3_000))
-    assert [*folder.glob("*/.part-00001*")] == []
-
-
-def numbers(folder: Path) -> Counter[Any]:
-    """The rows of all files that a reader takes."""
-    return Counter(number for each in folder.rglob("part-*") for number in numbers_of(each))
-
-
-def numbers_of(path: Path) -> list[int]:
-    return [json.loads(line)["n"] for line in path.read_text().splitlines()]
+def test_a_program_that_is_killed_and_started_again_leaves_each_row_once(tmp_path: Path) -> None:
+    """On Spark: tests/runners/test_connect.py."""
+    check_killed_and_started_again("DirectRunner", tmp_path)
