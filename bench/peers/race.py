@@ -70,13 +70,19 @@ class Job:
             raise BenchError(f"the job has ended with {self._process.returncode}:\n{self.log.read_text()[-2000:]}")
 
     def memory_mb(self) -> int:
-        """The resident memory of its session."""
-        total = 0
+        """The resident memory of the program and of all that it has started, also in sessions of their own."""
+        pages: dict[int, int] = {}
+        parents: dict[int, int] = {}
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError, IndexError):
                 after_name = (folder / "stat").read_text().rpartition(") ")[2].split()
-                if int(after_name[3]) == self._process.pid:
-                    total += int(after_name[21])
+                parents[int(folder.name)], pages[int(folder.name)] = int(after_name[1]), int(after_name[21])
+        total = 0
+        for pid in pages:
+            each = pid
+            while each and each != self._process.pid:
+                each = parents.get(each, 0)
+            total += pages[pid] if each else 0
         return total * os.sysconf("SC_PAGE_SIZE") >> 20
 
     def kill(self) -> None:
