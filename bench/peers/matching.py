@@ -8,7 +8,7 @@ import json
 import apache_beam as beam
 
 from bench.peers.works import JOINED
-from rmqio import ReadFromRocketMQ, WriteToRocketMQ
+from rmqio import ReadFromRocketMQ, StartFrom, WriteToRocketMQ
 from rmqio.model import Record
 from rmqio.runners.options import options
 
@@ -25,7 +25,10 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--runner", default="DirectRunner")
     given, rest = parser.parse_known_args()
-    reading = ReadFromRocketMQ(given.source_topic, name_server=given.name_server, consumer_group=given.consumer_group)
+    start = StartFrom.group_offsets(reset="earliest")
+    reading = ReadFromRocketMQ(
+        given.source_topic, name_server=given.name_server, consumer_group=given.consumer_group, start=start
+    )
     with beam.Pipeline(options=options(rest, runner=given.runner)) as pipeline:
         _ = (
             pipeline
