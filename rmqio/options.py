@@ -279,6 +279,9 @@ class WriteOptions:
       asynchronous: send the next batch without waiting for the answer to the previous one. All answers are awaited when
         the bundle ends.
       max_in_flight: batches in flight at once (`asynchronous`), at most one per queue if order matters.
+      max_total_bytes: limit of all batches that a writer gathers, over all topics and queues. If they would exceed it,
+        the largest one is sent.
+      max_wait_ms: a message waits at most so long for its batch to be full; None: until the bundle ends.
       busy_timeout_ms: as in `ClientOptions`: while a broker says that it is busy, writes slow down and go on.
       request_timeout_ms, max_retries: of one send. A retry after an unknown outcome can store a message twice.
       name_server_poll_interval_ms: `ClientOptions.route_refresh_ms`: maximum age of a topic's route.
@@ -293,6 +296,8 @@ class WriteOptions:
     max_batch_bytes: int = 256 * 1024
     asynchronous: bool = False
     max_in_flight: int = 8
+    max_total_bytes: int = 64 * 1024 * 1024
+    max_wait_ms: int | None = None
     request_timeout_ms: int = 3_000
     max_retries: int = 3
     busy_timeout_ms: int = 30_000
@@ -310,7 +315,7 @@ class WriteOptions:
 
     def __post_init__(self) -> None:
         _positive(
-            self, "max_batch_messages", "max_batch_bytes", "max_in_flight", "request_timeout_ms",
+            self, "max_batch_messages", "max_batch_bytes", "max_in_flight", "max_total_bytes", "request_timeout_ms",
             "name_server_poll_interval_ms", "broker_heartbeat_interval_ms",
         )  # fmt: skip
         _positive(self, "max_retries", "busy_timeout_ms", zero=True)
@@ -321,6 +326,13 @@ class WriteOptions:
             )
         if self.max_batch_bytes > 1 << 20:
             raise LocalError(f"WriteOptions.max_batch_bytes is {self.max_batch_bytes}; at most 1048576")
+        if self.max_total_bytes < self.max_batch_bytes:
+            raise LocalError(
+                f"WriteOptions.max_total_bytes is {self.max_total_bytes}, and max_batch_bytes {self.max_batch_bytes}: "
+                "no batch could become that large; lower max_batch_bytes"
+            )
+        if self.max_wait_ms is not None:
+            _positive(self, "max_wait_ms")
         _check_compression(self)
 
     @classmethod

@@ -32,6 +32,7 @@ _queue_offset: Final = operator.attrgetter("queue_offset")
 
 _MAX_BATCH_MESSAGES: Final = 1_000
 _MAX_BATCH_BYTES: Final = 256 * 1024
+_MAX_TOTAL_BYTES: Final = 64 << 20
 _MAX_IN_FLIGHT: Final = 4
 _ROUTE_REFRESH_MS: Final = 30_000
 _COMMIT_EVERY: Final = 5_000
@@ -205,7 +206,14 @@ class Replay:
             clock=time.monotonic,
         )
         sender = BatchSender(producer, self, max_in_flight=_MAX_IN_FLIGHT, ordered=True, required_topics=required)
-        return BatchAccumulator(sender, routes, self, max_messages=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES)
+        return BatchAccumulator(
+            sender,
+            routes,
+            self,
+            max_messages=_MAX_BATCH_MESSAGES,
+            max_bytes=_MAX_BATCH_BYTES,
+            max_total_bytes=_MAX_TOTAL_BYTES,
+        )
 
     def _take_part(self, part: Part) -> bool:
         """Process a part. Returns whether the limit is reached; the position is then after the last letter taken."""

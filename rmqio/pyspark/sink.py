@@ -170,7 +170,12 @@ def _send(
         producer, outcomes, max_in_flight=options.max_in_flight, ordered=True, required_topics=required
     )
     gathering = BatchAccumulator(
-        sender, routes, outcomes, max_messages=options.max_batch_messages, max_bytes=options.max_batch_bytes
+        sender,
+        routes,
+        outcomes,
+        max_messages=options.max_batch_messages,
+        max_bytes=options.max_batch_bytes,
+        max_total_bytes=options.max_total_bytes,
     )
     maker = RowMessageMaker(names, settings.topic, drops_reserved=settings.drops_reserved)
     gathering.begin()

@@ -16,7 +16,7 @@ class ProducerBatch:
     the queue follows from a sharding key.
     """
 
-    __slots__ = ("elements", "ids", "keyed", "messages", "origins", "queue", "size")
+    __slots__ = ("elements", "ids", "keyed", "limit", "messages", "origins", "queue", "since", "size")
 
     def __init__(self, queue: MessageQueue, *, keyed: bool) -> None:
         self.queue = queue
@@ -27,6 +27,10 @@ class ProducerBatch:
         self.origins: list[Any] = []
         self.size = 0
         """Approximate number of bytes on the wire."""
+        self.limit = 0
+        """Its size until it asks for more memory."""
+        self.since = 0.0
+        """When it was begun."""
 
     def add(self, message: Message, message_id: str | None, element: Any, origin: Any, size: int) -> None:
         """Add a message; the caller checks whether it fits."""

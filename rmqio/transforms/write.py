@@ -188,6 +188,8 @@ class WriteToRocketMQ(beam.PTransform):
             raise LocalError(f"exactly_once needs backend='remoting': {self._backend!r} repeats sends by itself")
         if self._options.asynchronous:
             raise LocalError("exactly_once waits for each batch: leave WriteOptions.asynchronous out")
+        if self._options.max_wait_ms is not None:
+            raise LocalError("exactly_once sends only while its bundle runs: leave WriteOptions.max_wait_ms out")
         self._position_group = look_back.group or group
         if self._position_group is None:
             raise LocalError(

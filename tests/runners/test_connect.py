@@ -1,4 +1,4 @@
-"""`rmqio copy` from a topic to a database, with a dead letter, on all runners: `WriteToSink` in their workers."""
+"""`rmqio copy` from a topic to a database, with a dead letter, on all runners; files of a Spark that was killed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-database
 
 from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.pipelines.killed_files import check_killed_and_started_again
 from tests.runners.sql.test_sql import BOUNDED, Topics, send, topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -40,3 +41,9 @@ def test_all_runners_write_each_row_once_and_the_dead_letter(
     assert found == [(row["id"], row["name"]) for row in rows]
     wait_until(lambda: bool([*read_topic(lab.client, topics.alarms)]), "the letter", timeout_s=60)
     assert [each.body for each in read_topic(lab.client, topics.alarms)] == [b'{"id": 900, "nmae": "x"}']
+
+
+@pytest.mark.spark
+def test_a_spark_that_is_killed_and_started_again_leaves_each_row_in_one_file(tmp_path: Path) -> None:
+    """On the Direct runner: tests/unit/connect/test_file_residues.py."""
+    check_killed_and_started_again("SparkRunner --spark_master_url=local[2]", tmp_path)

@@ -13,7 +13,7 @@ from rmqio.start import StartFrom, StopAt
 _START: Final = start_parser("earliest", "latest", "group", "group:RESET", "timestamp:TIME")
 _STOP: Final = stop_parser("none", "latest", "timestamp:TIME")
 _SECRETS: Final = ("username", "password")
-_TIMES: Final = ("max_out_of_orderness_ms", "idle_timeout_ms")
+_TIMES: Final = ("max_out_of_orderness_ms", "idle_timeout_ms", "discovery_interval_ms")
 
 
 def source_of(end: End, *, follow: bool, where: dict[str, Any]) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import random
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from apache_beam.typehints import Tuple
 
 from rmqio.connect.failures import failure_of
 from rmqio.connect.files.formats import FileFormat
+from rmqio.connect.files.residues import FileName, remove, remove_residues
 from rmqio.connect.rows import to_row
 from rmqio.connect.sink.base import RowRefused
 from rmqio.errors import LocalError
@@ -43,15 +44,16 @@ class WriteToFiles(HandlesFailures):
     folder in between in the global window.
 
     A window is written when it fires. Its file is written under another name first, and renamed when it is whole. Its
-    name depends on window, shard and firing alone, so a repeated bundle replaces it: no row is lost or doubled. Late
-    rows go to a file of their own, `...-late1.jsonl`. A stream needs windows, and they must not accumulate.
+    name depends on window, shard and firing alone, and the shard of a row on the row alone, so a repeated bundle
+    replaces it: no row is lost or doubled. What an attempt has left that was killed is removed when its work is done
+    again. Late rows go to a file of their own, `...-late1.jsonl`. A stream needs windows, and they must not accumulate.
 
     Args:
       folder: of any file system that Beam knows.
       format: "jsonl", "csv", "parquet" or "avro".
       columns: of CSV and Parquet, in order; None: those of the rows. Others refuse the row.
       schema: of Avro, as a dict or the path of a file; of Parquet, a `pyarrow.Schema`, or None: what the rows are.
-      shards: files of a window, which are written in parallel. Which rows go to which is left open.
+      shards: files of a window, which are written in parallel. Equal rows go to the same one.
       on_failure, dead_letter_topic, name_server, security, client_factory: as in `WriteToSink`.
 
     Elements: see `WriteToSink`.
@@ -110,10 +112,6 @@ class _ToRowsFn(beam.DoFn):
     def __init__(self, shards: int, *, errors_to_output: bool) -> None:
         self._shards, self._errors_to_output = shards, errors_to_output
         self._failures = Count("row_failures")
-        self._next = 0
-
-    def start_bundle(self) -> None:
-        self._next = random.randrange(self._shards)  # small bundles must not all begin with the first file
 
     def process(self, element: Any) -> Iterator[Any]:
         try:
@@ -124,8 +122,9 @@ class _ToRowsFn(beam.DoFn):
                 raise
             yield TaggedOutput(_FAILED, failure_of(element, None, error))
             return
-        self._next = (self._next + 1) % self._shards
-        yield self._next, row
+        # By the row alone: when a bundle is run again, no other file must get it.
+        shard = zlib.crc32(repr(row).encode(errors="replace")) % self._shards if self._shards > 1 else 0
+        yield shard, row
 
 
 class _WriteFileFn(beam.DoFn):
@@ -144,9 +143,8 @@ class _WriteFileFn(beam.DoFn):
         folder = self._folder
         if not isinstance(window, GlobalWindow):
             folder = FileSystems.join(folder, f"window={_text(window.start)}-{_text(window.end)}")
-        late = f"-late{pane.index}" if pane.index > 0 else ""
-        name = f"part-{shard:05d}-of-{self._shards:05d}{late}{self._kind.suffix}"
-        final, part = FileSystems.join(folder, name), FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}")
+        name = FileName(shard, self._shards, max(0, pane.index), self._kind.suffix)
+        final, part = FileSystems.join(folder, str(name)), FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}")
         if not FileSystems.exists(folder):
             _create_folder(folder)
         try:
@@ -159,9 +157,9 @@ class _WriteFileFn(beam.DoFn):
                     f"{final}: {len(refused)} rows do not fit; the first, {row!r:.200}: {error}"
                 ) from error
             FileSystems.rename([part], [final])
+            remove_residues(folder, name)
         except BaseException:
-            if FileSystems.exists(part):
-                FileSystems.delete([part])
+            remove(part)
             raise
         self._written.add(sum(1 for _ in rows) - len(refused), ("files",))
         for row, error in refused:

@@ -65,7 +65,7 @@ class Consumers:
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            _, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_ASK_S)
+            _, high = consumer.get_watermark_offsets(TopicPartition(partition.topic, partition.number), timeout=_ASK_S)
         except KafkaException:
             return False
         # Behind the last message that counts there can be marks of transactions, and messages of open ones.

@@ -15,6 +15,8 @@ class Partition(NamedTuple):
 
     topic: str
     number: int
+    is_new: bool = False
+    """Whether it was added while the pipeline ran."""
 
     def __str__(self) -> str:
         return f"partition {self.topic}/{self.number}"
@@ -54,7 +56,7 @@ def range_of(cluster: Cluster, partition: Partition, start: StartFrom, stop: Sto
 
     consumer = cluster.consumer()
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=TIMEOUT_S)
+        low, high = consumer.get_watermark_offsets(TopicPartition(partition.topic, partition.number), timeout=TIMEOUT_S)
 
         def at(timestamp_ms: int) -> int:
             # After the end was taken: a message in between is then before the one that is found, or at the end.

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
 from rmqio.connect.kafka.client import Cluster
-from rmqio.connect.kafka.ranges import Partition, check_start, partitions_of
+from rmqio.connect.kafka.ranges import Partition, check_start
 from rmqio.connect.kafka.read_fn import BoundedPartitionFn, KafkaReadConfig, UnboundedPartitionFn
 from rmqio.connect.kafka.records import KafkaRecord
+from rmqio.connect.kafka.watch import FindFn, WatchFn
 from rmqio.errors import LocalError
+from rmqio.interfaces import ENDLESS_READ
 from rmqio.start import StartFrom, StopAt
+from rmqio.transforms.parts import is_in_process
 
 
 class ReadFromKafka(beam.PTransform):
@@ -31,8 +34,8 @@ class ReadFromKafka(beam.PTransform):
       max_out_of_orderness_ms: how much older than the newest message of a partition later ones can be.
       idle_timeout_ms: a partition that has been read to its end for so long does not hold back the watermark.
       give_up_after_s: a read that ends fails if a partition does not answer for so long. One that never ends waits.
-
-    Partitions that are added later are read after a restart of the pipeline without a checkpoint only.
+      discovery_interval_ms: how often an endless read looks for new partitions, which it reads from their beginning; 0:
+        only at the start, as always on the Direct runner.
 
     Raises `LocalError` when it is built, and on a worker if a topic does not exist.
     """
@@ -48,6 +51,7 @@ class ReadFromKafka(beam.PTransform):
         max_out_of_orderness_ms: int = 0,
         idle_timeout_ms: int = 10_000,
         give_up_after_s: float = 120.0,
+        discovery_interval_ms: int = 30_000,
     ) -> None:
         super().__init__()
         topics = [topic] if isinstance(topic, str) else list(topic)
@@ -55,23 +59,36 @@ class ReadFromKafka(beam.PTransform):
             raise LocalError(f"topic is {topic!r}; it must be a name, or a list of names")
         start = start or StartFrom.earliest()
         check_start(start, stop)
-        for name, value in (("max_out_of_orderness_ms", max_out_of_orderness_ms), ("idle_timeout_ms", idle_timeout_ms)):
+        for name, value in (
+            ("max_out_of_orderness_ms", max_out_of_orderness_ms),
+            ("idle_timeout_ms", idle_timeout_ms),
+            ("discovery_interval_ms", discovery_interval_ms),
+        ):
             if not isinstance(value, int) or value < 0:
                 raise LocalError(f"{name} is {value!r}; it must be milliseconds, at least 0")
         defaults = {"queued.max.messages.kbytes": 16_384}  # of each partition; the client's default is 64 MiB
         cluster = Cluster.of(bootstrap_servers, {**defaults, **(config or {})})
-        self._topics = topics
+        self._topics, self._discovery_interval_ms = topics, discovery_interval_ms
         self._config = KafkaReadConfig(cluster, start, stop, max_out_of_orderness_ms, idle_timeout_ms, give_up_after_s)
 
     def expand(self, pipeline: Any) -> Any:
-        kind = UnboundedPartitionFn if self._config.stop is None else BoundedPartitionFn
-        partitions = (
-            pipeline
-            | "Topics" >> beam.Create(self._topics)
-            | "Partitions" >> beam.ParDo(_PartitionsFn(self._config.cluster)).with_output_types(Partition)
-        )
+        is_endless, cluster = self._config.stop is None, self._config.cluster
+        kind = UnboundedPartitionFn if is_endless else BoundedPartitionFn
+        # The in-process runner would finish the steps before the read first, and this one never ends.
+        watches = is_endless and self._discovery_interval_ms > 0 and not is_in_process(pipeline.pipeline)
+        if watches:
+            find = beam.ParDo(WatchFn(cluster, self._topics, self._discovery_interval_ms))
+            begun = pipeline | "Start" >> beam.Impulse()
+        else:
+            find = beam.ParDo(FindFn(cluster))
+            begun = pipeline | "Topics" >> beam.Create(self._topics)
+        partitions = begun | "Partitions" >> find.with_output_types(Partition)
         spread = partitions | "Spread" >> beam.Reshuffle()
         return spread | "Read" >> beam.ParDo(kind(self._config)).with_output_types(KafkaRecord)
+
+    def annotations(self) -> dict[str, Any]:
+        found: dict[str, Any] = super().annotations()
+        return found if self._config.stop is not None else {**found, ENDLESS_READ: b""}
 
     def display_data(self) -> dict[str, Any]:
         config = self._config
@@ -82,11 +99,3 @@ class ReadFromKafka(beam.PTransform):
             "stop": None if config.stop is None else str(config.stop),
         }
         return {key: DisplayDataItem(value).drop_if_none() for key, value in shown.items()}
-
-
-class _PartitionsFn(beam.DoFn):
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def process(self, topic: str) -> Iterator[Partition]:
-        yield from partitions_of(self._cluster, topic)

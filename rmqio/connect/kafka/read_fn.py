@@ -15,14 +15,13 @@ from apache_beam.utils.timestamp import Duration
 from rmqio.connect.kafka.client import Cluster, KafkaAway
 from rmqio.connect.kafka.consumers import Consumers
 from rmqio.connect.kafka.ranges import Partition, range_of
+from rmqio.connect.kafka.watermark import PartitionWatermark, PartitionWatermarks
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.parts import (
     Claim,
     QueueRange,
     QueueRangeCoder,
     QueueRangeTracker,
-    QueueWatermark,
-    QueueWatermarks,
     beam_timestamp,
     observe_process,
 )
@@ -48,7 +47,8 @@ class KafkaReadConfig:
 class ReadPartitionFn(beam.DoFn, RestrictionProvider):
     """Reads one partition. Beam must know when a pipeline is built which subclass it is: bounded or unbounded.
 
-    Initial restriction: start and stop, resolved to offsets by the broker, once.
+    Initial restriction: start and stop, resolved to offsets by the broker, once. A partition that was added while the
+    pipeline ran is read from its beginning.
 
     Checkpoint and resume: a bundle ends itself after so many records or so much time, or when nothing is there. The
     position is the runner's; nothing is committed to Kafka.
@@ -64,7 +64,8 @@ class ReadPartitionFn(beam.DoFn, RestrictionProvider):
     # -- restriction provider: also called where no `setup` has run ---------------------------------------------------
 
     def initial_restriction(self, element: Partition) -> QueueRange:
-        return range_of(self._config.cluster, element, self._config.start, self._config.stop)
+        start = StartFrom.earliest() if element.is_new else self._config.start
+        return range_of(self._config.cluster, element, start, self._config.stop)
 
     def create_tracker(self, restriction: QueueRange) -> QueueRangeTracker:
         return QueueRangeTracker(restriction)
@@ -84,7 +85,6 @@ class ReadPartitionFn(beam.DoFn, RestrictionProvider):
     def setup(self) -> None:
         observe_process()
         self._consumers = Consumers(self._config.cluster)
-        self._quiet_since: dict[Partition, float] = {}
 
     def teardown(self) -> None:
         if self._consumers is not None:
@@ -93,7 +93,7 @@ class ReadPartitionFn(beam.DoFn, RestrictionProvider):
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _read(self, element: Partition, tracker: Any, estimator: QueueWatermark) -> Iterator[Any]:
+    def _read(self, element: Partition, tracker: Any, estimator: PartitionWatermark) -> Iterator[Any]:
         assert self._consumers is not None
         config, restriction = self._config, tracker.current_restriction()
         position, emitted, began = restriction.start, 0, time.monotonic()
@@ -119,13 +119,13 @@ class ReadPartitionFn(beam.DoFn, RestrictionProvider):
                 if records:
                     emitted += len(records)
                     estimator.advance(max(each.timestamp_ms for each in records) - config.max_out_of_orderness_ms)
-                    self._quiet_since.pop(element, None)
+                    estimator.heard()
             if reached != found.next_offset:  # the rest was fetched for nobody
                 self._consumers.release(element)
             if found.records or found.at_end:
                 answered = now
             if found.at_end:
-                self._follow_clock(element, now, estimator)
+                self._follow_clock(estimator)
             if bounded and tracker.current_restriction().stop == position:
                 break
             if bounded and now - answered > config.give_up_after_s:
@@ -137,10 +137,10 @@ class ReadPartitionFn(beam.DoFn, RestrictionProvider):
         else:
             tracker.defer_remainder(_RESUME)
 
-    def _follow_clock(self, element: Partition, now: float, estimator: QueueWatermark) -> None:
-        since = self._quiet_since.setdefault(element, now)
-        if (now - since) * 1000 >= self._config.idle_timeout_ms:
-            estimator.advance(int(time.time() * 1000) - self._config.max_out_of_orderness_ms)
+    def _follow_clock(self, estimator: PartitionWatermark) -> None:
+        now_ms = int(time.time() * 1000)
+        if estimator.quiet(now_ms) >= self._config.idle_timeout_ms:
+            estimator.advance(now_ms - self._config.max_out_of_orderness_ms)
 
 
 class BoundedPartitionFn(ReadPartitionFn):
@@ -150,7 +150,7 @@ class BoundedPartitionFn(ReadPartitionFn):
         self,
         element: Partition,
         tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008 (Beam's way to declare it)
-        estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(PartitionWatermarks()),  # noqa: B008
     ) -> Iterable[Any]:
         return self._read(element, tracker, estimator)
 
@@ -163,6 +163,6 @@ class UnboundedPartitionFn(ReadPartitionFn):
         self,
         element: Partition,
         tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008
-        estimator: Any = beam.DoFn.WatermarkEstimatorParam(QueueWatermarks()),  # noqa: B008
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(PartitionWatermarks()),  # noqa: B008
     ) -> Iterable[Any]:
         return self._read(element, tracker, estimator)

@@ -19,6 +19,7 @@ _NAMES: Final = (
     "producerGroup",
     "maxBatchMessages",
     "maxBatchBytes",
+    "maxTotalBytes",
     "maxInFlight",
     "requestTimeoutMs",
     "maxRetries",
@@ -68,6 +69,7 @@ def write_settings(options: Mapping[str, str], *, streaming: bool) -> WriteSetti
     values = {
         "max_batch_messages": number(given, "maxBatchMessages"),
         "max_batch_bytes": number(given, "maxBatchBytes"),
+        "max_total_bytes": number(given, "maxTotalBytes"),
         "max_in_flight": number(given, "maxInFlight"),
         "max_retries": number(given, "maxRetries", least=0),
         "compress_over_bytes": number(given, "compressOverBytes"),

@@ -85,7 +85,7 @@ _SHOWN: Final = {
 _OF_JSON: Final = {
     "JSON_NULLS", "JSON_RESULT", "JSON_WRAPPER", "RETURNING", "DEFAULT", "VALUE", "PLACING",
 }  # fmt: skip
-"""What can follow an argument of a few functions only."""
+"""The words that can follow an argument of a few functions only."""
 
 
 _QUOTES: Final = dict.fromkeys("‘’‚‛′", "'")  # noqa: RUF001 - what editors make of single quotes

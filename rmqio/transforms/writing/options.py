@@ -65,7 +65,11 @@ def refuse_idle(options: WriteOptions) -> None:
     """Raises `LocalError` for options that have no effect without another one."""
     changed = changed_options(options)
     for names, is_idle, needed in (
-        (("max_batch_messages", "max_batch_bytes"), not options.batch_flush, "batch_flush=True"),
+        (
+            ("max_batch_messages", "max_batch_bytes", "max_total_bytes", "max_wait_ms"),
+            not options.batch_flush,
+            "batch_flush=True",
+        ),
         (("max_in_flight",), not options.asynchronous, "asynchronous=True"),
         (("compression", "compression_level"), options.compress_over_bytes is None, "compress_over_bytes"),
     ):

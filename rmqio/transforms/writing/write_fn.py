@@ -22,6 +22,7 @@ from rmqio.sending.batches import BatchSender
 from rmqio.sending.certain import CertainProducer
 from rmqio.sending.producers import ProducerLease
 from rmqio.sending.routes import WriteRoutes
+from rmqio.sending.timed import Deferred, TimedAccumulator
 from rmqio.transforms.metrics import observe_process
 from rmqio.transforms.writing.claimed import ClaimedWrites
 from rmqio.transforms.writing.default_ids import DefaultIds
@@ -47,6 +48,9 @@ class WriteFn(beam.DoFn):
 
     Order: messages with the same sharding key keep their order, within a bundle and a topic. Messages without a key
     have no order.
+
+    Time: with `max_wait_ms`, a thread sends batches that have waited for so long. This thread adds no outputs and no
+    metrics: the next call of the bundle does.
 
     Args:
       maker: creates the messages.
@@ -90,8 +94,10 @@ class WriteFn(beam.DoFn):
         self._claim_check = claim_check
         self._claims: ClaimedWrites | None = None
         self._passes_messages = maker.selector is None and maker.id_fn is None and sink is None and claim_check is None
+        self._adds_directly = self._passes_messages and options.max_wait_ms is None
         self._max_messages = options.max_batch_messages if options.batch_flush else 1
         self._max_bytes = options.max_batch_bytes
+        self._max_wait_s = None if options.max_wait_ms is None else options.max_wait_ms / 1000
         self._lease: ProducerLease | None = None
 
     def setup(self) -> None:
@@ -126,24 +132,32 @@ class WriteFn(beam.DoFn):
             refresh_ms=options.name_server_poll_interval_ms,
             clock=self._clock,
         )
+        deferred = None if self._max_wait_s is None else Deferred(self._outputs)
+        outcomes = deferred or self._outputs
         self._sender = BatchSender(
             producer,
-            self._outputs,
+            outcomes,
             max_in_flight=options.max_in_flight if options.asynchronous else 1,
             ordered=self._ordered,
             required_topics=required_topics,
             gate=self._once,
             clock=self._clock,
         )
-        self._gathering = BatchAccumulator(
+        gathering = BatchAccumulator(
             self._sender,
             routes,
-            self._outputs,
+            outcomes,
             max_messages=self._max_messages,
             max_bytes=self._max_bytes,
+            max_total_bytes=options.max_total_bytes,
             one_by_one=not options.batch_flush and not options.asynchronous,
+            clock=self._clock,
         )
-        self._unkeyed = self._gathering.unkeyed
+        self._unkeyed = gathering.unkeyed
+        self._timed = None
+        if deferred is not None and self._max_wait_s is not None:
+            self._timed = TimedAccumulator(gathering, deferred, self._max_wait_s, clock=self._clock)
+        self._gathering = self._timed or gathering
 
     def _made_outputs(self, metrics: WriteMetrics) -> WriteOutputs:
         letter_of = functools.partial(letter_of_failure, self._maker) if self._with_letters else None
@@ -171,12 +185,12 @@ class WriteFn(beam.DoFn):
             or value.pane_info is not origin.pane_info
         ):
             origin = self._origin = value.with_value(None)
-        if not self._passes_messages or _usual_size is None:
+        if not self._adds_directly or _usual_size is None:
             return self._add(element, origin)
         # The usual message, for a batch that has begun and has room. `_add` handles all others, and all errors.
         size = _usual_size(element)
         batch = self._unkeyed.get(element[1] or self._topic or "") if size else None
-        if batch is None or batch.size + size > self._max_bytes or len(batch.messages) >= self._max_messages:
+        if batch is None or batch.size + size > batch.limit or len(batch.messages) >= self._max_messages:
             return self._add(element, origin)
         # Batch.add, inlined.
         batch.messages.append(element)
@@ -225,6 +239,8 @@ class WriteFn(beam.DoFn):
 
     def teardown(self) -> None:
         if self._lease is not None and self._lease.is_valid:
+            if self._timed is not None:
+                self._timed.close()
             self._sender.abandon()  # a bundle that failed in another DoFn may have left batches
             self._lease.release()
 

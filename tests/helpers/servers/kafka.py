@@ -73,3 +73,11 @@ class Kafka(JavaServer):
         for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
             future.result(30)
         return name
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """Adds partitions to a topic until it has so many."""
+        from confluent_kafka.admin import AdminClient, NewPartitions
+
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        for future in admin.create_partitions([NewPartitions(name, count)]).values():
+            future.result(30)

@@ -74,8 +74,9 @@ def write(rocketmq: LocalRocketMQ, elements: list[Any], topic: str | None, **arg
         WriteOptions(batch_flush=False),
         WriteOptions(batch_flush=False, asynchronous=True),
         WriteOptions(max_batch_bytes=2_000),
+        WriteOptions(max_batch_bytes=2_000, max_total_bytes=2_000, max_wait_ms=1),
     ],
-    ids=["batches", "asynchronous", "one by one", "one by one asynchronous", "small batches"],
+    ids=["batches", "asynchronous", "one by one", "one by one asynchronous", "small batches", "short waits"],
 )
 def test_every_way_of_sending_delivers_each_element_once(
     rocketmq: LocalRocketMQ, client: RemotingQueueClient, topic: str, options: WriteOptions

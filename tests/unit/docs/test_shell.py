@@ -25,7 +25,7 @@ PAGES: Final = [
 ]
 _FENCE: Final = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _KINDS: Final = {"python", "json", "sql", "text", "sh", "console", "yaml", ""}
-_ELSEWHERE: Final = frozenset({"cd", "conda-pack", "export", "gcc", "git", "jq", "seq", "venv-pack"})
+_ELSEWHERE: Final = frozenset({"cd", "conda-pack", "docker", "export", "gcc", "git", "jq", "seq", "venv-pack"})
 """Programs that are not ours."""
 _SEPARATORS: Final = frozenset({"|", ";", "&", "&&", "<", ">"})
 

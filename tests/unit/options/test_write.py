@@ -18,6 +18,7 @@ from rmqio import EnvironmentCredentials, Security, WriteToRocketMQ
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import RmqioError
 from rmqio.interfaces import Producer, QueueClient
+from rmqio.model import Message
 from rmqio.options import WriteOptions, option_names
 from rmqio.testing import BrokerSettings
 from rmqio.transforms.writing.write_fn import WriteFn
@@ -61,7 +62,7 @@ class Writing:
             clock=self.wire.clock.monotonic,
         )
 
-    def bundle(self, *elements: bytes) -> Writing:
+    def bundle(self, *elements: bytes | Message) -> Writing:
         """Written in one bundle; what fails it is over."""
         with suppress(RmqioError):
             self._fn.setup()
@@ -72,7 +73,7 @@ class Writing:
         return self
 
 
-def written(options: dict[str, Any], *elements: bytes, **arguments: Any) -> ScriptedWire:
+def written(options: dict[str, Any], *elements: bytes | Message, **arguments: Any) -> ScriptedWire:
     return Writing(options, **arguments).bundle(*(elements or (b"x",))).wire
 
 
@@ -117,6 +118,28 @@ def makes_its_topic(options: dict[str, Any]) -> bool:
     return "new" in wire.cluster.topic_names()
 
 
+def sends_of_two_queues(options: dict[str, Any]) -> int:
+    """Messages go to two queues by turns."""
+    messages = [Message(bytes(400), sharding_key=f"k{number % 2}") for number in range(6)]
+    return len(written({"max_batch_bytes": 2_000} | options, *messages).requests(*SENDS))
+
+
+def sends_ten_seconds_apart(options: dict[str, Any]) -> int:
+    """Two elements of one bundle; once the thread has ended, it is this one that looks what is due."""
+    writing = Writing(options)
+    fn = writing._fn
+    fn.setup()
+    fn.start_bundle()
+    for element in (b"a", b"b"):
+        list(fn.process(element, WindowedValue(element, 0, (GlobalWindow(),))) or ())
+        writing.wire.clock.advance(10)
+        if fn._timed is not None:
+            fn._timed.close()
+            fn._timed.send_due()
+    list(fn.finish_bundle())
+    return len(writing.wire.requests(*SENDS))
+
+
 # field, two values, what is seen with each, how it is looked at
 EFFECTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], Callable[[dict[str, Any]], Any]]] = {
     "batch_flush": ((True, False), (1, 5), lambda options: len(sends(options, 5))),
@@ -124,6 +147,8 @@ EFFECTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], Callable[[dict[str, A
     "max_batch_bytes": ((256 * 1024, 1_000), (1, 5), lambda options: len(sends(options, 10, size=400))),
     "asynchronous": ((False, True), (1, 8), in_flight),
     "max_in_flight": ((8, 3), (8, 3), lambda options: in_flight({"asynchronous": True} | options)),
+    "max_total_bytes": ((64 << 20, 2_000), (2, 6), sends_of_two_queues),
+    "max_wait_ms": ((None, 200), (1, 2), sends_ten_seconds_apart),
     "request_timeout_ms": ((3_000, 700), (3_000, 700), lambda o: silent({"max_retries": 0} | o).elapsed_ms),
     "max_retries": ((3, 1), (4, 2), lambda options: len(silent(options).requests(*SENDS))),
     "busy_timeout_ms": ((30_000, 0), (31, 0), busy_for_s),

@@ -42,12 +42,13 @@ def test_a_bad_option_is_named(options: dict[str, Any], text: str) -> None:
 def test_all_options_reach_their_place() -> None:
     found = settings(
         streaming=True, topic="t", producerGroup="g", maxBatchMessages=2, maxBatchBytes=3, maxInFlight=4,
-        requestTimeoutMs=5, maxRetries=0, outageTimeoutMs=7000, namespace="n", compressOverBytes=9,
+        maxTotalBytes=8, requestTimeoutMs=5, maxRetries=0, outageTimeoutMs=7000, namespace="n", compressOverBytes=9,
         createTopics="TRUE", reservedProperties="drop", checkpointLocation="/c", queryName="q",
     )  # fmt: skip
     assert (found.topic, found.group, found.outage_timeout_s) == ("t", "g", 7)
     assert found.drops_reserved
     assert (found.options.max_batch_messages, found.options.max_batch_bytes, found.options.max_in_flight) == (2, 3, 4)
+    assert found.options.max_total_bytes == 8
     client = found.factory.options  # type: ignore[attr-defined]
     assert (client.request_timeout_ms, client.max_retries, client.namespace) == (5, 0, "n")
     assert (client.max_in_flight, client.compress_over_bytes, client.create_topics) == (4, 9, True)

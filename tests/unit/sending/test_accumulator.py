@@ -50,7 +50,8 @@ class Setting:
             refresh_ms=3_600_000,
             clock=clock.monotonic,
         )
-        self.gathering = BatchAccumulator(sender, routes, self.outcomes, max_messages=2, max_bytes=10_000)  # type: ignore[arg-type]
+        limits = {"max_messages": 2, "max_bytes": 10_000, "max_total_bytes": 1 << 20}
+        self.gathering = BatchAccumulator(sender, routes, self.outcomes, **limits)  # type: ignore[arg-type]
         self.keys = self._a_key_of_each(4)
         self.run([Message(b"%d" % n) for n in range(8)])
         broker.cluster.delete_topic("topic")

@@ -33,7 +33,10 @@ CLIENT: dict[str, Any] = {
     "name_server": AT,
     "security": SIGNED,
 }
-OF_THE_WRITE = {"batch_flush", "max_batch_messages", "max_batch_bytes", "asynchronous", "max_in_flight"}
+OF_THE_WRITE = {
+    "batch_flush", "max_batch_messages", "max_batch_bytes", "asynchronous", "max_in_flight", "max_total_bytes",
+    "max_wait_ms",
+}  # fmt: skip
 
 
 def test_every_option_is_the_clients_or_the_writes() -> None:
@@ -81,6 +84,8 @@ def test_how_batches_are_made_is_said_beside_a_factory() -> None:
         ({"compression_level": 9}, "compression_level=9 does nothing without compress_over_bytes"),
         ({"max_batch_messages": 2, "batch_flush": False}, "max_batch_messages=2 does nothing without batch_flush=True"),
         ({"max_batch_bytes": 200, "batch_flush": False}, "max_batch_bytes=200 does nothing without batch_flush=True"),
+        ({"max_wait_ms": 200, "batch_flush": False}, "max_wait_ms=200 does nothing without batch_flush=True"),
+        ({"max_total_bytes": 1 << 20, "batch_flush": False}, "max_total_bytes=1048576 does nothing without batch_f"),
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(options: dict[str, Any], message: str) -> None:
