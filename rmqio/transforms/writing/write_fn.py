@@ -22,6 +22,7 @@ from rmqio.sending.batches import BatchSender
 from rmqio.sending.certain import CertainProducer
 from rmqio.sending.producers import ProducerLease
 from rmqio.sending.routes import WriteRoutes
+from rmqio.sending.traces.tracing import SendTrace
 from rmqio.transforms.metrics import observe_process
 from rmqio.transforms.writing.claimed import ClaimedWrites
 from rmqio.transforms.writing.default_ids import DefaultIds
@@ -126,6 +127,7 @@ class WriteFn(beam.DoFn):
             refresh_ms=options.name_server_poll_interval_ms,
             clock=self._clock,
         )
+        self._trace = SendTrace.of(self._factory, self._group, options.trace)
         self._sender = BatchSender(
             producer,
             self._outputs,
@@ -133,6 +135,7 @@ class WriteFn(beam.DoFn):
             ordered=self._ordered,
             required_topics=required_topics,
             gate=self._once,
+            trace=self._trace,
             clock=self._clock,
         )
         self._gathering = BatchAccumulator(
@@ -227,6 +230,8 @@ class WriteFn(beam.DoFn):
         if self._lease is not None and self._lease.is_valid:
             self._sender.abandon()  # a bundle that failed in another DoFn may have left batches
             self._lease.release()
+            if self._trace is not None:
+                self._trace.flush()
 
     def _take(self, origin: Any) -> Iterator[Any] | None:
         """The waiting outputs, or None.

@@ -30,10 +30,12 @@ CLIENT: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 7,
     "create_topics": True,
+    "client_id_prefix": "p",
+    "unit_name": "u",
     "name_server": AT,
     "security": SIGNED,
 }
-OF_THE_WRITE = {"batch_flush", "max_batch_messages", "max_batch_bytes", "asynchronous", "max_in_flight"}
+OF_THE_WRITE = {"batch_flush", "max_batch_messages", "max_batch_bytes", "asynchronous", "max_in_flight", "trace"}
 
 
 def test_every_option_is_the_clients_or_the_writes() -> None:
@@ -104,6 +106,8 @@ def test_a_client_is_told_all_of_it() -> None:
         compression="zstd",
         compression_level=7,
         create_topics=True,
+        client_id_prefix="p",
+        unit_name="u",
         security=SIGNED,
     )
 
