@@ -33,8 +33,8 @@ class GroupCommits:
         """Commit the offsets at which a stream resumes, as far as they are ahead of the group's."""
         try:
             failed = self._commit(client, offsets)
-        except RmqioError as error:
-            failed = dict.fromkeys(offsets, error)
+        except RmqioError as of_all:
+            failed = dict.fromkeys(offsets, of_all)
         if failed and time.monotonic() - self._warned_at > _WARN_EVERY_S:
             self._warned_at = time.monotonic()
             queue, error = next(iter(failed.items()))

@@ -16,12 +16,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from rmqio.errors import LocalError, TransportError
 from rmqio.model import MessageQueue
-from rmqio.pyspark.reading import stream as stream_module
 from rmqio.pyspark.options.read import read_settings
+from rmqio.pyspark.reading import stream as stream_module
 from rmqio.pyspark.reading.position import Position
 from rmqio.pyspark.reading.ranges import Range, read_range
-from rmqio.pyspark.source import RocketMQReader
 from rmqio.pyspark.reading.stream import RocketMQStreamReader
+from rmqio.pyspark.source import RocketMQReader
 from rmqio.sending.traces.process import close_tracers
 from rmqio.start import StartOffsetError
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster

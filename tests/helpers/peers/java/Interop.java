@@ -16,6 +16,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.commons.cli.DefaultParser;
 import org.apache.commons.cli.Options;
+import org.apache.rocketmq.client.AccessChannel;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -293,6 +294,7 @@ public final class Interop {
             fields.put("topic", context.getTraceBeans().get(0).getTopic());
             fields.put("success", context.isSuccess());
             read.add(fields);
+            context.setAccessChannel(AccessChannel.LOCAL); // the decoder leaves it out
             again.append(TraceDataEncoder.encoderFromContextBean(context).getTransData());
         }
         answer.put("read", read);

@@ -230,6 +230,7 @@ def test_options_that_name_no_topic_are_refused() -> None:
     from rmqio.options import ReadOptions, WriteOptions
 
     for cls in (ReadOptions, WriteOptions):
-        for value in ("", 5, None):
+        values: tuple[Any, ...] = ("", 5, None)
+        for value in values:
             with pytest.raises(LocalError, match=r"trace is .*True, False or the name of a topic"):
                 cls(trace=value)
