@@ -9,10 +9,11 @@ Java drops empty fields at the end of an entry when it splits it, and then fails
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
-from rmqio.model import Message, Record, SendResult, find_property
+from rmqio.model import KEYS, UNIQ_KEY, Message, Record, SendResult, find_property
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 """The topic that RocketMQ's own clients and tools use, where brokers have `traceTopicEnable=true`."""
@@ -20,6 +21,7 @@ DEFAULT_REGION: Final = "DefaultRegion"
 _MISSING: Final = "null"
 _FIELD: Final = "\x01"
 _END: Final = "\x02"
+_OFF: Final = b"TRACE_ON\x01false"
 
 
 class MessageType(IntEnum):
@@ -75,35 +77,53 @@ def sent(group: str, topic: str, message: Message, result: SendResult, *, starte
     return _FIELD.join(fields) + _END
 
 
-def read(group: str, request_id: str, record: Record, *, now_ms: int) -> str:
-    """Return the entry of a message that is handed to a consumer (`SubBefore`).
+class Traced(NamedTuple):
+    """Of a received message what its entries say."""
+
+    message_id: str
+    keys: str
+    retries: int
+
+
+def traced(records: Sequence[Record]) -> list[Traced]:
+    """Return what entries say of received messages, without those that their broker wants not traced."""
+    found = []
+    for record in records:
+        raw = record.raw_properties
+        if _OFF in raw and find_property(raw, "TRACE_ON") == "false":
+            continue
+        message_id = find_property(raw, UNIQ_KEY) or record.offset_message_id
+        found.append(Traced(message_id, find_property(raw, KEYS) or "", record.reconsume_times))
+    return found
+
+
+def region_of(record: Record) -> str:
+    """Return the region of the broker that stored a message. Members of a batch have none."""
+    return find_property(record.raw_properties, "MSG_REGION") or _MISSING
+
+
+def read(group: str, request_id: str, messages: Sequence[Traced], *, region: str, now_ms: int) -> list[str]:
+    """Return the entries of messages that are handed to a consumer (`SubBefore`).
 
     Args:
       group: the consumer group.
-      request_id: connects it with the entry of `handled`.
+      request_id: connects them with the entries of `handled`.
       now_ms: Unix milliseconds.
     """
-    region = find_property(record.raw_properties, "MSG_REGION") or _MISSING
-    fields = ("SubBefore", str(now_ms), region, group, request_id, record.message_id)
-    return _FIELD.join((*fields, str(record.reconsume_times), keys_of(record) or _MISSING)) + _END
+    head = _FIELD.join(("SubBefore", str(now_ms), region, group, request_id, ""))
+    return [
+        f"{head}{message_id}{_FIELD}{retries}{_FIELD}{keys or _MISSING}{_END}" for message_id, keys, retries in messages
+    ]
 
 
-def handled(group: str, request_id: str, record: Record, *, now_ms: int, cost_ms: int) -> str:
-    """Return the entry of a message that its consumer has taken (`SubAfter`).
+def handled(group: str, request_id: str, messages: Sequence[Traced], *, now_ms: int, cost_ms: int) -> list[str]:
+    """Return the entries of messages that their consumer has taken (`SubAfter`).
 
     Args:
       cost_ms: how long that took, divided by the number of messages.
     """
-    # The 0 is Java's ConsumeReturnType.SUCCESS
-    fields = ("SubAfter", request_id, record.message_id, str(cost_ms), "true", keys_of(record) or _MISSING, "0")
-    return _FIELD.join((*fields, str(now_ms), group)) + _END  # clients before 5.0 read no group here
-
-
-def keys_of(record: Record) -> str:
-    """Return the keys of a received message, separated by spaces."""
-    return find_property(record.raw_properties, "KEYS") or ""
-
-
-def is_traced(record: Record) -> bool:
-    """Return whether the broker that stored a message wants it traced."""
-    return find_property(record.raw_properties, "TRACE_ON") != "false"
+    head = f"SubAfter{_FIELD}{request_id}{_FIELD}"
+    cost = f"{_FIELD}{cost_ms}{_FIELD}true{_FIELD}"
+    # The 0 is Java's ConsumeReturnType.SUCCESS; clients before 5.0 read no group behind the time
+    tail = f"{_FIELD}0{_FIELD}{now_ms}{_FIELD}{group}{_END}"
+    return [f"{head}{message_id}{cost}{keys or _MISSING}{tail}" for message_id, keys, _ in messages]

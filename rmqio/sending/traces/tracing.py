@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rmqio.interfaces import ClientFactory
@@ -12,7 +12,7 @@ from rmqio.model import Message, Record, SendResult
 from rmqio.sending.traces.process import shared_tracer
 from rmqio.sending.traces.tracer import Entry, Tracer
 from rmqio.wire import traces
-from rmqio.wire.traces import TRACE_TOPIC
+from rmqio.wire.traces import TRACE_TOPIC, Traced
 
 _TOO_MUCH: Final = "more is traced than can be sent, or the topic is missing"
 
@@ -55,10 +55,10 @@ class SendTrace:
 
 
 class Taken(NamedTuple):
-    """Records that were handed on: what `ReadTrace.handled` needs."""
+    """Messages that were handed on: what `ReadTrace.handled` needs."""
 
     request_id: str
-    records: Sequence[Record]
+    messages: Sequence[Traced]
     at: float
 
 
@@ -77,32 +77,35 @@ class ReadTrace:
 
     def read(self, records: Sequence[Record]) -> Taken:
         """Trace records that are about to be handed on, without those that their broker does not want traced."""
-        if records and records[0].topic in (self._tracer.topic, TRACE_TOPIC):
-            records = ()
-        traced = [record for record in records if traces.is_traced(record)]
         request_id, room = uuid.uuid4().hex.upper(), max(0, self._tracer.room() // 2)  # the other half: `handled`
-        now_ms = round(time.time() * 1000)
-        self._add(traced[:room], lambda record: traces.read(self._group, request_id, record, now_ms=now_ms))
-        if len(traced) > room:
-            self._tracer.drop(2 * (len(traced) - room), _TOO_MUCH)
-        return Taken(request_id, traced[:room], time.monotonic())
+        if not records or records[0].topic in (self._tracer.topic, TRACE_TOPIC):
+            return Taken(request_id, (), 0.0)
+        messages = traces.traced(records[:room])
+        texts = traces.read(
+            self._group,
+            request_id,
+            messages,
+            region=traces.region_of(records[0]),
+            now_ms=round(time.time() * 1000),
+        )
+        self._add(messages, texts)
+        if len(records) > room:
+            self._tracer.drop(2 * (len(records) - room), _TOO_MUCH)
+        return Taken(request_id, messages, time.monotonic())
 
     def handled(self, taken: Taken) -> None:
         """Trace that the pipeline has taken the records."""
-        if not taken.records:
+        messages = taken.messages
+        if not messages:
             return
-        cost_ms = int((time.monotonic() - taken.at) * 1000 / len(taken.records))
-        now_ms = round(time.time() * 1000)
-        self._add(
-            taken.records,
-            lambda record: traces.handled(self._group, taken.request_id, record, now_ms=now_ms, cost_ms=cost_ms),
-        )
+        cost_ms, now_ms = int((time.monotonic() - taken.at) * 1000 / len(messages)), round(time.time() * 1000)
+        self._add(messages, traces.handled(self._group, taken.request_id, messages, now_ms=now_ms, cost_ms=cost_ms))
 
     def flush(self) -> None:
         """Wait for half a second at most until everything is sent: the process may be about to end."""
         self._tracer.flush()
 
-    def _add(self, records: Sequence[Record], text_of: Callable[[Record], str]) -> None:
+    def _add(self, messages: Sequence[Traced], texts: Sequence[str]) -> None:
         self._tracer.add(
-            [Entry(text_of(record), f"{record.message_id} {traces.keys_of(record)}") for record in records]
+            [Entry(text, f"{each.message_id} {each.keys}") for text, each in zip(texts, messages, strict=True)]
         )

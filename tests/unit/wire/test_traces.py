@@ -40,24 +40,27 @@ def test_what_a_message_lacks_is_the_null_of_java() -> None:
     result = SendResult(QUEUE, 7, "ID7", "", SendStatus.FLUSH_SLAVE_TIMEOUT)
     found = fields(traces.sent("g", "t", Message(b"1", deliver_at_ms=5), result, started_ms=1, latency_ms=2))
     assert found[6:] == ["null", "null", "broker-a", "1", "2", "3", "null", "false"]
-    plain = record(b"UNIQ_KEY\x01ID7\x02")
-    assert fields(traces.read("g", "R", plain, now_ms=9)) == ["SubBefore", "9", "null", "g", "R", "ID7", "2", "null"]
-    assert fields(traces.handled("g", "R", plain, now_ms=9, cost_ms=3)) == [
+    plain = traces.traced([record(b"UNIQ_KEY\x01ID7\x02")])
+    (before,) = traces.read("g", "R", plain, region="null", now_ms=9)
+    assert fields(before) == ["SubBefore", "9", "null", "g", "R", "ID7", "2", "null"]
+    (after,) = traces.handled("g", "R", plain, now_ms=9, cost_ms=3)
+    assert fields(after) == [
         "SubAfter", "R", "ID7", "3", "true", "null", "0", "9", "g",
     ]  # fmt: skip
 
 
 def test_a_received_message_has_two_entries_with_one_request_id() -> None:
     found = record(b"MSG_REGION\x01north\x02KEYS\x01a b\x02UNIQ_KEY\x01ID7\x02TRACE_ON\x01true")
-    assert traces.is_traced(found)
-    text = traces.read("readers", "R1", found, now_ms=5)
+    seen = traces.traced([found])
+    (text,) = traces.read("readers", "R1", seen, region=traces.region_of(found), now_ms=5)
     assert text == "SubBefore\x015\x01north\x01readers\x01R1\x01ID7\x012\x01a b\x02"
-    text = traces.handled("readers", "R1", found, now_ms=6, cost_ms=1)
+    (text,) = traces.handled("readers", "R1", seen, now_ms=6, cost_ms=1)
     assert text == "SubAfter\x01R1\x01ID7\x011\x01true\x01a b\x010\x016\x01readers\x02"
 
 
 def test_a_broker_can_say_that_its_messages_are_not_traced() -> None:
-    assert not traces.is_traced(record(b"TRACE_ON\x01false\x02UNIQ_KEY\x01ID7"))
+    off, lookalike = b"TRACE_ON\x01false\x02UNIQ_KEY\x01ID7", b"X_TRACE_ON\x01false\x02UNIQ_KEY\x01ID8"
+    assert [each.message_id for each in traces.traced([record(off), record(lookalike)])] == ["ID8"]
 
 
 def test_the_address_in_an_offset_id() -> None:

@@ -223,7 +223,7 @@ def test_a_read_is_traced_before_and_after_or_not_at_all(
     read.handled(taken)
     read.flush()
     body = b"".join(message.body for message in traced(cluster))
-    assert len(taken.records) == body.count(b"SubBefore") == body.count(b"SubAfter") == 2
+    assert len(taken.messages) == body.count(b"SubBefore") == body.count(b"SubAfter") == 2
 
 
 def test_options_that_name_no_topic_are_refused() -> None:
