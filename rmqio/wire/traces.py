@@ -78,7 +78,7 @@ def sent(group: str, topic: str, message: Message, result: SendResult, *, starte
 
 
 class Traced(NamedTuple):
-    """Of a received message what its entries say."""
+    """The fields of a received message that its entries have."""
 
     message_id: str
     keys: str
