@@ -102,9 +102,11 @@ def test_every_column_is_what_the_message_has(lab: Lab, read: Callable[..., Data
     assert rows[0].tags is None
     assert rows[1].properties["name"] == "wert ü"
     assert list(COLUMNS) == SOURCE_SCHEMA.fieldNames()
-    (trace,) = records_of(read_to(lab.client, traces, 0, 1))
-    kinds = [entry.split(b"\x01")[0] for entry in trace.body.split(b"\x02")[:-1]]
-    assert kinds == [b"SubBefore"] * 3 + [b"SubAfter"] * 3
+    entries: list[bytes] = []
+    while len(entries) < 6:  # in one message, or in two
+        (trace,) = records_of(read_to(lab.client, traces, len(entries) // 3, len(entries) // 3 + 1))
+        entries += trace.body.split(b"\x02")[:-1]
+    assert [entry.split(b"\x01")[0] for entry in entries] == [b"SubBefore"] * 3 + [b"SubAfter"] * 3
 
 
 def test_everything_is_read_once_by_any_number_of_tasks(lab: Lab, read: Callable[..., DataFrame]) -> None:
@@ -281,7 +283,8 @@ def test_a_running_stream_gets_what_comes_and_says_how_far_it_is(lab: Lab, strea
     wait(says_the_ends, query)
     (lag,) = lags(query.lastProgress)
     assert lag.by_queue == dict.fromkeys(queues, 0)
-    wait(lambda: [lab.client.committed_offset(group, queue) for queue in queues] == [11, 11], query)
+    lab.send(queues[0], 1)  # Spark tells of a commit when it plans the next micro-batch
+    wait(lambda: [lab.client.committed_offset(group, queue) or 0 for queue in queues] >= [11, 11], query)
 
 
 def test_a_queue_that_is_added_is_read_from_its_start(lab: Lab, stream: Stream) -> None:
