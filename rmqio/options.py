@@ -79,6 +79,13 @@ def _check_compression(options: ClientOptions | WriteOptions) -> None:
         )
 
 
+def _check_trace(options: ReadOptions | WriteOptions) -> None:
+    if not isinstance(options.trace, (bool, str)) or options.trace == "":
+        raise LocalError(
+            f"{type(options).__name__}.trace is {options.trace!r}; it must be True, False or the name of a topic"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
     """How to connect to a RocketMQ cluster. Times are in milliseconds.
@@ -105,6 +112,7 @@ class ClientOptions:
       replica_reads: read from a broker's replica while it has no master, or when the master suggests it. False: wait
         for the master.
       client_id_prefix: prefix of the client id, which brokers show for a producer (host, process and object).
+      unit_name: the last part of the client id, after "@", as Java's unitName.
       max_in_flight: maximum number of batches that a producer has in flight at once.
       vip_channel: send to the broker's listen port minus 2, which serves no pulls.
       namespace: prefix of topics and groups, as in RocketMQ's instances (`namespace%topic`).
@@ -134,6 +142,7 @@ class ClientOptions:
     pull_group: str = "rmqio_reader"
     replica_reads: bool = True
     client_id_prefix: str = ""
+    unit_name: str = ""
     max_in_flight: int = 8
     vip_channel: bool = False
     namespace: str = ""
@@ -208,6 +217,7 @@ class ReadOptions:
       broker_heartbeat_interval_ms: `ClientOptions.heartbeat_ms` of the producer of `dead_letter_topic`; refused without
         one, because a read sends no heartbeats.
       namespace: prefix of topics and groups on the wire (`namespace%topic`), and nowhere else.
+      trace: send a message trace of what is read to RocketMQ's trace topic (True), or to the topic of this name.
       name_server, consumer_group, topic, tags: from properties; an argument of the transform takes precedence.
       security: as in `ClientOptions`.
 
@@ -235,6 +245,7 @@ class ReadOptions:
     broker_heartbeat_interval_ms: int = 30_000
     request_timeout_ms: int = 3_000
     namespace: str = ""
+    trace: bool | str = False
     name_server: str | None = None
     consumer_group: str | None = None
     topic: str | None = None
@@ -257,6 +268,7 @@ class ReadOptions:
         _one_of(self, "on_offset_out_of_range", "fail", "earliest", "latest")
         _one_of(self, "on_timestamp_after_end", "latest", "fail")
         _one_of(self, "on_group_reset", "refuse", "honour")
+        _check_trace(self)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
@@ -287,8 +299,10 @@ class WriteOptions:
       name_server_poll_interval_ms: `ClientOptions.route_refresh_ms`: maximum age of a topic's route.
       broker_heartbeat_interval_ms: `ClientOptions.heartbeat_ms`: how often the producer sends heartbeats.
       namespace: prefix of topics and groups on the wire (`namespace%topic`), and nowhere else.
+      trace: send a message trace of what is written to RocketMQ's trace topic (True), or to the topic of this name.
       name_server, producer_group: from properties; an argument of the transform takes precedence.
-      vip_channel, compress_over_bytes, compression, compression_level, create_topics, security: as in `ClientOptions`.
+      client_id_prefix, unit_name, vip_channel, compress_over_bytes, compression, compression_level, create_topics,
+      security: as in `ClientOptions`.
     """
 
     batch_flush: bool = True
@@ -309,6 +323,9 @@ class WriteOptions:
     compression: Compression = "zlib"
     compression_level: int = 5
     create_topics: bool = False
+    client_id_prefix: str = ""
+    unit_name: str = ""
+    trace: bool | str = False
     name_server: str | None = None
     producer_group: str | None = None
     security: Security = UNSECURED
@@ -334,6 +351,7 @@ class WriteOptions:
         if self.max_wait_ms is not None:
             _positive(self, "max_wait_ms")
         _check_compression(self)
+        _check_trace(self)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:

@@ -170,15 +170,19 @@ class Admin:
     def masters(self, cluster: str | None = None) -> list[BrokerData]:
         """Return the brokers that have a master (of one cluster), sorted by name. Raises `TransportError` for none."""
 
-        def ask() -> list[BrokerData]:
-            return requests.parse_cluster_info(self._routes.ask(requests.get_cluster_info(), "cluster info"))
-
-        brokers = call_with_retries(ask, self._options, self._environment)
-        masters = [b for b in brokers if b.master is not None and cluster in (None, b.cluster)]
+        masters = [b for b in self.brokers() if b.master is not None and cluster in (None, b.cluster)]
         if not masters:
             where = f"cluster {cluster!r}" if cluster else "the cluster"
             raise TransportError(f"no master of {where} known to name servers {'; '.join(self._options.name_servers)}")
         return masters
+
+    def brokers(self) -> list[BrokerData]:
+        """Return all brokers that name servers know, sorted by name; also those of which only a replica is there."""
+
+        def ask() -> list[BrokerData]:
+            return requests.parse_cluster_info(self._routes.ask(requests.get_cluster_info(), "cluster info"))
+
+        return call_with_retries(ask, self._options, self._environment)
 
     def ask(self, broker: BrokerData, command: Command, what: str) -> Command:
         """Return a master's answer, which is a success; retried as the options say."""
@@ -194,6 +198,10 @@ class Admin:
     def answer(self, broker: BrokerData, command: Command, what: str) -> Command:
         """Return a master's answer, whatever its code."""
         address = self._master(broker, what)
+        return call_with_retries(lambda: self._request(address, command), self._options, self._environment)
+
+    def answer_at(self, address: str, command: Command) -> Command:
+        """Return the answer of the server at an address, whatever its code."""
         return call_with_retries(lambda: self._request(address, command), self._options, self._environment)
 
     def ask_name_servers(self, command: Command, what: str) -> None:

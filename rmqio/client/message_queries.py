@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rmqio.client.admin import Admin
-from rmqio.errors import BrokerSystemError, CorruptMessage, LocalError
+from rmqio.errors import BrokerSystemError, CorruptMessage, LocalError, TransportError
 from rmqio.model import UNIQ_KEY, BrokerData, Record
 from rmqio.wire import queries
 from rmqio.wire.command import Command
@@ -19,13 +19,21 @@ _OFFSET_ID: Final = re.compile("[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
 
 class MessageQueries:
-    """Asks the masters of a cluster for messages of a topic. Results are sorted by store time.
+    """Asks the brokers of a cluster for messages of a topic. Results are sorted by store time.
 
-    Raises `CorruptMessage` if what a broker has found cannot be decoded, and nothing else was found.
+    A replica is asked if its master does not answer. A broker of which nobody answers is left out, see `away`; it is
+    not asked again. Raises `TransportError` if no broker answers, and `CorruptMessage` if what a broker has found
+    cannot be decoded, and nothing else was found.
     """
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
+        self._silent: dict[str, TransportError] = {}
+        """The servers that did not answer, by address."""
+        self.away: dict[str, str] = {}
+        """The brokers of which nobody answered, and why: their messages are not among the results."""
+        self.from_replica: dict[str, str] = {}
+        """The brokers whose replica answered in place of its master, and why. It may lack the newest messages."""
 
     def by_unique_id(self, topic: str, message_id: str) -> list[Record]:
         """Return the messages with a unique id (UNIQ_KEY): several if a writer has repeated itself."""
@@ -51,7 +59,7 @@ class MessageQueries:
         host, port, position = ipaddress.ip_address(raw[:-12]), int.from_bytes(raw[-12:-8], "big"), raw[-8:]
         address = f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
         command = queries.view_message(self._admin.wire_name(topic), int.from_bytes(position, "big", signed=True))
-        brokers = [each for each in self._admin.masters() if address in each.addresses.values()]
+        brokers = [each for each in self._admin.brokers() if address in each.addresses.values()]
         if not brokers:
             raise LocalError(f"message id {message_id!r} names the broker {address}, which is not one of the cluster")
         try:
@@ -65,15 +73,37 @@ class MessageQueries:
     ) -> list[Record]:
         found: list[Record] = []
         corrupt: list[CorruptMessage] = []
-        for broker in self._admin.masters():
-            if is_wanted(broker):
-                name = f"{what} on {broker.broker}"
-                answer = self._admin.answer(broker, command, name)
-                decoded = queries.parse_messages(answer, broker.broker, name)
-                found += decoded.records
-                corrupt += decoded.corrupt
+        brokers = [broker for broker in self._admin.brokers() if is_wanted(broker)]
+        for broker in brokers:
+            answer = self._answer(broker, command)
+            if answer is None:
+                continue
+            decoded = queries.parse_messages(answer, broker.broker, f"{what} on {broker.broker}")
+            found += decoded.records
+            corrupt += decoded.corrupt
+        if len(self.away) >= len(brokers) and all(broker.broker in self.away for broker in brokers):
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(self.away.items()))
+            raise TransportError(f"{what}: no broker answers ({reasons or 'no broker is known'})")
         found = [record._replace(topic=self._admin.users_name(record.topic) or record.topic) for record in found]
         found = [record for record in found if record.topic == topic]
         if corrupt and not found:  # "no such message" would be wrong
             raise corrupt[0]
         return sorted(found, key=lambda record: (record.store_timestamp_ms, record.queue, record.queue_offset))
+
+    def _answer(self, broker: BrokerData, command: Command) -> Command | None:
+        """Return the answer of the master, or else of a replica; None if nobody answers."""
+        reasons: list[str] = [] if broker.master is not None else ["it has no master now"]
+        for _, address in sorted(broker.addresses.items()):
+            error = self._silent.get(address)
+            if error is None:
+                try:
+                    answer = self._admin.answer_at(address, command)
+                except TransportError as failed:
+                    error = self._silent[address] = failed
+                else:
+                    if reasons:
+                        self.from_replica[broker.broker] = reasons[0]
+                    return answer
+            reasons.append(str(error))
+        self.away[broker.broker] = reasons[0] if reasons else "no address of it is known"
+        return None

@@ -278,5 +278,8 @@ def with_advice(server: str, answer: Command) -> Command:
     """Return a name server's answer. If it is from another server, as with a wrong port, its remark says so."""
     if answer.code != RequestCodeNotSupported.number:
         return answer
-    advice = f"{server} seems to be a broker: give the address of a name server, whose port is usually 9876"
+    advice = (
+        f"{server} seems to be a broker, or a proxy of RocketMQ 5, which does not serve this: give the address of a "
+        "name server, whose port is usually 9876"
+    )
     return replace(answer, remark=f"{(answer.remark or '').strip()}; {advice}")

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqio.pyspark.enriching import enrich
+    from rmqio.pyspark.reading.progress import LagListener, SourceLag, lags
     from rmqio.pyspark.source import RocketMQDataSource
 
-__all__ = ["RocketMQDataSource", "enrich", "register"]
+__all__ = ["LagListener", "RocketMQDataSource", "SourceLag", "enrich", "lags", "register"]
 
 
 def register(session: SparkSession) -> None:
@@ -29,6 +30,10 @@ def __getattr__(name: str) -> Any:
         from rmqio.pyspark.enriching import enrich
 
         return enrich
+    if name in ("LagListener", "SourceLag", "lags"):
+        from rmqio.pyspark.reading import progress
+
+        return getattr(progress, name)
     if name != "RocketMQDataSource":
         raise AttributeError(f"module 'rmqio.pyspark' has no attribute {name!r}")
     from rmqio.pyspark.source import RocketMQDataSource

@@ -23,6 +23,7 @@ from rmqio.sending.batches import BatchSender
 from rmqio.sending.producers import ProducerLease
 from rmqio.sending.retrying import RetryingProducer
 from rmqio.sending.routes import WriteRoutes
+from rmqio.sending.traces.tracing import SendTrace
 from rmqio.wire import accelerator
 from rmqio.wire.messages.batch import estimated_size
 from rmqio.wire.properties import is_reserved
@@ -166,8 +167,14 @@ def _send(
         refresh_ms=options.name_server_poll_interval_ms,
         clock=time.monotonic,
     )
+    trace = SendTrace.of(settings.factory, settings.group, options.trace)
     sender = BatchSender(
-        producer, outcomes, max_in_flight=options.max_in_flight, ordered=True, required_topics=required
+        producer,
+        outcomes,
+        max_in_flight=options.max_in_flight,
+        ordered=True,
+        required_topics=required,
+        trace=trace,
     )
     gathering = BatchAccumulator(
         sender,
@@ -184,6 +191,8 @@ def _send(
         for batch in itertools.chain([first], others):
             row = _add(maker, batch, row, gathering, outcomes)
         gathering.finish()
+        if trace is not None:
+            trace.flush()  # the worker may end with the task
     finally:
         sender.abandon()  # after any failure: the producer is shared, and the next attempt follows this one
     if outcomes.written.rows != row:

@@ -14,6 +14,7 @@ from rmqio.sending.batch import ProducerBatch
 from rmqio.sending.failures import refuses_message, refuses_topic
 from rmqio.sending.gate import Gate
 from rmqio.sending.outcomes import Outcomes
+from rmqio.sending.traces.tracing import SendTrace
 from rmqio.wire.messages.batch import MessageIds
 
 
@@ -34,6 +35,7 @@ class BatchSender:
       required_topics: topics that the whole write needs: if one is forbidden, the error is raised, no message blamed.
       ordered: a keyed batch stays on its queue, which has at most one batch in flight, and none after a failed one.
       gate: filters out messages that are already in the sink; then each batch is awaited and has ids.
+      trace: traces what was stored.
       clock: monotonic seconds.
     """
 
@@ -46,6 +48,7 @@ class BatchSender:
         ordered: bool,
         required_topics: frozenset[str] = frozenset(),
         gate: Gate | None = None,
+        trace: SendTrace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._producer = producer
@@ -54,6 +57,7 @@ class BatchSender:
         self._ordered = ordered
         self._required_topics = required_topics
         self._gate = gate
+        self._trace = trace
         self._clock = clock
         self._ids = MessageIds()
         self._flights: list[_Flight] = []
@@ -186,7 +190,10 @@ class BatchSender:
     def _stored(self, batch: ProducerBatch, results: list[SendResult], started: float) -> None:
         if self._gate is not None:
             self._gate.stored(results)
-        self._outcomes.sent(batch.origins, batch.messages, results, self._clock() - started)
+        latency_s = self._clock() - started
+        if self._trace is not None:
+            self._trace.sent(batch.messages, results, latency_s)
+        self._outcomes.sent(batch.origins, batch.messages, results, latency_s)
 
     def _recover(self, batch: ProducerBatch, error: RmqioError) -> None:
         """Settle a failed batch, or raise the error when only a retry of the whole bundle can help."""

@@ -20,6 +20,7 @@ from rmqio.model import MessageQueue
 from rmqio.telemetry import METRICS, NAMESPACE, Kind, Metric
 
 _observed_pid = 0
+_ANSWERED = "last_answer_timestamp_seconds"
 _NO_WATERMARK = int(MIN_TIMESTAMP.micros)
 
 
@@ -92,7 +93,7 @@ class QueueGauges:
     queue's end, so that an outage shows. `lag_messages` and `lag_bytes` keep their last known values.
     """
 
-    __slots__ = ("_at", "_clock", "_count", "_gauges", "_labels")
+    __slots__ = ("_at", "_clock", "_count", "_gauges", "_labels", "_read_at")
 
     def __init__(self, queue: MessageQueue, clock: Callable[[], float] = time.time) -> None:
         self._labels = queue_labels(queue)
@@ -100,8 +101,10 @@ class QueueGauges:
         self._at = clock()
         """When the last message read was stored, or when the queue was last known to be at its end."""
         self._count = Metrics.counter(SKEW_NAMESPACE, json.dumps(["queue", "/".join(self._labels)])).inc
+        self._read_at = self._at
+        """When a message was last read, or reading began."""
         self._gauges = []
-        for name in ("lag_messages", "lag_bytes", "lag_seconds", "watermark_lag_seconds"):
+        for name in ("lag_messages", "lag_bytes", "lag_seconds", "watermark_lag_seconds", "source_idle_seconds"):
             beams = Metrics.gauge(NAMESPACE, ".".join((name, *self._labels)))
             self._gauges.append((_metric(name, Kind.GAUGE), beams.set))
 
@@ -113,6 +116,8 @@ class QueueGauges:
         """Record an answer. `stored_ms`: store time of its last message; None: a filter let none through."""
         if stored_ms is not None:
             self._at = stored_ms / 1000
+            self._read_at = self._clock()
+            self._idle()
         if left <= 0:
             self.at_end()
         else:
@@ -122,15 +127,20 @@ class QueueGauges:
         """Record that the broker reported the end of the queue."""
         self._at = self._clock()
         self._set(0, 0, 0)
+        self._idle()
 
     def no_answer(self) -> None:
         """Record that no answer arrived although one was expected."""
         self._tell(self._gauges[2], self._clock() - self._at)
+        self._idle()
 
     def watermark(self, micros: int) -> None:
         """Record the watermark at the end of a bundle. One that has not moved yet says nothing."""
         if micros > _NO_WATERMARK:
             self._tell(self._gauges[3], self._clock() - micros / 1_000_000)
+
+    def _idle(self) -> None:
+        self._tell(self._gauges[4], self._clock() - self._read_at)
 
     def _set(self, *values: float) -> None:
         for gauge, value in zip(self._gauges, values, strict=False):
@@ -157,6 +167,16 @@ class ReadMetrics:
         self.commits = Count("commits")
         self.commit_failures = Count("commit_failures")
         self._gauges: dict[MessageQueue, QueueGauges] = {}
+        self._answered: dict[tuple[str, str], float] = {}
+
+    def answered(self, queue: MessageQueue, at: float | None) -> None:
+        """Record when the queue's broker last answered, in Unix seconds; None: the reader does not know."""
+        labels = queue[:2]
+        if at is None or at <= self._answered.get(labels, 0.0):
+            return
+        self._answered[labels] = at
+        Metrics.gauge(NAMESPACE, ".".join((_ANSWERED, *labels))).set(round(at))
+        telemetry.record(_ANSWERED, labels, at)
 
     def gauges(self, queue: MessageQueue) -> QueueGauges:
         found = self._gauges.get(queue)

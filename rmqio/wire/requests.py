@@ -167,6 +167,7 @@ def pull(
         "consumerGroup": group,
         "topic": queue.topic,
         "queueId": str(queue.queue_id),
+        "bname": queue.broker,
         "queueOffset": str(offset),
         "maxMsgNums": str(max_messages),
         "sysFlag": str(int(flags)),
@@ -378,7 +379,7 @@ def expect_success(answer: Command, what: str) -> None:
 
 
 def _queue(queue: MessageQueue) -> dict[str, str]:
-    return {"topic": queue.topic, "queueId": str(queue.queue_id)}
+    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker}  # a proxy forwards by name
 
 
 def _ext_int(answer: Command, name: str, what: object) -> int:

@@ -7,7 +7,7 @@ import heapq
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqio.cli.find.facts import show
 from rmqio.cli.messages.reading import add_body_options, printer_of
@@ -22,6 +22,9 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.start.texts import TIME_HELP, Position
+
+if TYPE_CHECKING:
+    from rmqio.client.message_queries import MessageQueries
 
 FOUND: Final = 0
 NOT_FOUND: Final = 1
@@ -63,7 +66,7 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 
 def _find(arguments: argparse.Namespace) -> int:
-    found = 0
+    found, arguments.away = 0, False
     printer = printer_of(arguments)
     _require_one_way(arguments)
     with queue_client(arguments) as client:
@@ -71,7 +74,7 @@ def _find(arguments: argparse.Namespace) -> int:
             show(record, printer)
             found += 1
     if not found:
-        note(f"no such message in topic {arguments.topic}")
+        note(f"no such message in topic {arguments.topic}{' on the brokers that answered' if arguments.away else ''}")
     return FOUND if found else NOT_FOUND
 
 
@@ -98,7 +101,7 @@ def _require_one_way(arguments: argparse.Namespace) -> None:
 def _records(client: QueueClient, arguments: argparse.Namespace) -> Iterator[Record]:
     topic = arguments.topic
     if arguments.message_id is not None:
-        yield from by_id(client, arguments, topic, arguments.message_id)
+        yield from _by_id(client, arguments)
     elif arguments.offset is not None:
         yield from at_offset(client, topic, arguments.queue, arguments.offset)
     elif arguments.key is not None:
@@ -118,20 +121,24 @@ def _records(client: QueueClient, arguments: argparse.Namespace) -> Iterator[Rec
         )
 
 
-def by_id(client: QueueClient, arguments: argparse.Namespace, topic: str, message_id: str) -> list[Record]:
+def by_id(queries: MessageQueries, topic: str, message_id: str) -> list[Record]:
     """Return the messages with an id: a unique one, else a broker's own."""
-    from rmqio.client.message_queries import MessageQueries
+    found = queries.by_unique_id(topic, message_id)
+    if found:
+        return found
+    try:
+        return queries.by_offset_id(topic, message_id)
+    except LocalError:  # it was meant as a unique id
+        return []
 
-    queues_of(client, topic)
-    with open_admin(arguments) as admin:
-        queries = MessageQueries(admin)
-        found = queries.by_unique_id(topic, message_id)
-        if found:
-            return found
-        try:
-            return queries.by_offset_id(topic, message_id)
-        except LocalError:  # it was meant as a unique id
-            return []
+
+def note_silent(queries: MessageQueries) -> bool:
+    """Say which brokers did not answer. Returns whether the messages of one are missing."""
+    for name, reason in sorted(queries.away.items()):
+        note(f"broker {name} does not answer, its messages are not looked at: {reason}")
+    for name, reason in sorted(queries.from_replica.items()):
+        note(f"the replica of broker {name} answers, which may lack the newest messages: {reason}")
+    return bool(queries.away)
 
 
 def at_offset(client: QueueClient, topic: str, queue: QueueName | None, offset: int) -> Iterator[Record]:
@@ -154,6 +161,17 @@ def at_offset(client: QueueClient, topic: str, queue: QueueName | None, offset: 
     )
 
 
+def _by_id(client: QueueClient, arguments: argparse.Namespace) -> list[Record]:
+    from rmqio.client.message_queries import MessageQueries
+
+    queues_of(client, arguments.topic)
+    with open_admin(arguments) as admin:
+        queries = MessageQueries(admin)
+        found = by_id(queries, arguments.topic, arguments.message_id)
+    arguments.away = note_silent(queries)
+    return found
+
+
 def _by_key(client: QueueClient, arguments: argparse.Namespace) -> list[Record]:
     from rmqio.client.message_queries import MOST, MessageQueries
 
@@ -164,7 +182,9 @@ def _by_key(client: QueueClient, arguments: argparse.Namespace) -> list[Record]:
         if position is not None and (position.kind, option) not in (("earliest", "--from"), ("latest", "--to"))
     }
     with open_admin(arguments) as admin:
-        found = MessageQueries(admin).by_key(arguments.topic, arguments.key, **times)
+        queries = MessageQueries(admin)
+        found = queries.by_key(arguments.topic, arguments.key, **times)
+    arguments.away = note_silent(queries)
     if len(found) >= MOST:
         note(f"a broker tells {MOST} messages with a key; there can be older ones: give --to")
     return found[-arguments.number :]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmqio.batches import place_ids
 from rmqio.cli.find.facts import item_of, origin_of
-from rmqio.cli.find.find import add_place, at_offset, by_id
+from rmqio.cli.find.find import add_place, at_offset, by_id, note_silent
 from rmqio.cli.messages.printing import Printer
 from rmqio.command_line.commands import new_command
 from rmqio.command_line.connect import open_admin, queue_client, queues_of, short
@@ -83,25 +83,30 @@ def _trace(arguments: argparse.Namespace) -> int:
             if topic is not None:
                 queues_of(client, topic)
         queries = MessageQueries(admin)
-        letter, source = _source(client, arguments)
+        letter, source = _source(client, queries, arguments)
         steps = ["", *arguments.steps]
         hops: list[AtHop] = []
         if arguments.audit_topic is not None:
             hops, known = _hops(client, arguments.audit_topic, source)
             steps += known
         trails = list(_trails(queries, source, arguments, list(dict.fromkeys(steps))))
+        note_silent(queries)
         _show(arguments, letter, source, hops, trails)
     return 0 if any(trail.kind != "copy" for trail in trails) else 1
 
 
-def _source(client: QueueClient, arguments: argparse.Namespace) -> tuple[Record | None, Record]:
+def _source(
+    client: QueueClient, queries: MessageQueries, arguments: argparse.Namespace
+) -> tuple[Record | None, Record]:
     """The letter that was named, if it was one, and the source message."""
     if arguments.message_id is not None:
-        found = by_id(client, arguments, arguments.topic, arguments.message_id)
+        queues_of(client, arguments.topic)
+        found = by_id(queries, arguments.topic, arguments.message_id)
     else:
         found = list(at_offset(client, arguments.topic, arguments.queue, arguments.offset))
     if not found:
-        raise CommandFailed(f"topic {arguments.topic!r} has no such message")
+        where = " on the brokers that answer" if note_silent(queries) else ""
+        raise CommandFailed(f"topic {arguments.topic!r} has no such message{where}")
     record = found[0]
     origin = origin_of(record)
     if origin is None:

@@ -99,6 +99,8 @@ class PipelinedReader:
         self._is_closed = False
         self.resets_ignored = 0
         """Resets of our pull group, which is not the user's."""
+        self.answered_at: float | None = None
+        """The Unix time of the broker's last answer."""
 
     def __repr__(self) -> str:
         state = (
@@ -265,7 +267,7 @@ class PipelinedReader:
                 if result.next_offset <= self.position:
                     self._plan.take(result, 0)
                     self._link.suggest(result.suggested_broker_id)
-                    self._outage.succeed()
+                    self._succeed()
         except RmqioError as error:
             self._fail(error)
 
@@ -283,8 +285,12 @@ class PipelinedReader:
             return None
         fetched, suggested = found
         self._link.suggest(suggested)
-        self._outage.succeed()
+        self._succeed()
         return fetched
+
+    def _succeed(self) -> None:
+        self._outage.succeed()
+        self.answered_at = self._environment.wall_clock()
 
     # ---- failures ---------------------------------------------------------------------------------------------------
 

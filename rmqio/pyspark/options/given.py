@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -11,9 +12,14 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.options import NAME_SERVER_VARIABLE, options_of_cluster, parse_name_server
 from rmqio.pyspark.options.secured import refuse_secrets, security_of
+from rmqio.wire.properties import validate_topic
 
 OUTAGE_MS: Final = 60_000
 """How long to wait for a broker that does not answer, by default."""
+
+
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)")
 
 
 def known(options: Mapping[str, str], names: Sequence[str], when: str = "") -> dict[str, str]:
@@ -41,12 +47,34 @@ def number(given: Mapping[str, str], name: str, *, least: int = 1) -> int | None
     return int(value)
 
 
+def duration_ms(given: Mapping[str, str], name: str, default_ms: int) -> int:
+    """Returns a duration in milliseconds, as Spark writes durations: a number and a unit. Raises `LocalError`."""
+    if name not in given:
+        return default_ms
+    match = _DURATION.fullmatch(given[name].strip().lower())
+    if match is None:
+        raise LocalError(f"{name} is {given[name]!r}; it must be a number with a unit: 500ms, 30s, 15m, 1h or 1d")
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
 def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
     """Returns a boolean. Raises `LocalError` for anything but true and false."""
     value = given.get(name, str(default)).strip().lower()
     if value not in ("true", "false"):
         raise LocalError(f"{name} is {given[name]!r}; it must be true or false")
     return value == "true"
+
+
+def trace(given: Mapping[str, str]) -> bool | str:
+    """Returns whether messages are traced, or the topic of the traces. Raises `LocalError`."""
+    value = given.get("trace", "false").strip()
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    try:
+        validate_topic(value)
+    except LocalError as error:
+        raise LocalError(f"trace: {error}; it must be true, false or the name of a topic") from error
+    return value
 
 
 def choice(given: Mapping[str, str], name: str, *allowed: str) -> Any:

@@ -11,7 +11,17 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory, OffsetLookup
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.pyspark.options.given import OUTAGE_MS, boolean, choice, factory, json_object, known, number
+from rmqio.pyspark.options.given import (
+    OUTAGE_MS,
+    boolean,
+    choice,
+    duration_ms,
+    factory,
+    json_object,
+    known,
+    number,
+    trace,
+)
 from rmqio.pyspark.options.secured import SECURITY_NAMES
 from rmqio.pyspark.reading.values import VALUE_NAMES, Values, value_options
 from rmqio.start import LateQueue, StartFrom, StartOffsetError, check_named, clamp_offset
@@ -33,6 +43,7 @@ _NAMES: Final = (
     "consumerGroup",
     "startingOffsets",
     "startingTimestamp",
+    "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
     "groupOffsetsReset",
     "endingOffsets",
@@ -40,6 +51,10 @@ _NAMES: Final = (
     "minPartitions",
     "maxRecordsPerPartition",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "commitOffsets",
+    "trace",
     "failOnDataLoss",
     "namespace",
     "requestTimeoutMs",
@@ -49,7 +64,8 @@ _NAMES: Final = (
     *SECURITY_NAMES,
     *VALUE_NAMES,
 )
-_STREAM_ONLY: Final = ("maxOffsetsPerTrigger",)
+_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsets")
+_MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "pushFilters")
 QueueNumbers = dict[MessageQueue, int]
 
@@ -64,15 +80,19 @@ class Start:
     group: str | None
     after_end: Literal["latest", "fail"]
     fail_on_data_loss: bool
+    times: tuple[tuple[MessageQueue, int], ...] = ()
+    """Store times of some queues in Unix milliseconds. They take precedence over the offsets."""
 
     def check(self, queues: Collection[MessageQueue]) -> None:
-        """Raises `LocalError` if an offset is given for a queue that is not read."""
+        """Raises `LocalError` if an offset or a time is given for a queue that is not read."""
         check_named([queue for queue, _ in self.named], queues, "startingOffsets")
+        check_named([queue for queue, _ in self.times], queues, "startingOffsetsByTimestamp")
 
     def resolve(self, queue: MessageQueue, lookup: OffsetLookup, late: LateQueue | None = None) -> int:
         """Returns the first offset. Raises `StartOffsetError`, `OffsetOutOfRange`, `BrokerError`, `TransportError`."""
         policy: Literal["fail", "earliest"] = "fail" if self.fail_on_data_loss else "earliest"
-        named = dict(self.named).get(queue)
+        time_ms = dict(self.times).get(queue)
+        named = dict(self.named).get(queue) if time_ms is None else None
         if named == EARLIEST:
             return lookup.min_offset(queue)
         if named == LATEST:
@@ -80,7 +100,8 @@ class Start:
         if named is not None:
             return clamp_offset(queue, named, lookup, policy)
         try:
-            return self.strategy.resolve(
+            strategy = self.strategy if time_ms is None else StartFrom.timestamp(time_ms)
+            return strategy.resolve(
                 queue,
                 lookup,
                 group=self.group,
@@ -132,6 +153,14 @@ class ReadSettings:
     fail_on_data_loss: bool
     outage_timeout_s: float
     push_filters: bool
+    min_per_trigger: int | None = None
+    """A micro-batch waits for this many messages, but no longer than `max_trigger_delay_s`."""
+    max_trigger_delay_s: float = _MAX_TRIGGER_DELAY_MS / 1000
+    committed_group: str | None = None
+    """The group whose offsets are committed after Spark's commit; None: nothing is committed."""
+    trace: bool | str = False
+    trace_group: str = "rmqio_reader"
+    """The group in traces."""
     values: Values | None = None
     """Decodes the column `value`; None: it is not read."""
 
@@ -159,7 +188,21 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
         fail,
         (number(given, "outageTimeoutMs") or OUTAGE_MS) / 1000,
         boolean(given, "pushFilters", False),
+        *_triggers(given),
+        given["consumerGroup"] if boolean(given, "commitOffsets", False) else None,
+        trace(given),
+        given.get("consumerGroup", "rmqio_reader"),
     )
+
+
+def _triggers(given: Mapping[str, str]) -> tuple[int | None, float]:
+    """Returns the least size of a micro-batch, and how many seconds one waits for it. Raises `LocalError`."""
+    least, most = number(given, "minOffsetsPerTrigger"), number(given, "maxOffsetsPerTrigger")
+    if "maxTriggerDelay" in given and least is None:
+        raise LocalError("maxTriggerDelay has no effect without minOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise LocalError(f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, which is {most}")
+    return least, duration_ms(given, "maxTriggerDelay", _MAX_TRIGGER_DELAY_MS) / 1000
 
 
 def _check_names(given: Mapping[str, str], subscription: Subscription) -> None:
@@ -223,18 +266,26 @@ def _filter(given: Mapping[str, str]) -> MessageFilter:
 def _start(given: Mapping[str, str], fail: bool, *, default: str) -> Start:
     group = given.get("consumerGroup")
     begins = given.get("startingOffsets", default).strip()
+    commits = boolean(given, "commitOffsets", False)
+    if commits and group is None:
+        raise LocalError("commitOffsets needs the option consumerGroup")
+    uses_group = commits or trace(given) is not False or begins.lower() not in ("earliest", "latest")
+    times = _times(given)
+    is_timed = "startingTimestamp" in given or bool(times)
     for name, needed, is_there in (
-        ("consumerGroup", "startingOffsets as 'group' or by queue", begins.lower() not in ("earliest", "latest")),
+        ("consumerGroup", "startingOffsets as 'group' or by queue, commitOffsets or trace", uses_group),
         ("groupOffsetsReset", "consumerGroup", group is not None),
-        ("startingOffsetsByTimestampStrategy", "startingTimestamp", "startingTimestamp" in given),
+        ("startingOffsetsByTimestampStrategy", "startingTimestamp or startingOffsetsByTimestamp", is_timed),
     ):
         if name in given and not is_there:
             raise LocalError(f"{name} has no effect without {needed}")
     reset = choice(given, "groupOffsetsReset", "latest", "earliest", "error")
+    after_end: Literal["latest", "fail"] = "latest"
+    if is_timed and choice(given, "startingOffsetsByTimestampStrategy", "error", "latest") == "error":
+        after_end = "fail"
     if "startingTimestamp" in given:  # takes precedence over startingOffsets, as in Spark's Kafka source
         strategy = StartFrom.timestamp(number(given, "startingTimestamp", least=0) or 0)
-        after_end = choice(given, "startingOffsetsByTimestampStrategy", "error", "latest")
-        return Start(strategy, (), group, "fail" if after_end == "error" else "latest", fail)
+        return Start(strategy, (), group, after_end, fail)
     text = given.get("startingOffsets", default).strip()
     named: QueueNumbers = {}
     if text.lower() in ("earliest", "latest"):
@@ -250,7 +301,24 @@ def _start(given: Mapping[str, str], fail: bool, *, default: str) -> Start:
             strategy = StartFrom.group_offsets(reset)
         else:
             strategy = StartFrom.earliest() if default == "earliest" else StartFrom.latest()
-    return Start(strategy, tuple(sorted(named.items())), group, "latest", fail)
+    return Start(strategy, tuple(sorted(named.items())), group, after_end, fail, times)
+
+
+def _times(given: Mapping[str, str]) -> tuple[tuple[MessageQueue, int], ...]:
+    """Returns the store time at which each named queue begins. Raises `LocalError`."""
+    if "startingOffsetsByTimestamp" not in given:
+        return ()
+    if "startingTimestamp" in given:
+        raise LocalError("startingTimestamp and startingOffsetsByTimestamp are both given; give only one of them")
+    example = '{"topic": {"broker": {"0": 1700000000000}}} (store times in Unix milliseconds)'
+    found = json_object(given, "startingOffsetsByTimestamp", example)
+    complaint = (
+        f"startingOffsetsByTimestamp is {given['startingOffsetsByTimestamp']!r:.200}; it must look like {example}"
+    )
+    numbers = queue_numbers(found, complaint)
+    if not numbers or min(numbers.values()) < 0:
+        raise LocalError(complaint)
+    return tuple(sorted(numbers.items()))
 
 
 def _stop(given: Mapping[str, str]) -> Stop:

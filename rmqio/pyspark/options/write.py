@@ -9,7 +9,7 @@ from typing import Any, Final
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.options import WriteOptions
-from rmqio.pyspark.options.given import OUTAGE_MS, choice, factory, known, number
+from rmqio.pyspark.options.given import OUTAGE_MS, choice, factory, known, number, trace
 from rmqio.pyspark.options.secured import SECURITY_NAMES
 from rmqio.wire.properties import validate_group, validate_topic
 
@@ -30,6 +30,7 @@ _NAMES: Final = (
     "compressionLevel",
     "createTopics",
     "reservedProperties",
+    "trace",
     *SECURITY_NAMES,
 )
 _OF_SPARK: Final = ("checkpointlocation", "queryname")
@@ -77,7 +78,7 @@ def write_settings(options: Mapping[str, str], *, streaming: bool) -> WriteSetti
         "compression": choice(given, "compression", "zlib", "lz4", "zstd"),
     }
     found: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
-    chosen = WriteOptions(**found)
+    chosen = WriteOptions(**found, trace=trace(given))
     return WriteSettings(
         topic,
         factory(

@@ -19,6 +19,7 @@ from rmqio.interfaces import OffsetQuery, QueueClient
 from rmqio.model import MessageQueue, Record
 from rmqio.pyspark.options.read import ReadSettings
 from rmqio.pyspark.reading.columns import to_batch
+from rmqio.sending.traces.tracing import ReadTrace
 
 _LOGGER = logging.getLogger(__name__)
 _BATCH_RECORDS: Final = 10_000
@@ -92,21 +93,33 @@ def read_range(settings: ReadSettings, part: Range, names: Sequence[str]) -> Ite
     `TransportError` after the client's retries.
     """
     client = settings.factory.queue_client()
+    trace = ReadTrace.of(settings.factory, settings.trace_group, settings.trace)
     try:
         if not _is_there(client, settings, part):
             return
-        waiting: list[Record] = []
-        size = 0
-        for records in _fetched(client, settings, part):
-            waiting += records
-            size += sum(map(len, map(_body, records)))
-            if len(waiting) >= _BATCH_RECORDS or size >= _BATCH_BYTES:
-                yield to_batch(waiting, names, settings.values)
-                waiting, size = [], 0
-        if waiting:
-            yield to_batch(waiting, names, settings.values)
+        for records in _batches(client, settings, part):
+            taken = None if trace is None else trace.read(records)
+            yield to_batch(records, names, settings.values)
+            if trace is not None and taken is not None:
+                trace.handled(taken)
+        if trace is not None:
+            trace.flush()  # the worker may end with the task
     finally:
         client.close()
+
+
+def _batches(client: QueueClient, settings: ReadSettings, part: Range) -> Iterator[list[Record]]:
+    """Yields the records of a range in lists that make a good batch."""
+    waiting: list[Record] = []
+    size = 0
+    for records in _fetched(client, settings, part):
+        waiting += records
+        size += sum(map(len, map(_body, records)))
+        if len(waiting) >= _BATCH_RECORDS or size >= _BATCH_BYTES:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def _fetched(client: QueueClient, settings: ReadSettings, part: Range) -> Iterator[list[Record]]:

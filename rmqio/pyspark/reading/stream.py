@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 from rmqio.errors import OffsetOutOfRange, RmqioError, TransportError
 from rmqio.interfaces import OffsetLookup, OffsetQuery, QueueClient
 from rmqio.model import MessageQueue
 from rmqio.pyspark.options.read import QueueNumbers, ReadSettings
+from rmqio.pyspark.reading.group_commits import GroupCommits
 from rmqio.pyspark.reading.position import Position, as_json
 from rmqio.pyspark.reading.ranges import DataLoss, Range, limited, partitions, read_range
 from rmqio.start import LateQueue
@@ -52,6 +59,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Queues whose broker did not answer at the last look."""
         self._lost_since: dict[MessageQueue, float] = {}
         self._warned_at = float("-inf")
+        self._triggered_at = float("-inf")
+        """When a micro-batch was last planned."""
+        group = settings.committed_group
+        self._commits = None if group is None else GroupCommits(group)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_made": None}  # tasks make their own clients
@@ -92,8 +103,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._answered(found)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._settings.max_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        most, least = self._settings.max_per_trigger, self._settings.min_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._patiently(self._all_ends)
@@ -105,6 +118,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             ends = self._until_target(begun, ends, self._target)
         ranges = {queue: (self._begin(queue, begun, end), end) for queue, end in ends.items() if queue in begun}
+        if not isinstance(limit, ReadAllAvailable) and self._is_delayed(ranges.values()):
+            return start
         if isinstance(limit, ReadMaxRows):
             reached = begun | limited(ranges, limit.max_rows)
         else:
@@ -116,6 +131,17 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = begun if position.is_new else None
         began_ms = position.began_ms or self._since_ms
         return Position(reached, began_ms, position.waiting.difference(found), first=first).as_json()
+
+    def _is_delayed(self, ranges: Iterable[tuple[int, int]]) -> bool:
+        """Returns whether the next micro-batch waits for more messages. The first one of a run never does."""
+        least, now = self._settings.min_per_trigger, time.monotonic()
+        if least is None or self._target is not None:  # a run with an end would wait for what never comes
+            return False
+        is_late = now - self._triggered_at >= self._settings.max_trigger_delay_s
+        if not is_late and sum(max(0, end - begin) for begin, end in ranges) < least:
+            return True
+        self._triggered_at = now
+        return False
 
     def _found(self, position: Position, queues: Sequence[MessageQueue]) -> QueueNumbers:
         """Returns where new queues begin; their messages are read from the next micro-batch on."""
@@ -153,6 +179,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, Range):
             return iter(())  # Spark runs a task even if there are no partitions
         return read_range(self._settings, partition, self._names)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        if self._commits is not None:
+            self._commits.commit(self._client, Position.of(end).numbers)
 
     def stop(self) -> None:
         if self._made is not None:

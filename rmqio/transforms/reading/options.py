@@ -15,7 +15,7 @@ from rmqio.repeats.look_back import LookBack
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.wire.names import validate_queue
-from rmqio.wire.properties import validate_group
+from rmqio.wire.properties import validate_group, validate_topic
 
 _OF_CLIENT: Final = {
     "pull_batch": "pull_batch",
@@ -188,6 +188,7 @@ def refuse_idle(options: ReadOptions, *, start: StartFrom, stops: bool, arrives:
       group: the group whose offsets are committed, if any.
     """
     changed = changed_options(options)
+    check_trace(options)
     if arrives and "topic" in changed:
         raise LocalError(
             f"ReadOptions.topic={options.topic!r} does nothing on ReadAllFromRocketMQ, whose topics arrive as elements"
@@ -216,6 +217,15 @@ def refuse_idle(options: ReadOptions, *, start: StartFrom, stops: bool, arrives:
             "ReadOptions.on_group_reset='honour' does nothing without commits, which reveal a reset: give "
             "consumer_group and leave commit_offsets on, or leave it out"
         )
+
+
+def check_trace(options: ReadOptions | WriteOptions) -> None:
+    """Raises `LocalError` for the name of an impossible trace topic."""
+    if isinstance(options.trace, str):
+        try:
+            validate_topic(options.trace)
+        except LocalError as error:
+            raise LocalError(f"{type(options).__name__}.trace: {error}") from error
 
 
 def _refuse_splits(options: ReadOptions, *, stops: bool, group: str | None) -> None:

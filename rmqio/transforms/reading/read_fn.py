@@ -22,6 +22,7 @@ from rmqio.interfaces import ClientFactory, FetchedBatch, QueueReader
 from rmqio.logs import event
 from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.options import ReadOptions
+from rmqio.sending.traces.tracing import ReadTrace
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.metrics import ReadMetrics, observe_process, queue_labels
@@ -39,6 +40,8 @@ _stored_size = operator.itemgetter(Record._fields.index("stored_size"))  # by po
 _body = operator.itemgetter(Record._fields.index("body"))
 _RUN_RECORDS = 512
 _RUN_BYTES = 1 << 20
+UNGROUPED = "rmqio_reader"
+"""Stands for the group in traces of a read without one."""
 RESUME_DELAY = Duration(micros=10_000)
 
 
@@ -98,6 +101,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
     def __init__(self, config: ReadConfig) -> None:
         self._config = config
         self._readers: Readers | None = None
+        self._trace: ReadTrace | None = None
         self._metrics = ReadMetrics()
 
     # -- restriction provider: also called where no `setup` has run ---------------------------------------------------
@@ -143,6 +147,8 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             self._config.message_filter,
             poll_timeout_ms=self._config.options.poll_timeout_ms,
         )
+        group = self._config.group or UNGROUPED
+        self._trace = ReadTrace.of(self._config.factory, group, self._config.options.trace)
 
     def start_bundle(self) -> None:
         assert self._readers is not None
@@ -152,6 +158,8 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         if self._readers is not None:
             self._readers.close()
             self._readers = None
+        if self._trace is not None:
+            self._trace.flush()
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -227,7 +235,10 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             position = cut.next_offset
             _give_back(pacer, most - emitted - len(cut.records))
             emitted += len(cut.records)
+            taken = None if self._trace is None else self._trace.read(cut.records)
             yield from self._emit(cut, estimator, windows)
+            if self._trace is not None and taken is not None:
+                self._trace.handled(taken)
             readers.emitted(slot, len(cut.records))
             self._note(slot, cut, fetched)
             if left is not None:
@@ -311,6 +322,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         mean_bytes = backlog(factory, queue, ask=False).message_bytes
         stored_ms = cut.records[-1].store_timestamp_ms if count else None
         metrics.gauges(queue).count(count)
+        metrics.answered(queue, getattr(slot.reader, "answered_at", None))
         metrics.gauges(queue).read(fetched.max_offset - cut.next_offset, mean_bytes, stored_ms)
 
     def _skipped(self, queue: MessageQueue, target: int, count: int) -> None:
@@ -323,6 +335,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         retries = slot.take_retries()
         if retries:
             self._metrics.pull_retries.add(retries, slot.labels)
+        self._metrics.answered(slot.reader.queue, getattr(slot.reader, "answered_at", None))
         if waited and not slot.reader.is_ready():
             gauges = self._metrics.gauges(slot.reader.queue)
             if slot.reader.is_at_end:

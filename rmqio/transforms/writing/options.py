@@ -11,7 +11,7 @@ from rmqio.errors import LocalError
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.repeats.look_back import LookBack
 from rmqio.security import Security
-from rmqio.transforms.reading.options import changed_options, describe
+from rmqio.transforms.reading.options import changed_options, check_trace, describe
 
 _OF_CLIENT: Final = {
     "request_timeout_ms": "request_timeout_ms",
@@ -26,6 +26,8 @@ _OF_CLIENT: Final = {
     "compression": "compression",
     "compression_level": "compression_level",
     "create_topics": "create_topics",
+    "client_id_prefix": "client_id_prefix",
+    "unit_name": "unit_name",
     "security": "security",
 }
 """The write options that configure the client, and their names in `ClientOptions`."""
@@ -64,6 +66,7 @@ def refuse_beside_factory(
 def refuse_idle(options: WriteOptions) -> None:
     """Raises `LocalError` for options that have no effect without another one."""
     changed = changed_options(options)
+    check_trace(options)
     for names, is_idle, needed in (
         (
             ("max_batch_messages", "max_batch_bytes", "max_total_bytes", "max_wait_ms"),

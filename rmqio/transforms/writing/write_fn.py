@@ -23,6 +23,7 @@ from rmqio.sending.certain import CertainProducer
 from rmqio.sending.producers import ProducerLease
 from rmqio.sending.routes import WriteRoutes
 from rmqio.sending.timed import Deferred, TimedAccumulator
+from rmqio.sending.traces.tracing import SendTrace
 from rmqio.transforms.metrics import observe_process
 from rmqio.transforms.writing.claimed import ClaimedWrites
 from rmqio.transforms.writing.default_ids import DefaultIds
@@ -134,6 +135,7 @@ class WriteFn(beam.DoFn):
         )
         deferred = None if self._max_wait_s is None else Deferred(self._outputs)
         outcomes = deferred or self._outputs
+        self._trace = SendTrace.of(self._factory, self._group, options.trace)
         self._sender = BatchSender(
             producer,
             outcomes,
@@ -141,6 +143,7 @@ class WriteFn(beam.DoFn):
             ordered=self._ordered,
             required_topics=required_topics,
             gate=self._once,
+            trace=self._trace,
             clock=self._clock,
         )
         gathering = BatchAccumulator(
@@ -243,6 +246,8 @@ class WriteFn(beam.DoFn):
                 self._timed.close()
             self._sender.abandon()  # a bundle that failed in another DoFn may have left batches
             self._lease.release()
+            if self._trace is not None:
+                self._trace.flush()
 
     def _take(self, origin: Any) -> Iterator[Any] | None:
         """The waiting outputs, or None.

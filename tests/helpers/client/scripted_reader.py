@@ -79,6 +79,7 @@ class Setup:
             clock=self.clock.monotonic,
             sleep=self.clock.sleep,
             random=lambda: 0.5,
+            wall_clock=self.clock.time,
         )
         self.options = ClientOptions("ns:9876", **options)  # type: ignore[arg-type]
         self._connection = Connection(ADDRESS, environment=self.environment)

@@ -14,7 +14,9 @@ import apache_beam as beam
 import pytest
 
 from rmqio import ReadAllFromRocketMQ, ReadFromRocketMQ, StartFrom
+from rmqio.client.admin import Admin
 from rmqio.client.client import RemotingQueueClient
+from rmqio.client.message_queries import MessageQueries
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import TransportError
 from rmqio.interfaces import OffsetQuery, QueueReader
@@ -272,7 +274,7 @@ def test_while_a_master_is_dead_its_replica_is_read_and_then_the_master_again(
     wait_until(lambda: knows_topic(replica, topic), "the replica to know the topic", 60)
     until_replicated(producer, topic)
     for number in range(50):
-        producer.send(Message(b"%d" % number, topic=topic))
+        producer.send(Message(b"%d" % number, topic=topic, keys=(f"{topic}-{number}",)))
     end = client.max_offset(queue)
     ahead = client.open_reader(queue, end, message_filter=MessageFilter())
     behind = client.open_reader(queue, 0, message_filter=MessageFilter())
@@ -294,6 +296,10 @@ def test_while_a_master_is_dead_its_replica_is_read_and_then_the_master_again(
         assert not knows_topic(replica, new_to_replica)
         with pytest.raises(TransportError, match="does not have topic"):
             client.max_offset(MessageQueue(empty, "a", 0))
+        with Admin(options(cluster)) as admin:
+            queries = MessageQueries(admin)
+            assert [each.body for each in queries.by_key(topic, f"{topic}-30")] == [b"30"]
+            assert (list(queries.from_replica), queries.away) == (["a"], {})
         # It gives what it has
         found = read_some(client, behind, end)
         assert [a.queue_offset + 1 for a in found[:-1]] == [b.queue_offset for b in found[1:]]

@@ -7,8 +7,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import apache_beam as beam
 import pytest
 
+from rmqio import ReadFromRocketMQ, ReadOptions, StartFrom, StopAt, WriteOptions, WriteToRocketMQ
 from rmqio.client.connections.connection import Connection
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.client.sending.producer import RemotingProducer
@@ -21,6 +23,7 @@ from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 from rmqio.wire.messages.bodies import COMPRESSED
 from rmqio.wire.messages.stored import INNER_BATCH
+from rmqio.wire.traces import TRACE_TOPIC
 from tests.helpers.peers.interop import JavaClient, given, java_client, read, same_for_both
 
 pytestmark = pytest.mark.broker
@@ -31,7 +34,9 @@ LONG = b"compress me " * 1000
 @pytest.fixture(scope="module")
 def own() -> Iterator[LocalRocketMQ]:
     """A broker of our own, since what it is to do is off by default."""
-    with LocalRocketMQ(broker_config={"recallMessageEnable": True}, broker_heap_mb=384) as broker:
+    with LocalRocketMQ(
+        broker_config={"recallMessageEnable": True, "traceTopicEnable": True}, broker_heap_mb=384
+    ) as broker:
         yield broker
 
 
@@ -184,6 +189,42 @@ def test_either_calls_back_what_either_has_sent(
         for wrong in ("", "ä", "djEgYQ==", "no handle"):
             with pytest.raises(LocalError, match="recall handle"):
                 producer.recall(topic, wrong)
+
+
+def test_traces_of_a_pipeline_are_found_and_read_by_javas_tools(
+    java: JavaClient, own: LocalRocketMQ, factory: RemotingClientFactory, topic: str, name: str
+) -> None:
+    sink = f"{name}_sink"
+    at: Any = {"name_server": own.name_server}
+    own.create_topic(sink, queues=1)
+    with sender(own) as producer:
+        producer.send_batch(numbered(3, topic=topic))
+    with beam.Pipeline() as pipeline:
+        _ = (
+            pipeline
+            | ReadFromRocketMQ(
+                topic, consumer_group=f"{name[:50]}-readers", start=StartFrom.earliest(), stop=StopAt.latest(),
+                options=ReadOptions(trace=True), **at,
+            )
+            | WriteToRocketMQ(sink, producer_group=f"{name[:50]}-writers", options=WriteOptions(trace=True), **at)
+        )  # fmt: skip
+    read_ids = [record.message_id for record in read(factory, topic, 3)]
+    written = read(factory, sink, 3)
+    records = read(factory, TRACE_TOPIC, 2, timeout_s=5)
+    text = b"".join(record.body for record in records).decode()
+    found = java.ask("traces", data=text)
+    assert found["again"] == text, "Java's encoder writes what its decoder has read of it"
+    kinds = [(each["type"], each["id"]) for each in found["read"]]
+    assert sorted(kinds) == sorted(
+        [("Pub", record.message_id) for record in written]
+        + [(kind, message_id) for kind in ("SubBefore", "SubAfter") for message_id in read_ids]
+    )
+    assert {each["group"] for each in found["read"]} == {f"{name[:50]}-readers", f"{name[:50]}-writers"}
+    for message_id, line in ((written[0].message_id, "Pub "), (read_ids[2], "Sub ")):
+        printed = java.ask("traces", data="", topic=TRACE_TOPIC, id=message_id)["printed"]
+        (shown,) = [each for each in printed.splitlines() if each.startswith(line)]
+        assert f"{name[:50]}-" in shown
+        assert shown.split()[-1] in ("success", "true"), printed
 
 
 def test_a_broker_that_permits_no_recalls_says_so(rocketmq: LocalRocketMQ, name: str) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
+from rmqio.pyspark import lags
 from rmqio.pyspark.reading.columns import COLUMNS, SOURCE_SCHEMA
 from rmqio.pyspark.reading.position import as_json
 from tests.helpers.client.raw_send import read_to, records_of
@@ -94,12 +95,22 @@ def test_every_column_is_what_the_message_has(lab: Lab, read: Callable[..., Data
     (queue,) = lab.topic(1)
     made = {"tags": "red", "keys": ("a", "b"), "properties": {"name": "wert ü", "n": "1"}, "sharding_key": "s"}
     lab.send(queue, 2, make=lambda n: made)
-    rows = read(queue.topic).orderBy("queueOffset").collect()
+    (traces,) = lab.topic(0)
+    rows = read(queue.topic, trace=traces.topic).orderBy("queueOffset").collect()
     records = records_of(read_to(lab.client, queue, 0, 3))
     assert [row.asDict() for row in rows] == [_expected(record) for record in records]
     assert rows[0].tags is None
     assert rows[1].properties["name"] == "wert ü"
     assert list(COLUMNS) == SOURCE_SCHEMA.fieldNames()
+
+    def kinds() -> list[bytes]:
+        sent = records_of(read_to(lab.client, traces, 0, lab.client.max_offset(traces)))
+        return [entry.split(b"\x01")[0] for each in sent for entry in each.body.split(b"\x02")[:-1]]
+
+    wait(lambda: len(kinds()) >= 6)
+    found = kinds()
+    assert found.count(b"SubBefore") == found.count(b"SubAfter") == len(found) // 2
+    assert len(found) % 6 == 0, "all of them, however often Spark has read them"
 
 
 def test_everything_is_read_once_by_any_number_of_tasks(lab: Lab, read: Callable[..., DataFrame]) -> None:
@@ -240,8 +251,8 @@ def stream(spark: SparkSession, lab: Lab, tmp_path: Path) -> Iterator[Stream]:
 def test_a_stream_goes_on_where_its_checkpoint_is(lab: Lab, stream: Stream) -> None:
     queues = lab.topic(300, 20)
     topic = queues[0].topic
-    stream.run(topic, startingOffsets="earliest")
-    assert stream.offsets() == everything(*queues, lab=lab)
+    stream.run(topic, startingOffsets="earliest", minOffsetsPerTrigger=1_000)
+    assert stream.offsets() == everything(*queues, lab=lab), "a run with an end waits for no more"
     for queue in queues:
         lab.send(queue, 10)
     stream.run(topic, startingOffsets="latest")
@@ -259,8 +270,8 @@ def test_a_limit_a_micro_batch_is_shared_out(lab: Lab, stream: Stream) -> None:
 
 
 def test_a_running_stream_gets_what_comes_and_says_how_far_it_is(lab: Lab, stream: Stream) -> None:
-    queues = lab.topic(5, 5)
-    query = stream.start(queues[0].topic, maxOffsetsPerTrigger=4)
+    queues, group = lab.topic(5, 5), new_group()
+    query = stream.start(queues[0].topic, maxOffsetsPerTrigger=4, consumerGroup=group, commitOffsets="true")
     wait(lambda: query.lastProgress is not None, query)
     for queue in queues:
         lab.send(queue, 6)
@@ -274,6 +285,10 @@ def test_a_running_stream_gets_what_comes_and_says_how_far_it_is(lab: Lab, strea
         return bool({topic: end[topic] for topic in ends} == ends == json.loads(source.latestOffset))
 
     wait(says_the_ends, query)
+    (lag,) = lags(query.lastProgress)
+    assert lag.by_queue == dict.fromkeys(queues, 0)
+    lab.send(queues[0], 1)  # Spark tells of a commit when it plans the next micro-batch
+    wait(lambda: [lab.client.committed_offset(group, queue) or 0 for queue in queues] >= [11, 11], query)
 
 
 def test_a_queue_that_is_added_is_read_from_its_start(lab: Lab, stream: Stream) -> None:

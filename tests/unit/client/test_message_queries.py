@@ -9,22 +9,31 @@ import pytest
 
 from rmqio.client.admin import Admin
 from rmqio.client.message_queries import MessageQueries
-from rmqio.errors import CorruptMessage
+from rmqio.errors import CorruptMessage, TransportError
 from rmqio.model import BrokerData
 from rmqio.wire.command import Command
 from tests.helpers.wire.stored_bytes import Stored
 
+MASTER, REPLICA = "127.0.0.1:10911", "127.0.0.1:10912"
+B = BrokerData("broker-b", "c", {0: "127.0.0.1:10921"})
+
 
 class Answers:
-    """Brokers that answer each query with these messages."""
+    """Brokers that answer each query with these messages, but for those that are away."""
 
-    def __init__(self, *messages: Stored) -> None:
+    def __init__(self, *messages: Stored, away: Sequence[str] = (), brokers: Sequence[BrokerData] = ()) -> None:
         self._body = b"".join(each.encode() for each in messages)
+        self._away = away
+        self._brokers = brokers or [BrokerData("broker-a", "c", {0: MASTER})]
+        self.asked: list[str] = []
 
-    def masters(self) -> Sequence[BrokerData]:
-        return [BrokerData("broker-a", "c", {0: "127.0.0.1:10911"})]
+    def brokers(self) -> Sequence[BrokerData]:
+        return self._brokers
 
-    def answer(self, broker: BrokerData, command: Command, what: str) -> Command:
+    def answer_at(self, address: str, command: Command) -> Command:
+        self.asked.append(address)
+        if address in self._away:
+            raise TransportError(f"{address} is away")
         return Command(0, body=self._body)
 
     def wire_name(self, topic: str) -> str:
@@ -49,3 +58,36 @@ def test_a_message_that_does_not_decode_is_not_no_message() -> None:
 
 def test_others_with_the_same_hash_are_left_out() -> None:
     assert by_key(GOOD.but(properties=b"KEYS\x01other\x02"), GOOD.but(topic=b"bills")) == []
+
+
+def queries(**arguments: Any) -> tuple[MessageQueries, Answers]:
+    answers = Answers(GOOD, **arguments)
+    return MessageQueries(cast("Admin", answers)), answers
+
+
+def test_the_others_answer_while_a_broker_is_away_which_is_named_and_waited_for_once() -> None:
+    found, answers = queries(away=[MASTER], brokers=[BrokerData("broker-a", "c", {0: MASTER}), B])
+    for _ in range(3):
+        assert [each.broker for each in found.by_key("orders", "k")] == ["broker-b"]
+    assert found.away == {"broker-a": f"{MASTER} is away"}
+    assert answers.asked.count(MASTER) == 1
+
+
+@pytest.mark.parametrize("addresses", [{0: MASTER, 1: REPLICA}, {1: REPLICA}], ids=["away", "unknown"])
+def test_a_replica_answers_for_its_master(addresses: dict[int, str]) -> None:
+    found, _ = queries(away=[MASTER], brokers=[BrokerData("broker-a", "c", addresses)])
+    assert [each.broker for each in found.by_key("orders", "k")] == ["broker-a"]
+    assert found.away == {}
+    assert list(found.from_replica) == ["broker-a"]
+
+
+def test_nobody_answers() -> None:
+    found, _ = queries(away=[MASTER, REPLICA], brokers=[BrokerData("broker-a", "c", {0: MASTER, 1: REPLICA})])
+    with pytest.raises(TransportError, match=rf"no broker answers \(broker-a: {MASTER} is away\)"):
+        found.by_key("orders", "k")
+
+
+def test_the_broker_that_an_id_names_is_asked_at_its_replica() -> None:
+    found, answers = queries(away=[MASTER], brokers=[BrokerData("broker-a", "c", {0: MASTER, 1: REPLICA}), B])
+    found.by_offset_id("orders", "7F000001" + "00002A9F" + "0" * 16)
+    assert answers.asked == [MASTER, REPLICA]

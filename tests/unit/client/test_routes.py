@@ -116,7 +116,7 @@ def test_unknown_topic_is_not_retried() -> None:
 
 def test_a_broker_in_place_of_a_name_server_is_told() -> None:
     setup = Setup(NameServer(3))
-    with pytest.raises(BrokerError, match=r"; ns0:9876 seems to be a broker: give the address of a name server"):
+    with pytest.raises(BrokerError, match=r"; ns0:9876 seems to be a broker, or a proxy of RocketMQ 5, which does"):
         setup.routes.route("t")
 
 

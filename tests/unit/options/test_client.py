@@ -6,8 +6,10 @@ A field without an entry here fails.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -97,10 +99,10 @@ def without_master(options: dict[str, Any]) -> bool:
     return pair.client.look_up([OffsetQuery(QUEUE, "max")]) == [1_000]
 
 
-def is_of_billing(options: dict[str, Any]) -> bool:
-    """Whether a producer's heartbeat says so."""
+def client_id(options: dict[str, Any]) -> str:
+    """The client id in a producer's heartbeat, without process and object."""
     (heartbeat,) = sent(options).requests(RequestCode.HEART_BEAT)
-    return bool(json.loads(heartbeat.body)["clientID"].startswith("billing-"))
+    return re.sub(r"\d+#\d+", "", str(json.loads(heartbeat.body)["clientID"]).replace(gethostname(), "host"))
 
 
 def sent(options: dict[str, Any], *messages: Message, **arguments: Any) -> ScriptedWire:
@@ -190,7 +192,8 @@ EFFECTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], Observe]] = {
     "outage_timeout_ms": ((60_000, 5_000), (True, False), still_tries),
     "pull_group": (("rmqio_reader", "pulls"), ("rmqio_reader", "pulls"), pull("consumerGroup")),
     "replica_reads": ((True, False), (True, False), without_master),
-    "client_id_prefix": (("", "billing-"), (False, True), is_of_billing),
+    "client_id_prefix": (("", "billing-"), ("host@", "billing-host@"), client_id),
+    "unit_name": (("", "north"), ("host@", "host@@north"), client_id),
     "max_in_flight": ((8, 2), (8, 2), submitted),
     "vip_channel": ((False, True), (BROKER, "a:10909"), lambda options: sent(options).connects[-1][0]),
     "namespace": (

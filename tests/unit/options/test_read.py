@@ -17,6 +17,7 @@ from rmqio import MessageQueue, ReadAllFromRocketMQ, ReadFromRocketMQ, ReadOptio
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import GroupOffsetReset, LocalError, RmqioError
 from rmqio.options import option_names
+from rmqio.sending.traces.process import close_tracers
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn
 from rmqio.transforms.shared import shared_client
@@ -209,6 +210,15 @@ def passed(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -> int:
     return len(reading(mode, cluster, options).bundle())
 
 
+def traced(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -> list[bytes]:
+    """Returns the kinds of the traces of three messages."""
+    fill(cluster, 3)
+    cluster.create_topic("Trace", 1)
+    reading(mode, cluster, options).bundle()
+    close_tracers()
+    return [line.split(b"\x01")[0] for record in cluster.records("Trace") for line in record.body.split(b"\x02")[:-1]]
+
+
 def subscribed(mode: str, cluster: InMemoryCluster, options: dict[str, Any]) -> str:
     read: Any = ReadAllFromRocketMQ if mode == ALL else ReadFromRocketMQ
     return str(read(name_server="h:9876", options=ReadOptions(**options))._subscription)
@@ -257,6 +267,7 @@ EFFECTS: dict[str, Entry] = {
     "broker_heartbeat_interval_ms": client("heartbeat_ms", 30_000, 7),
     "request_timeout_ms": client("request_timeout_ms", 3_000, 7),
     "namespace": client("namespace", "", "n"),
+    "trace": Entry((False, "Trace"), ([], [b"SubBefore"] * 3 + [b"SubAfter"] * 3), traced),
     "name_server": Entry(("a:1", "b:2"), (("a:1",), ("b:2",)), told_the_client("name_servers")),
     "consumer_group": Entry(
         ("g", "h"),

@@ -5,6 +5,7 @@ A field without an entry here fails.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from rmqio.errors import RmqioError
 from rmqio.interfaces import Producer, QueueClient
 from rmqio.model import Message
 from rmqio.options import WriteOptions, option_names
+from rmqio.sending.traces.process import close_tracers
 from rmqio.testing import BrokerSettings
 from rmqio.transforms.writing.write_fn import WriteFn
 from rmqio.wire.codes import RequestCode
@@ -140,6 +142,22 @@ def sends_ten_seconds_apart(options: dict[str, Any]) -> int:
     return len(writing.wire.requests(*SENDS))
 
 
+def client_id(options: dict[str, Any]) -> str:
+    (heartbeat,) = written(options).requests(RequestCode.HEART_BEAT)
+    return str(json.loads(heartbeat.body)["clientID"])
+
+
+def traced(options: dict[str, Any]) -> int:
+    """The number of messages in the trace topic, of two that were written."""
+    writing = Writing(options)
+    writing.wire.cluster.create_topic("Trace", 1)
+    writing.bundle(b"x", b"y")
+    close_tracers()
+    found = writing.wire.cluster.records("Trace")
+    assert sum(record.body.count(b"Pub\x01") for record in found) == 2 * len(found)
+    return len(found)
+
+
 # field, two values, what is seen with each, how it is looked at
 EFFECTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], Callable[[dict[str, Any]], Any]]] = {
     "batch_flush": ((True, False), (1, 5), lambda options: len(sends(options, 5))),
@@ -176,6 +194,9 @@ EFFECTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], Callable[[dict[str, A
     ),
     "compression_level": ((1, 9), ([1], [9]), level_of),
     "create_topics": ((False, True), (False, True), makes_its_topic),
+    "client_id_prefix": (("", "billing-"), (False, True), lambda options: client_id(options).startswith("billing-")),
+    "unit_name": (("", "north"), (False, True), lambda options: client_id(options).endswith("@north")),
+    "trace": ((False, "Trace"), (0, 1), traced),
     "name_server": ((NAME_SERVER, "b:9876"), (NAME_SERVER, "b:9876"), lambda options: written(options).connects[0][0]),
     "producer_group": (
         (None, "mine"),

@@ -20,7 +20,7 @@ from rmqio.sending.producers import ProducerLease
 from rmqio.telemetry import METRICS, Kind, Metric
 from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster, faults
 from rmqio.transforms import metrics
-from rmqio.transforms.metrics import QueueGauges
+from rmqio.transforms.metrics import QueueGauges, ReadMetrics
 from rmqio.transforms.reading.watermark import QueueWatermarks
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.wire.codes import RequestCode
@@ -138,6 +138,32 @@ def test_how_far_reading_is_behind(heard: Heard) -> None:
     assert gauges(heard) == [0, 0, 30], "nothing is known of the queue since then"
     lag.read(1, 100.0, 2_000_000)
     assert gauges(heard) == [1, 100, 0], "the broker's clock is ahead of ours"
+
+
+def test_how_long_a_source_has_read_nothing(heard: Heard) -> None:
+    clock = Clock()
+    lag = QueueGauges(QUEUE, clock)
+    name = ("source_idle_seconds", "t", "broker-a", "0")
+    clock.now += 5
+    lag.at_end()
+    assert heard.sums[name] == 5, "since it began"
+    lag.read(10, 100.0, 1_000)
+    assert heard.sums[name] == 0
+    clock.now += 7
+    lag.read(4, 100.0, None)
+    assert heard.sums[name] == 0, "a filter let nothing through; the end of the bundle says how long"
+    lag.no_answer()
+    assert heard.sums[name] == 7
+
+
+def test_the_last_answer_of_a_broker_is_that_of_any_of_its_queues(heard: Heard) -> None:
+    metrics = ReadMetrics()
+    name = ("last_answer_timestamp_seconds", "t", "broker-a")
+    metrics.answered(QUEUE, None)
+    assert name not in heard.sums, "readers without sockets do not know"
+    metrics.answered(QUEUE, 1_000.5)
+    metrics.answered(QUEUE._replace(queue_id=1), 990.0)
+    assert heard.sums[name] == 1_000.5
 
 
 def test_how_far_the_watermark_is_behind(heard: Heard) -> None:

@@ -73,6 +73,7 @@ def test_metrics_count_records_bytes_and_lag(cluster: InMemoryCluster) -> None:
     assert lag.pop("lag_seconds.t.broker-a.0") > 1_000_000, "the cluster's clock stands in the past"
     for number in (0, 1):
         assert lag.pop(f"watermark_lag_seconds.t.broker-a.{number}") > 1_000_000
+        assert lag.pop(f"source_idle_seconds.t.broker-a.{number}") == 0
     assert lag == {
         "lag_messages.t.broker-a.0": 2,
         "lag_messages.t.broker-a.1": 0,

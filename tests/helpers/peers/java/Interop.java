@@ -1,6 +1,7 @@
 import com.alibaba.fastjson2.JSON;
 import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
+import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
 import java.net.InetSocketAddress;
 import java.net.SocketAddress;
@@ -15,6 +16,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.commons.cli.DefaultParser;
 import org.apache.commons.cli.Options;
+import org.apache.rocketmq.client.AccessChannel;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -25,6 +27,8 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
+import org.apache.rocketmq.client.trace.TraceContext;
+import org.apache.rocketmq.client.trace.TraceDataEncoder;
 import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -34,6 +38,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.srvutil.ServerUtil;
 import org.apache.rocketmq.tools.command.SubCommand;
+import org.apache.rocketmq.tools.command.message.QueryMsgTraceByIdSubCommand;
 import org.apache.rocketmq.tools.command.topic.RemappingStaticTopicSubCommand;
 import org.apache.rocketmq.tools.command.topic.UpdateStaticTopicSubCommand;
 
@@ -50,6 +55,8 @@ import org.apache.rocketmq.tools.command.topic.UpdateStaticTopicSubCommand;
  * {"do":"consume_and_fail", "topic":T, "group":G, "count":N}
  * {"do":"consume", "topic":T, "count":N, "filter":"tag expression"|null}
  * {"do":"count", "topic":T} (how often each key comes, until nothing has come for five seconds)
+ * {"do":"traces", "topic":T, "id":I, "data":"text"} (what the operator's tool prints of a message's trace, and what
+ *     the client's own class reads in the text, and how it writes that)
  * {"do":"queues_of_keys", "topic":T, "keys":[...]}
  * </pre>
  */
@@ -103,6 +110,8 @@ public final class Interop {
                 return consume(command);
             case "count":
                 return count(command.getString("topic"));
+            case "traces":
+                return traces(command);
             case "queues_of_keys":
                 return queuesOfKeys(command);
             default:
@@ -271,6 +280,42 @@ public final class Interop {
         } finally {
             System.setOut(answers);
         }
+    }
+
+    private JSONObject traces(JSONObject command) throws Exception {
+        JSONObject answer = new JSONObject();
+        StringBuilder again = new StringBuilder();
+        JSONArray read = new JSONArray();
+        for (TraceContext context : TraceDataEncoder.decoderFromTraceDataString(command.getString("data"))) {
+            JSONObject fields = new JSONObject();
+            fields.put("type", context.getTraceType().name());
+            fields.put("group", context.getGroupName());
+            fields.put("id", context.getTraceBeans().get(0).getMsgId());
+            fields.put("topic", context.getTraceBeans().get(0).getTopic());
+            fields.put("success", context.isSuccess());
+            read.add(fields);
+            context.setAccessChannel(AccessChannel.LOCAL); // the decoder leaves it out
+            again.append(TraceDataEncoder.encoderFromContextBean(context).getTransData());
+        }
+        answer.put("read", read);
+        answer.put("again", again.toString());
+        if (command.getString("topic") == null) {
+            return answer;
+        }
+        PrintStream answers = System.out;
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        System.setOut(new PrintStream(printed, true, "UTF-8"));
+        try {
+            System.setProperty("rocketmq.namesrv.addr", nameServer);
+            SubCommand tool = new QueryMsgTraceByIdSubCommand();
+            String[] arguments = {"-i", command.getString("id"), "-t", command.getString("topic")};
+            Options options = tool.buildCommandlineOptions(ServerUtil.buildCommandlineOptions(new Options()));
+            tool.execute(new DefaultParser().parse(options, arguments), options, null);
+        } finally {
+            System.setOut(answers);
+        }
+        answer.put("printed", printed.toString("UTF-8"));
+        return answer;
     }
 
     /** A group that fails on every message: those with the tag "dead" are dead letters at once, others tried again. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from rmqio.errors import CorruptMessage, LocalError, OffsetOutOfRange, RequestTi
 from rmqio.testing import ScriptedTransport
 from rmqio.wire.codes import CommandFlag
 from rmqio.wire.command import Command
+from rmqio.wire.frame import encode_frame
 from tests.helpers.client.scripted_reader import Queue, Setup
 from tests.helpers.wire.stored_bytes import Stored
 
@@ -19,6 +21,26 @@ from tests.helpers.wire.stored_bytes import Stored
 def test_backlog_is_read_in_order_whatever_the_broker_hands_out(cap: int) -> None:
     setup = Setup(Queue(1_000, cap=cap))
     assert setup.read(1_000) == list(range(1_000))
+
+
+def test_when_the_broker_answered_last() -> None:
+    """At the end of a queue, too, where a long poll ends without messages."""
+    queue = Queue(10)
+    setup = Setup(queue)
+    times = [setup.reader.answered_at]
+    setup.read(10)
+    times.append(setup.reader.answered_at)
+    assert times == [None, setup.clock.time()]
+    assert not setup.wait(100)
+    setup.clock.advance(10)
+    (request,) = queue.held
+    setup.transports[0].feed(
+        encode_frame(dataclasses.replace(queue.answer(10, 32), opaque=request.opaque, flag=CommandFlag.RESPONSE))
+    )
+    assert not setup.wait(100)
+    last = setup.reader.answered_at
+    assert last is not None
+    assert setup.clock.time() - last < 1
 
 
 class WithBrokenBatch(Queue):

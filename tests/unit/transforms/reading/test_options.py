@@ -68,6 +68,7 @@ CLIENT: dict[str, Any] = {
     "pull_group": "pulls",
     "replica_reads": False,
     "client_id_prefix": "billing-",
+    "unit_name": "north",
     "namespace": "n",
     "security": SIGNED,
 }

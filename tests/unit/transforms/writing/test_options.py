@@ -30,12 +30,14 @@ CLIENT: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 7,
     "create_topics": True,
+    "client_id_prefix": "p",
+    "unit_name": "u",
     "name_server": AT,
     "security": SIGNED,
 }
 OF_THE_WRITE = {
     "batch_flush", "max_batch_messages", "max_batch_bytes", "asynchronous", "max_in_flight", "max_total_bytes",
-    "max_wait_ms",
+    "max_wait_ms", "trace",
 }  # fmt: skip
 
 
@@ -109,6 +111,8 @@ def test_a_client_is_told_all_of_it() -> None:
         compression="zstd",
         compression_level=7,
         create_topics=True,
+        client_id_prefix="p",
+        unit_name="u",
         security=SIGNED,
     )
 

@@ -1,0 +1,1 @@
+"""Message traces: what happened to a message, in RocketMQ's trace topic."""
