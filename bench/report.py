@@ -71,7 +71,8 @@ class Report:
             tried = self.java_search.get(size, [])
             lines += [
                 _prose(
-                    f"Of {len(tried)} settings tried with {size} B messages, Java's consumer was fastest with {chosen}."
+                    f"With {size} B messages, the fastest of the {len(tried)} settings tried for Java's consumer was "
+                    f"{chosen}."
                 ),
                 "",
             ]

@@ -87,7 +87,7 @@ def to_request(found: argparse.Namespace) -> Request:
     if found.live and found.json:
         raise LocalError("--live prints a line each time; with --json it would not end: leave one of them out")
     if found.live and found.stop is not None:
-        raise LocalError("--live goes on until Ctrl-C: leave --to out")
+        raise LocalError("--live runs until Ctrl-C; remove --to")
     grace_ms = found.grace if found.grace is not None else 60_000 if found.live else 0
     if found.live and found.keep <= grace_ms + found.late:
         raise LocalError("--keep must be longer than --grace and --late together")

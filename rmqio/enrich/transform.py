@@ -87,7 +87,9 @@ class Enrich(HandlesFailures):
         if at is not None and not spec.has_times:
             raise LocalError("at needs a table with valid_from or valid_to: other tables have the rows of now")
         if batches and spec.has_times and at is None:
-            raise LocalError("a batch has one timestamp for all of its elements: say with at which field is their time")
+            raise LocalError(
+                "a batch has one timestamp for all of its elements: pass at=, the field that holds the time"
+            )
         schedule = Schedule(refresh_s, max_age_s, on_refresh_error)
         is_loaded_again = refresh_s is not None and not isinstance(table.source, Topic)
         if is_loaded_again and max_age_s is not None and max_age_s < (refresh_s or 0):

@@ -132,7 +132,7 @@ def _database(text: str) -> End:
     place = rest.split("?")[0]
     shown = f"{scheme}://{place.rpartition('@')[2]}" if "@" in place else f"{scheme}:{place}"
     if not found or not fragment:
-        raise LocalError(f"{shown} names no table: add it behind a #, as in {scheme}://USER@HOST/DB#TABLE")
+        raise LocalError(f"{shown} names no table: add it after a #, as in {scheme}://USER@HOST/DB#TABLE")
     if _QUERY.match(fragment):
         return End(scheme.partition("+")[0], url, fragment, {}, shown)
     name, options = _query(fragment)

@@ -138,7 +138,7 @@ def rule_of(document: Any, place: Place | None = None) -> Rule | CorrelationRule
         raise _Wrong("a rule has a condition, or a correlation")
     if "correlation" in document:
         if "source" in document:
-            raise _Wrong("a correlation has no source: its rules have")
+            raise _Wrong("a correlation has no source: set the source on its rules instead")
         return _correlation(document["correlation"], common)
     source = document.get("source", {})
     if not isinstance(source, Mapping) or not all(isinstance(each, str) for each in source.values()):

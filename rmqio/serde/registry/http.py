@@ -115,7 +115,7 @@ class Http:
 
     def nonsense(self, what: str, cause: Exception | None = None) -> NoReturn:
         raise SchemaRegistryError(
-            f"{self.where} answers something else than {self.api} ({what}): is url= the API's, path included?"
+            f"{self.where} did not answer like {self.api} ({what}): is url= the API's, path included?"
         ) from cause
 
     def field(self, answer: Any, name: str, kind: type[T]) -> T:

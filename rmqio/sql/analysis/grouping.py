@@ -209,7 +209,7 @@ class Grouping:
     def _aggregate(self, node: nodes.Call) -> Expr:
         name = node.name.text.upper()
         if node.over is not None:
-            _refuse("OVER cannot stand beside GROUP BY: group in a sub-query of FROM first", node.over.span)
+            _refuse("OVER cannot be combined with GROUP BY: group in a sub-query of FROM first", node.over.span)
         if node.function is not None:
             return self._added(*user_calls.aggregate(node, self.inner, self._refuse_window))
         if name not in SUPPORTED:

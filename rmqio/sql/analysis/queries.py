@@ -148,7 +148,7 @@ class QueryBinder:
         fields: list[Field] = []
         for item in select.items:
             if isinstance(item, nodes.Star):
-                _refuse("* cannot stand beside GROUP BY and aggregates: name the columns", item.span)
+                _refuse("* cannot be combined with GROUP BY and aggregates: name the columns", item.span)
             projections.append(outer.bind(item.expression))
             fields.append(Field(_name_of(item, len(fields)), projections[-1].type))
         having = None if select.having is None else outer.condition(select.having)

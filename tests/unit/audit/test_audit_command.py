@@ -170,7 +170,7 @@ def test_topics_without_anything_in_common_are_told(cluster: InMemoryCluster) ->
         (["--by=field:"], "the name is missing"),
         (["--dead_letter_topic=sink"], "--dead_letter_topic sink is --to_topic, too"),
         (["--live", "--json"], "leave one of them out"),
-        (["--live", "--to=latest"], "leave --to out"),
+        (["--live", "--to=latest"], "remove --to"),
         (["--live", "--keep=1m"], "--keep must be longer"),
         (["--late=5"], "is not a duration"),
         (["--window=0s"], "must be longer than nothing"),

@@ -65,7 +65,7 @@ def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str
         ("kafa://h:1/t", "-", "no system is called kafa; did you mean kafka"),
         ("rocketmq:", "-", "rocketmq:... names no topic"),
         ("kafka:t", "-", "must be like kafka://HOST:PORT/NAME"),
-        ("sqlite:///x.db", "-", "names no table: add it behind a #"),
+        ("sqlite:///x.db", "-", "names no table: add it after a #"),
         ("elasticsearch://me:pw@h/x", "-", "holds credentials"),
         ("orders", "-", "orders is neither a system"),
         ("-", "-", "console cannot be read"),

@@ -49,7 +49,7 @@ def expanded(queries: Any, join: nodes.Join, left: Side) -> Side | None:
             return None
     else:
         if join.kind in ("RIGHT", "FULL"):
-            _refuse(f"{join.kind} JOIN has no meaning here: the right side is computed of the left one", join.span)
+            _refuse(f"{join.kind} JOIN has no meaning here: the right side is computed from the left side", join.span)
         found = _expanded(item, left, left[1], is_outer=join.kind == "LEFT")
     if join.using:
         _refuse("USING is for two tables: write ON TRUE", join.using[0].span)

@@ -31,7 +31,7 @@ def ranking(select: nodes.Select) -> nodes.Item | None:
         raise Refusal("a query has one ROW_NUMBER(): put the other one into a query around", others[0].span)
     if select.group_by or select.having is not None:
         raise Refusal(
-            "ROW_NUMBER() cannot stand beside GROUP BY: put GROUP BY into a query of FROM", first.expression.span
+            "ROW_NUMBER() cannot be combined with GROUP BY: put GROUP BY into a query of FROM", first.expression.span
         )
     if select.is_distinct:
         raise Refusal("rows with numbers are distinct: ROW_NUMBER() needs no DISTINCT", first.expression.span)

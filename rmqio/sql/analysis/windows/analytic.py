@@ -86,7 +86,9 @@ def with_calls(
             _refuse(f"{each.name} is a function of your own, which cannot stand with OVER", each.over.span)
     if isinstance(source, Windowed):
         assert found[0].over is not None
-        _refuse("OVER cannot stand beside a window: group the window in a sub-query of FROM first", found[0].over.span)
+        _refuse(
+            "OVER cannot be combined with a window: group the window in a sub-query of FROM first", found[0].over.span
+        )
     binder = ExpressionBinder(scope, "in OVER", known=known.get)
     groups: dict[tuple[object, object], list[nodes.Call]] = {}
     for each in found:

@@ -69,16 +69,16 @@ def with_results(
     lookups.values((*items, select.having))
     is_grouped = bool(select.group_by) or select.having is not None
     if over and is_grouped:
-        _refuse("OVER cannot stand beside GROUP BY: group in a sub-query of FROM first", over[0].span)
+        _refuse("OVER cannot be combined with GROUP BY: group in a sub-query of FROM first", over[0].span)
     if is_grouped and len(lookups.correlated) > before:
         _refuse(
-            "a sub-query that reads columns from outside cannot stand beside GROUP BY: group in a sub-query of FROM "
-            "first",
+            "a sub-query that reads columns from outside cannot be combined with GROUP BY: group in a sub-query of "
+            "FROM first",
             lookups.correlated[before].span,
         )
     if over and (tests or queries):
         _refuse(
-            "OVER cannot stand beside a sub-query, after which no watermark follows the times: put OVER into a "
+            "OVER cannot be used in a query with a sub-query: its rows no longer have a watermark. Move OVER into a "
             "sub-query of FROM",
             over[0].span,
         )
@@ -123,7 +123,7 @@ def _with_over(
         if each.function is not None and each.over is not None:
             _refuse(f"{each.name} is a function of your own, which cannot stand with OVER", each.over.span)
     if isinstance(source, Windowed):
-        _refuse("OVER cannot stand beside a window: group the window in a sub-query of FROM first", first.span)
+        _refuse("OVER cannot be combined with a window: group the window in a sub-query of FROM first", first.span)
     binder = ExpressionBinder(scope, "in OVER", known=known.get)
     columns: list[Expr] = [InputRef(each.type, i) for i, each in enumerate(source.fields)]
 

@@ -71,7 +71,7 @@ def test_other_schemas_than_avro_and_other_servers_are_refused(kept: OpenSchemas
     with pytest.raises(SchemaRegistryError, match="'orders' is of type JSON; only AVRO is supported"):
         registry.newest("orders")
     server.script(answer(200, {"subjects": []}))
-    with pytest.raises(SchemaRegistryError, match="something else than the API of RocketMQ's schema registry"):
+    with pytest.raises(SchemaRegistryError, match="did not answer like the API of RocketMQ's schema registry"):
         registry.subjects()
 
 

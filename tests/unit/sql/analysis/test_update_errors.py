@@ -58,7 +58,7 @@ QUERIES = [
     (f"SELECT {NUMBER} AS a, ROW_NUMBER() OVER (ORDER BY id) AS b FROM t", "ROW_NUMBER() OVER (ORDER BY id) AS b",
      "a query has one ROW_NUMBER(): put the other one into a query around"),
     (f"SELECT k, {NUMBER} AS rn FROM t GROUP BY k", NUMBER,
-     "ROW_NUMBER() cannot stand beside GROUP BY: put GROUP BY into a query of FROM"),
+     "ROW_NUMBER() cannot be combined with GROUP BY: put GROUP BY into a query of FROM"),
     (f"SELECT DISTINCT k, {NUMBER} AS rn FROM t", NUMBER,
      "rows with numbers are distinct: ROW_NUMBER() needs no DISTINCT"),
     ("SELECT id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY v) AS rn FROM "

@@ -97,7 +97,7 @@ QUERIES = [
     ("SELECT a FROM t, LATERAL TABLE(UPPER(b))", "UPPER(b)", "UPPER is not a table function: UNNEST(...) makes rows of an array"),
     ("SELECT a FROM t, LATERAL TABLE(words(b)) AS w(x)", "x", "there are 1 names for 2 columns"),
     ("SELECT a FROM t, LATERAL TABLE(words(b)) AS t", "t", "two tables of FROM are called t: give one of them an alias"),
-    ("SELECT a FROM t RIGHT JOIN LATERAL TABLE(words(b)) ON TRUE", None, "RIGHT JOIN has no meaning here: the right side is computed of the left one"),
+    ("SELECT a FROM t RIGHT JOIN LATERAL TABLE(words(b)) ON TRUE", None, "RIGHT JOIN has no meaning here: the right side is computed from the left side"),
     ("SELECT a FROM t LEFT JOIN UNNEST(tags) AS u ON u = b", "u = b", "LEFT JOIN takes ON TRUE here; put the condition into a CASE, or filter the array"),
     ("SELECT a FROM t JOIN UNNEST(tags) AS u USING (u)", "u", "USING is for two tables: write ON TRUE"),
     ("SELECT a FROM t JOIN UNNEST(tags) AS u ON a", "a", "a condition is BOOLEAN, and this is INT"),
