@@ -10,6 +10,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.display import DisplayData
 from apache_beam.transforms.error_handling import ErrorHandler
+from apache_beam.transforms.window import FixedWindows, IntervalWindow
+from apache_beam.utils.timestamp import Timestamp
 
 from rmqio import Batch, MapRecords, Message, MessageQueue, Record, WriteToRocketMQ
 from rmqio.batches import place_ids, record_id
@@ -17,7 +19,7 @@ from rmqio.dead_letters.letters import BODY, ELEMENT, ORIGIN, read_letter
 from rmqio.errors import LocalError, RmqioError, SerdeError
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.coders.batch import BatchConstraint
-from tests.helpers.transforms.reading import clean_cluster, fill, read
+from tests.helpers.transforms.reading import T0, clean_cluster, fill, read
 
 COUNT = 6
 
@@ -91,6 +93,49 @@ def test_letters_name_the_place_and_hold_the_body_as_long_as_it_is_known(cluster
     value = letters[f"{place}/4"]
     assert (value.body, value.properties[BODY]) == (b"4", ELEMENT)
     assert read_letter(value).message is None, "what it was made of is not known, so it cannot be sent back"
+
+
+def test_a_deserializer_decodes_whole_batches_and_only_the_broken_body_fails(cluster: InMemoryCluster) -> None:
+    pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
+    from rmqio.serde.avro import AvroDeserializer
+
+    cluster.create_topic("numbers", 1)
+    for body in (b"\x02", b"\x04", b"\x80", b"\x06", b"\x08\x00"):  # 1, 2, cut off, 3, and one with a byte too much
+        cluster.append("numbers", body)
+    deserializer = AvroDeserializer({"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]})
+    asked: list[int] = []
+    many = type(deserializer).many
+
+    def counted(self: Any, records: Any) -> Any:
+        asked.append(len(records))
+        return many(self, records)
+
+    with pytest.MonkeyPatch.context() as patched, beam.Pipeline(FnApiRunner()) as pipeline:
+        patched.setattr(type(deserializer), "many", counted)
+        with ErrorHandler(beam.Map(lambda one: one.queue_offset)) as handler:
+            batches = pipeline | read(cluster, "numbers", batches=True)
+            mapped = batches | MapRecords(deserializer).with_error_handler(handler)
+        assert_that(handler.output(), equal_to([2, 4]), label="failures")
+        assert_that(mapped | beam.FlatMap(list), equal_to([{"n": 1}, {"n": 2}, {"n": 3}]), label="the others")
+        places = mapped | beam.FlatMap(lambda batch: batch.offsets)
+        assert_that(places, equal_to([0, 1, 3]), label="places")
+    assert 5 in asked
+
+
+def test_results_and_failures_keep_the_window_of_their_batch(cluster: InMemoryCluster) -> None:
+    fill(cluster, COUNT)
+
+    def seen(_: Any, at: Any = beam.DoFn.TimestampParam, window: Any = beam.DoFn.WindowParam) -> tuple[Any, Any]:
+        return window, at
+
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        batches = batches_of(cluster, pipeline) | beam.WindowInto(FixedWindows(10))
+        window = IntervalWindow(T0 / 1000, T0 / 1000 + 10)
+        with ErrorHandler(beam.Map(seen)) as handler:
+            mapped = batches | MapRecords(third_fails).with_error_handler(handler)
+        failed_at = Timestamp(micros=(T0 + 2_500) * 1000)
+        assert_that(handler.output(), equal_to([(window, failed_at)]), label="of the failure")
+        assert_that(mapped | "See" >> beam.Map(seen), equal_to([(window, Timestamp(T0 / 1000))]), label="of the batch")
 
 
 @pytest.mark.parametrize(
