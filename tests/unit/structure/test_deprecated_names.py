@@ -11,6 +11,11 @@ OLD = [
     ("from rmqio.seams import ClientFactory, Fetched", "rmqio.interfaces"),
     ("from rmqio.errors import SystemError_", "BrokerSystemError"),
     ("from rmqio.spark import register", "rmqio.pyspark"),
+    ("from rmqio.client.producer import RemotingProducer", "rmqio.client"),
+    (
+        "from rmqio.client.transactions import COMMIT, ROLLBACK, UNKNOWN, TransactionProducer",
+        "rmqio.client.TransactionProducer",
+    ),
 ]
 
 
