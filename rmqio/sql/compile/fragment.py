@@ -32,7 +32,6 @@ from rmqio.sql.compile.description import (
     ToTable,
     WindowStep,
 )
-from rmqio.sql.compile.expressions import user_calls  # noqa: F401 - it adds how calls are compiled
 from rmqio.sql.compile.expressions.casts import text_of
 from rmqio.sql.compile.expressions.code import skip_unless, value
 from rmqio.sql.compile.expressions.emitter import Emitter

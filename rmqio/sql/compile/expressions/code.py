@@ -14,6 +14,7 @@ from rmqio.sql import values
 from rmqio.sql.compile.expressions.casts import caster
 from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.compile.expressions.shortcuts import cast_of_digits, shortcut
+from rmqio.sql.compile.expressions.user_calls import user_call
 from rmqio.sql.expressions import (
     Conditional,
     Constant,
@@ -184,6 +185,11 @@ def _is_pure(expression: Expr) -> bool:
         for each in walk(expression)
         if isinstance(each, UserCall) or (isinstance(each, Operation) and each.name in functions)
     )
+
+
+@_value.register
+def _user_call(expression: UserCall, out: Emitter) -> str:
+    return user_call(expression, [value(each, out) for each in expression.arguments], out)
 
 
 @_value.register

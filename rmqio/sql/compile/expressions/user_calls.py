@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from rmqio.sql.compile.expressions.code import _value, value
+from collections.abc import Sequence
+
 from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.types import BITS
 from rmqio.sql.user import running, values
 from rmqio.sql.user.definition import TABLE, UserCall
 
 
-@_value.register
-def _user_call(expression: UserCall, out: Emitter) -> str:
+def user_call(expression: UserCall, names: Sequence[str], out: Emitter) -> str:
+    """Adds the call, whose arguments have these names. Returns the name of its result."""
     function = expression.function
     given, _ = running.loaded(function)
-    names = [value(each, out) for each in expression.arguments]
     nulls = [
         name
         for position, (name, each) in enumerate(zip(names, expression.arguments, strict=True))
@@ -29,7 +29,7 @@ def _user_call(expression: UserCall, out: Emitter) -> str:
     return out.remember(expression, result) if function.is_deterministic else result
 
 
-def _emit(expression: UserCall, given: object, names: list[str], result: str, out: Emitter) -> None:
+def _emit(expression: UserCall, given: object, names: Sequence[str], result: str, out: Emitter) -> None:
     function = expression.function
     kinds = [each.type for each in expression.arguments]
     codes = []
