@@ -14,9 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from rmqio import security
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.command_line.arguments import add_name_server, client_options
+from rmqio.command_line.arguments import add_connection, client_options
 from rmqio.errors import RmqioError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, Record
@@ -133,11 +132,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Compare the source and the sink of province.py. The last line says what is lost or duplicated.",
         epilog="exit status: 0 all is there once, 1 it is not or the check failed, 2 wrong usage, 130 interrupted",
     )
-    add_name_server(parser)
+    add_connection(parser)
     parser.add_argument("--source_topic", required=True, metavar="TOPIC")
     parser.add_argument("--sink_topic", required=True, metavar="TOPIC")
     parser.add_argument("--dead_letter_topic", metavar="TOPIC", help="without it, bad input counts as lost")
-    security.add_arguments(parser)
     arguments = parser.parse_args(argv)
     try:
         options = client_options(arguments)

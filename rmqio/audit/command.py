@@ -19,7 +19,7 @@ from rmqio.audit.report.naming import ids_at
 from rmqio.audit.report.page import page
 from rmqio.audit.report.text import TITLES, lines, summary
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.command_line.arguments import client_options, connection_options
+from rmqio.command_line.arguments import client_options
 from rmqio.command_line.connect import require_topics
 from rmqio.command_line.output import one_line
 from rmqio.errors import LocalError, RmqioError
@@ -34,7 +34,7 @@ def run(found: argparse.Namespace, *, client_factory: ClientFactory | None = Non
     """Run a parsed command line and return the exit status: 0 nothing is wrong, 1 something is."""
     try:
         request = to_request(found)
-        factory = client_factory or RemotingClientFactory(client_options(found, **connection_options(found)))
+        factory = client_factory or RemotingClientFactory(client_options(found))
     except LocalError as error:
         found.parser.error(str(error))
     with contextlib.closing(factory.queue_client()) as client:

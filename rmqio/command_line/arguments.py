@@ -48,17 +48,14 @@ def add_connection(parser: argparse.ArgumentParser, *, has_name_server: bool = F
 
 
 def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
-    """Returns the options of a client, from `--name_server` and the options that `rmqio.security` adds.
-
-    Raises `LocalError`.
-    """
+    """Returns the options of a client, from what `add_connection` adds; `more` wins. Raises `LocalError`."""
     if arguments.name_server is None and not os.environ.get(NAME_SERVER_VARIABLE):
         raise LocalError(f"no name server given: --name_server HOST:9876, or set {NAME_SERVER_VARIABLE}")
-    return options_of_cluster(arguments.name_server, security.from_arguments(arguments), **more)
+    given = _connection(arguments) | more
+    return options_of_cluster(arguments.name_server, security.from_arguments(arguments), **given)
 
 
-def connection_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns what `--namespace` and `--timeout_ms` say, as arguments of `ClientOptions`."""
+def _connection(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "namespace": arguments.namespace,
         "request_timeout_ms": arguments.timeout_ms,

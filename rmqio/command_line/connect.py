@@ -22,13 +22,9 @@ if TYPE_CHECKING:
 _TAIL_OUTAGE_MS = 60_000
 
 
-def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
-    """Return the options of every client, including the admin client. Raises `LocalError`."""
-    given = common.connection_options(arguments) | {
-        # A user is waiting: report a broker that is down instead of waiting for it.
-        "outage_timeout_ms": arguments.timeout_ms,
-        "max_retries": 2,
-    }
+def attended_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
+    """Return the options of a client whose user is waiting. Raises `LocalError`."""
+    given = {"outage_timeout_ms": arguments.timeout_ms, "max_retries": 2}  # report a broker that is down at once
     return common.client_options(arguments, **(given | more))
 
 
@@ -40,7 +36,7 @@ def queue_client(
     from rmqio.client.client import RemotingQueueClient
 
     more = {"outage_timeout_ms": _TAIL_OUTAGE_MS} if rides_out_outages else {}
-    client = RemotingQueueClient(client_options(arguments, pull_batch=pull_batch, pull_depth=pull_depth, **more))
+    client = RemotingQueueClient(attended_options(arguments, pull_batch=pull_batch, pull_depth=pull_depth, **more))
     try:
         yield client
     finally:
@@ -51,7 +47,7 @@ def open_admin(arguments: argparse.Namespace) -> Admin:
     """Open the admin client, a context manager."""
     from rmqio.client.admin import Admin
 
-    return Admin(client_options(arguments))
+    return Admin(attended_options(arguments))
 
 
 def require_topics(client: QueueClient, named: Mapping[str, str | None]) -> None:

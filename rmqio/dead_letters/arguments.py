@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 from rmqio.command_line.arguments import (
     add_connection,
     client_options,
-    connection_options,
     start_parser,
     stop_parser,
     whole_number,
@@ -106,7 +105,7 @@ def to_arguments(found: argparse.Namespace) -> Arguments:
     if start.needs_group and group is None:
         raise LocalError("--start=group needs --consumer_group, the group at whose offsets to start")
     choice = Choice(found.dead_letter_topic, found.to, found.error, frozenset(found.source_topic), found.limit)
-    options = client_options(found, **connection_options(found), compress_over_bytes=LARGE_BODY_BYTES)
+    options = client_options(found, compress_over_bytes=LARGE_BODY_BYTES)
     if found.dry_run and (found.back or found.to):
         next_step = "leave out --dry_run"
     else:

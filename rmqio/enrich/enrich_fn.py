@@ -17,16 +17,12 @@ from rmqio.enrich.merging import KeyOf, Merge, fields_of
 from rmqio.enrich.refresh import Lease, Rows, Schedule, acquire
 from rmqio.enrich.sources.topic import Topic
 from rmqio.errors import LocalError, SerdeError
-from rmqio.model import Record
-from rmqio.transforms import ReadFailure
 from rmqio.transforms.parts import (
     ERRORS_TAG,
     Count,
     beam_timestamp,
-    failure_of_record,
-    failure_of_value,
-    located,
-    located_at,
+    failure_of_member,
+    located_member,
     observe_process,
 )
 
@@ -103,8 +99,8 @@ class EnrichFn(beam.DoFn):
             yield from results
         for position, error in failed.items():
             if not self._errors_to_output:
-                raise self._located(batch, position, error) from error
-            failure = self._failure(batch, position, error)
+                raise located_member(batch, position, error) from error
+            failure = failure_of_member(batch, position, error)
             output: Any = failure
             if failure.store_timestamp_ms:
                 output = WindowedValue(failure, beam_timestamp(failure.store_timestamp_ms), (window,))
@@ -216,21 +212,6 @@ class EnrichFn(beam.DoFn):
         return SerdeError(
             f"the key has the type {', '.join(kinds)} ({', '.join(self._look_up.fields)}), and in the table {wanted}"
         )
-
-    @staticmethod
-    def _located(batch: Batch[Any], position: int, error: Exception) -> Exception:
-        value = batch[position]
-        if isinstance(value, Record):
-            return located(value, error)
-        return error if batch.queue is None else located_at(batch.queue, batch.offsets[position], error)
-
-    @staticmethod
-    def _failure(batch: Batch[Any], position: int, error: Exception) -> ReadFailure:
-        value = batch[position]
-        if isinstance(value, Record):
-            return failure_of_record(value, error)
-        offset = -1 if batch.queue is None else batch.offsets[position]
-        return failure_of_value(value, batch.queue, offset, error)
 
 
 def _time_of(element: Any, field: str | None, timestamp: Any) -> int:

@@ -17,7 +17,7 @@ from rmqio.rules.formats import Mapping, Parsed, check_format, parse, whole
 from rmqio.rules.ir import Rule
 from rmqio.rules.sources import Files, Topic
 from rmqio.rules.sources.base import Source
-from rmqio.rules.trees import ALWAYS, text_of
+from rmqio.rules.trees import ANYTHING, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,6 @@ class RuleSet:
         """Returns a text that changes when the set does, without reading the rules."""
         if self.source is None:
             texts = [text_of(each.condition) if isinstance(each, Rule) else "" for each in self.fixed]
-            parts = [replace(each, condition=ALWAYS) if isinstance(each, Rule) else each for each in self.fixed]
+            parts = [replace(each, condition=ANYTHING) if isinstance(each, Rule) else each for each in self.fixed]
             return hashlib.blake2b(repr((parts, texts)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         return f"{self.source.signature()}-{self.format}-{self.mapping.identity()}"

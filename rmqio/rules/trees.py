@@ -7,15 +7,15 @@ from typing import Final
 
 from rmqio.rules.ir import And, Atom, Condition, Not, Or
 
-ALWAYS: Final = And(())
-NEVER: Final = Or(())
+ANYTHING: Final = And(())
+NOTHING: Final = Or(())
 
 
 def rebuilt(condition: Condition, change: Callable[[Atom], Condition]) -> Condition:
     """Returns the condition with each atom replaced, and made simpler where that is obvious.
 
     Lists of one condition are that condition, lists in lists of the same kind are one list, and what always or never
-    matches (`ALWAYS`, `NEVER`) is left out where it changes nothing.
+    matches (`ANYTHING`, `NOTHING`) is left out where it changes nothing.
     """
     root: list[Condition] = []
     todo: list[tuple[Condition, list[Condition], list[Condition] | None]] = [(condition, root, None)]
@@ -42,23 +42,23 @@ def negation(condition: Condition) -> Condition:
     """Returns NOT of a condition; NOT of NOT is the condition."""
     if isinstance(condition, Not):
         return condition.condition
-    if condition == ALWAYS:
-        return NEVER
-    return ALWAYS if condition == NEVER else Not(condition)
+    if condition == ANYTHING:
+        return NOTHING
+    return ANYTHING if condition == NOTHING else Not(condition)
 
 
 def all_of(*conditions: Condition) -> Condition:
     """Returns AND of conditions that are simple already."""
-    return _listed(ALWAYS, conditions)
+    return _listed(ANYTHING, conditions)
 
 
 def any_of(*conditions: Condition) -> Condition:
     """Returns OR of conditions that are simple already."""
-    return _listed(NEVER, conditions)
+    return _listed(NOTHING, conditions)
 
 
 def _listed(given: And | Or | Not, parts: tuple[Condition, ...] | list[Condition]) -> Condition:
-    kind, neutral, final = (And, ALWAYS, NEVER) if isinstance(given, And) else (Or, NEVER, ALWAYS)
+    kind, neutral, final = (And, ANYTHING, NOTHING) if isinstance(given, And) else (Or, NOTHING, ANYTHING)
     flat: list[Condition] = []
     for each in parts:
         if isinstance(each, kind):

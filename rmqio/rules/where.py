@@ -11,7 +11,7 @@ import itertools
 from typing import Final, NamedTuple
 
 from rmqio.rules.ir import Atom, Condition, Kind
-from rmqio.rules.trees import ALWAYS, NEVER, all_of, any_of, negation
+from rmqio.rules.trees import ANYTHING, NOTHING, all_of, any_of, negation
 from rmqio.rules.where_evaluate import NO_CONSTANT, chain, check, constant, sql_predicate
 from rmqio.rules.where_typing import path_of
 from rmqio.sql.conditions import deep_trees, nodes, parse_condition, placed, span_in
@@ -68,7 +68,7 @@ def _truth_of(node: nodes.Expression, text: _Text) -> _Truth:
             return _Truth(all_of(*trues), any_of(*falses))
         return _Truth(any_of(*trues), all_of(*falses))
     if isinstance(node, nodes.Literal) and node.kind in ("boolean", "null"):
-        return _Truth(ALWAYS if node.value is True else NEVER, ALWAYS if node.value is False else NEVER)
+        return _Truth(ANYTHING if node.value is True else NOTHING, ANYTHING if node.value is False else NOTHING)
     if isinstance(node, nodes.IsTest):
         return _is_test(node, text)
     if (path := path_of(node)) is not None:
@@ -136,7 +136,7 @@ def _comparison(operator: str, left: nodes.Expression, right: nodes.Expression) 
     if value is NO_CONSTANT:
         return None
     if value is None:
-        return _Truth(NEVER, NEVER)
+        return _Truth(NOTHING, NOTHING)
     if operator in ("=", "<>"):
         return _negated(_known(path, Atom(path, Kind.EQUALS, value)), operator == "<>")
     if isinstance(value, (str, bool)):

@@ -16,9 +16,9 @@ from rmqio.model import Record
 from rmqio.security import Security
 from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.failures.handles_failures import HandlesFailures
-from rmqio.transforms.failures.read_failures import ReadFailure, failure_of_record, failure_of_value
 from rmqio.transforms.metrics import Count, observe_process
-from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, located_at, require_of_record
+from rmqio.transforms.reading.batch_failures import failure_of_member, located_member
+from rmqio.transforms.reading.record_batches import ERRORS_TAG, require_of_record
 from rmqio.transforms.reading.watermark import beam_timestamp
 
 
@@ -103,7 +103,7 @@ class MapRecordsFn(beam.DoFn):
         if results:
             yield batch.with_values(results, good if failed else None, step=self._step)
         for position, error in failed.items():
-            failure = self._failure(batch, position, error)
+            failure = failure_of_member(batch, position, error)
             output: Any = failure
             if failure.store_timestamp_ms:
                 output = WindowedValue(failure, beam_timestamp(failure.store_timestamp_ms), (window,))
@@ -135,24 +135,7 @@ class MapRecordsFn(beam.DoFn):
         require_of_record(error)
         self._failures.add(1, () if batch.queue is None else (batch.queue.topic,))
         if not self._errors_to_output:
-            raise self._located(batch, position, error) from error
-
-    @staticmethod
-    def _located(batch: Batch[Any], position: int, error: Exception) -> Exception:
-        value = batch[position]
-        if isinstance(value, Record):
-            return located(value, error)
-        if batch.queue is not None:
-            return located_at(batch.queue, batch.offsets[position], error)
-        return error
-
-    @staticmethod
-    def _failure(batch: Batch[Any], position: int, error: Exception) -> ReadFailure:
-        value = batch[position]
-        if isinstance(value, Record):
-            return failure_of_record(value, error)
-        offset = -1 if batch.queue is None else batch.offsets[position]
-        return failure_of_value(value, batch.queue, offset, error)
+            raise located_member(batch, position, error) from error
 
 
 def _annotated(fn: Callable[[Any], Any]) -> Any:

@@ -11,6 +11,7 @@ from rmqio.transforms.coders.values import RecordCoder
 from rmqio.transforms.failures.handles_failures import HandlesFailures
 from rmqio.transforms.failures.read_failures import failure_of_record, failure_of_value
 from rmqio.transforms.metrics import Count, Latency, Share, observe_process
+from rmqio.transforms.reading.batch_failures import failure_of_member, located_member
 from rmqio.transforms.reading.in_process import is_in_process
 from rmqio.transforms.reading.options import factory_of
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, located_at
@@ -36,10 +37,12 @@ __all__ = [
     "ValueCoder",
     "beam_timestamp",
     "factory_of",
+    "failure_of_member",
     "failure_of_record",
     "failure_of_value",
     "is_in_process",
     "located",
     "located_at",
+    "located_member",
     "observe_process",
 ]

@@ -300,7 +300,7 @@ class WriteToRocketMQ(beam.PTransform):
 
         # A replica that is behind does not have the newest messages yet, so they would be sent again.
         replica_reads = self._exactly_once is None
-        made = write_options.client_options(self._name_servers, self._options, replica_reads=replica_reads)
+        made = write_options.write_client_options(self._name_servers, self._options, replica_reads=replica_reads)
         if self._backend == "librocketmq":
             from rmqio.librocketmq import LibrocketmqClientFactory
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from rmqio.command_line.commands import new_command
-from rmqio.command_line.connect import client_options, missing_topic, queue_client, short
+from rmqio.command_line.connect import attended_options, missing_topic, queue_client, short
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.output import duration, note, plural, print_json, time_text
 from rmqio.command_line.values import parse_coming_time, parse_count, parse_property
@@ -89,7 +89,7 @@ def _produce(arguments: argparse.Namespace) -> int:
         deliver_at_ms=arguments.deliver_at,
     )
     is_new = _is_new(arguments)
-    with RemotingProducer(client_options(arguments, max_retries=3, create_topics=is_new), GROUP) as producer:
+    with RemotingProducer(attended_options(arguments, max_retries=3, create_topics=is_new), GROUP) as producer:
         if is_new:
             _require_creation(arguments, producer)
         sending = _Sending(producer, template, as_json=arguments.json, shows_each=not arguments.lines)

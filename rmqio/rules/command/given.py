@@ -17,9 +17,9 @@ def ruleset_of(arguments: argparse.Namespace) -> RuleSet:
     if arguments.files:
         return RuleSet.from_files(*arguments.files, format=arguments.format, mapping=arguments.mapping)
     from rmqio.client.factory import RemotingClientFactory
-    from rmqio.command_line.connect import client_options
+    from rmqio.command_line.connect import attended_options
 
-    factory = RemotingClientFactory(client_options(arguments))
+    factory = RemotingClientFactory(attended_options(arguments))
     return RuleSet.from_topic(
         arguments.rules_topic, client_factory=factory, format=arguments.format, mapping=arguments.mapping
     )

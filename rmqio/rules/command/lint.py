@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rmqio.rules.errors import Problem
 from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Rule, atoms
-from rmqio.rules.trees import ALWAYS, NEVER, simplified, text_of
+from rmqio.rules.trees import ANYTHING, NOTHING, simplified, text_of
 
 ENGINES: Final = {
     Kind.EQUALS: "dictionary", Kind.CIDR: "networks", Kind.EXISTS: "presence", Kind.IS_NULL: "presence",
@@ -50,9 +50,9 @@ def warnings_of(rules: Sequence[Rule]) -> Iterator[Problem]:
         if other is not rule:
             place = f" ({other.place.file}:{other.place.line})" if other.place.file else ""
             yield _problem(rule, f"it has the same condition as the rule {other.id}{place}")
-        if simple == NEVER:
+        if simple == NOTHING:
             yield _problem(rule, "it never matches: its condition is empty")
-        elif simple == ALWAYS:
+        elif simple == ANYTHING:
             yield _problem(rule, "it matches every event: its condition is empty")
         for reason in dict.fromkeys(_contradictions(simple)):
             yield _problem(rule, reason)

@@ -81,19 +81,19 @@ def factory_of(
     looks_again: bool,
     writes_letters: bool,
 ) -> tuple[ClientFactory, ClientOptions | None]:
-    """The factory of a read's clients, and their options if these are known. Raises as `client_options` does."""
+    """The factory of a read's clients, and their options if these are known. Raises as `read_client_options` does."""
     if client_factory is not None:
         _refuse_beside_factory(name_server, client, options)
         return client_factory, None
     from rmqio.client.factory import RemotingClientFactory
 
-    made = client_options(
+    made = read_client_options(
         name_server, client, options, group=group, looks_again=looks_again, writes_letters=writes_letters
     )
     return RemotingClientFactory(made), made
 
 
-def client_options(
+def read_client_options(
     name_server: str | None,
     client: ClientOptions | None,
     options: ReadOptions,

@@ -38,7 +38,7 @@ _ALWAYS_SHOWN: Final = (
 _SHOWN_ELSEWHERE: Final = frozenset({"name_server", "producer_group", "security"})
 
 
-def client_options(name_servers: tuple[str, ...], options: WriteOptions, *, replica_reads: bool) -> ClientOptions:
+def write_client_options(name_servers: tuple[str, ...], options: WriteOptions, *, replica_reads: bool) -> ClientOptions:
     """The client options of a write."""
     given: dict[str, Any] = {theirs: getattr(options, mine) for mine, theirs in _OF_CLIENT.items()}
     return ClientOptions(name_servers, replica_reads=replica_reads, **given)

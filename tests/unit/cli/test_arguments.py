@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqio.cli.main import main, make_parser, parse
-from rmqio.command_line.connect import client_options
+from rmqio.command_line.connect import attended_options
 from rmqio.command_line.parser import Parser
 from rmqio.command_line.values import QueueName, parse_from, parse_queue, parse_to
 from rmqio.options import NAME_SERVER_VARIABLE
@@ -36,17 +36,17 @@ def parsed(line: str) -> argparse.Namespace:
 )
 def test_connection_options_stand_before_or_after_the_command(line: str) -> None:
     found = parsed(line)
-    options = client_options(found)
+    options = attended_options(found)
     assert (found.topic, found.group) == ("orders", "g")
     assert (options.name_servers, options.request_timeout_ms, options.connect_timeout_ms) == (("h:1",), 5, 5)
 
 
 def test_what_clients_are_made_with() -> None:
-    options = client_options(parsed("topics --name_server h:1 --namespace prod --credentials environment --tls"))
+    options = attended_options(parsed("topics --name_server h:1 --namespace prod --credentials environment --tls"))
     assert options.namespace == "prod"
     assert options.security.source == EnvironmentCredentials()
     assert options.security.tls is not None
-    assert client_options(parsed("topics --name_server h:1")).security.source is None
+    assert attended_options(parsed("topics --name_server h:1")).security.source is None
 
 
 def test_hyphens_behind_a_double_hyphen_are_a_body() -> None:

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from rmqio.command_line.arguments import add_connection, client_options, connection_options, position_parser
+from rmqio.command_line.arguments import add_connection, client_options, position_parser
 from rmqio.command_line.parser import Parser
 from rmqio.command_line.terminal import cut, display_width
 from rmqio.errors import LocalError
@@ -120,7 +120,7 @@ def test_connection_options(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Parser(prog="tool")
     add_connection(made)
     found = made.parse(["--name-server", "h:1", "--namespace", "n", "--timeout_ms", "5", "--tls"])
-    options = client_options(found, **connection_options(found))
+    options = client_options(found)
     assert (options.name_servers, options.namespace, options.request_timeout_ms) == (("h:1",), "n", 5)
     assert options.security.tls is not None
     with pytest.raises(LocalError, match="no name server given: --name_server HOST:9876, or set NAMESRV_ADDR"):

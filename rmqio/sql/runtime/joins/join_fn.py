@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import BooleanCoder, BytesCoder
@@ -17,11 +16,8 @@ from rmqio.sql.compile.description import Fragment
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import unpacker
+from rmqio.sql.runtime.joins.expiry import EXPIRY, FOR_EVER
 from rmqio.sql.runtime.rows.outputs import outputs
-
-_EXPIRY: Final = struct.Struct(">q")
-"""Milliseconds since 1970, before the bytes of each row that is kept; the largest number: it is kept for ever."""
-_NEVER: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +104,9 @@ class ExpiringJoinFn(JoinFn):
         _, (side, rows) = element
         own, other = (right, left) if side else (left, right)
         now_ms = time.time_ns() // 1_000_000
-        partners = [row[8:] for row in other.read() if _EXPIRY.unpack_from(row)[0] > now_ms]
+        partners = [row[8:] for row in other.read() if EXPIRY.unpack_from(row)[0] > now_ms]
         is_kept = self._spec.kept[side]
-        until = _EXPIRY.pack(_NEVER if is_kept else now_ms + self._spec.ttl_ms)
+        until = EXPIRY.pack(FOR_EVER if is_kept else now_ms + self._spec.ttl_ms)
         for row in rows:
             own.add(until + row)
         if not is_kept and not is_set.read():
@@ -133,11 +129,11 @@ class ExpiringJoinFn(JoinFn):
         for state, is_kept in zip((left, right), self._spec.kept, strict=True):
             if is_kept:
                 continue
-            kept = [row for row in state.read() if _EXPIRY.unpack_from(row)[0] > now_ms]
+            kept = [row for row in state.read() if EXPIRY.unpack_from(row)[0] > now_ms]
             state.clear()
             for row in kept:
                 state.add(row)
-                expiry_ms = _EXPIRY.unpack_from(row)[0]
+                expiry_ms = EXPIRY.unpack_from(row)[0]
                 next_ms = min(next_ms or expiry_ms, expiry_ms)
         if next_ms:
             expiry.set(next_ms / 1000)

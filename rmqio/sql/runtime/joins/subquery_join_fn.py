@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import Constant, Expr
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import unpacker
+from rmqio.sql.runtime.joins.expiry import EXPIRY, FOR_EVER
 from rmqio.sql.runtime.rows.row_outputs import RowsFn
 from rmqio.sql.values import ValueFailure
 
@@ -26,9 +26,6 @@ Rows = tuple[int, list[bytes]]
 """The side, and rows of it."""
 SHARDS: Final = 16
 """Among so many workers the rows are divided for which a sub-query says the same."""
-_EXPIRY: Final = struct.Struct(">q")
-"""Milliseconds since 1970, before the bytes of each row that is kept; the largest number: it is kept for ever."""
-_NEVER: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +151,7 @@ class SemiFn(RowsFn):
     ) -> Iterator[Any]:
         _, (side, rows) = element
         until_ms = time.time_ns() // 1_000_000 + self._ttl_ms
-        until = _EXPIRY.pack(until_ms)
+        until = EXPIRY.pack(until_ms)
         kept = [row[8:] for row in partners.read() if self._is_due(row)]
         if side:
             yield from self._come(rows, kept, waiting, partners, timestamp.micros)
@@ -176,7 +173,7 @@ class SemiFn(RowsFn):
 
     def _come(self, rows: list[bytes], kept: list[bytes], waiting: Any, partners: Any, time_us: int) -> Iterator[Any]:
         """Partners have come: some of those that wait have one now."""
-        until = _EXPIRY.pack(_NEVER if self._right_ends else time.time_ns() // 1_000_000 + self._ttl_ms)
+        until = EXPIRY.pack(FOR_EVER if self._right_ends else time.time_ns() // 1_000_000 + self._ttl_ms)
         if self._spec.residual is None:
             rows = rows[:1]
             if not (self._right_ends and kept):
@@ -202,7 +199,7 @@ class SemiFn(RowsFn):
 
     @staticmethod
     def _is_due(row: bytes) -> bool:
-        return bool(_EXPIRY.unpack_from(row)[0] > time.time_ns() // 1_000_000)
+        return bool(EXPIRY.unpack_from(row)[0] > time.time_ns() // 1_000_000)
 
     @on_timer(EXPIRY)
     def expire(
@@ -213,14 +210,14 @@ class SemiFn(RowsFn):
         is_set: Any = beam.DoFn.StateParam(IS_SET),
     ) -> None:
         """Removes the rows that are over their time."""
-        next_ms = _NEVER
+        next_ms = FOR_EVER
         for state in (waiting, partners):
             kept = [row for row in state.read() if self._is_due(row)]
             state.clear()
             for row in kept:
                 state.add(row)
-                next_ms = min(next_ms, _EXPIRY.unpack_from(row)[0])
-        if next_ms < _NEVER:
+                next_ms = min(next_ms, EXPIRY.unpack_from(row)[0])
+        if next_ms < FOR_EVER:
             expiry.set(next_ms / 1000)
         else:
             is_set.clear()
