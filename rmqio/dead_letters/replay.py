@@ -164,7 +164,7 @@ class Replay:
         self._held: dict[MessageQueue, int] = {}
         """The first letter of each queue that could not be sent."""
         self._uncommitted = 0
-        self._gathering: BatchAccumulator | None = None
+        self._accumulator: BatchAccumulator | None = None
 
     def run(self, start: StartFrom, stop: StopAt, start_group: str | None, progress: Progress | None) -> None:
         """Run the replay. `start_group`: the group whose offsets `start` uses."""
@@ -178,8 +178,8 @@ class Replay:
             total = sum(map(len, ranges.values()))
             if not self._is_dry_run:
                 producer = self._factory.producer(PRODUCER_GROUP)
-                self._gathering = self._gather(producer)
-                self._gathering.begin()
+                self._accumulator = self._accumulator_for(producer)
+                self._accumulator.begin()
             for part in read_ranges(client, ranges):
                 is_enough = self._take_part(part)
                 if self._uncommitted >= _COMMIT_EVERY:
@@ -196,7 +196,7 @@ class Replay:
             finally:
                 client.close()
 
-    def _gather(self, producer: Producer) -> BatchAccumulator:
+    def _accumulator_for(self, producer: Producer) -> BatchAccumulator:
         required = frozenset({self._choice.to} if self._choice.to else ())
         routes = WriteRoutes(
             producer,
@@ -269,12 +269,12 @@ class Replay:
             self.result.note_problem(letter, f"the message came from the dead-letter topic itself: {_NAME_A_TOPIC}")
         elif self._is_copy(topic, letter.message_id):
             row.duplicates += 1
-        elif self._gathering is None:
+        elif self._accumulator is None:
             row.sent += 1
             row.incomplete += not letter.is_whole
         else:
             message = letter.message
-            self._gathering.add(message, topic, letter.message_id, letter, letter, estimated_size(message))
+            self._accumulator.add(message, topic, letter.message_id, letter, letter, estimated_size(message))
 
     def _is_copy(self, topic: str, message_id: str) -> bool:
         key = topic, message_id
@@ -288,8 +288,8 @@ class Replay:
     def _settle(self, client: QueueClient) -> None:
         """Wait until everything in flight is acknowledged, then commit."""
         self._uncommitted = 0
-        if self._gathering is not None:
-            self._gathering.finish()
+        if self._accumulator is not None:
+            self._accumulator.finish()
         if self._group is not None:
             for queue, position in self._positions.items():
                 client.commit_offset(self._group, queue, min(position, self._held.get(queue, position)))

@@ -176,7 +176,7 @@ def _send(
         required_topics=required,
         trace=trace,
     )
-    gathering = BatchAccumulator(
+    accumulator = BatchAccumulator(
         sender,
         routes,
         outcomes,
@@ -185,12 +185,12 @@ def _send(
         max_total_bytes=options.max_total_bytes,
     )
     maker = RowMessageMaker(names, settings.topic, drops_reserved=settings.drops_reserved)
-    gathering.begin()
+    accumulator.begin()
     row = 0
     try:
         for batch in itertools.chain([first], others):
-            row = _add(maker, batch, row, gathering, outcomes)
-        gathering.finish()
+            row = _add(maker, batch, row, accumulator, outcomes)
+        accumulator.finish()
         if trace is not None:
             trace.flush()  # the worker may end with the task
     finally:
@@ -201,7 +201,7 @@ def _send(
 
 
 def _add(
-    maker: RowMessageMaker, batch: pa.RecordBatch, row: int, gathering: BatchAccumulator, outcomes: _Outcomes
+    maker: RowMessageMaker, batch: pa.RecordBatch, row: int, accumulator: BatchAccumulator, outcomes: _Outcomes
 ) -> int:
     """Adds the rows of a batch, numbered from `row` on. Returns the number of the next row."""
     for message, topic, message_id in maker.make(batch):
@@ -216,6 +216,6 @@ def _add(
             size = (_usual_size(message) if _usual_size is not None else 0) or estimated_size(message)
         except TypeError:
             size = len(message.body)  # a null among keys or properties: its encoding reports it
-        gathering.add(message, topic, message_id, row, None, size)
+        accumulator.add(message, topic, message_id, row, None, size)
         row += 1
     return row

@@ -61,19 +61,19 @@ class TimedAccumulator:
     raised by the next call, and nothing more is sent before `begin`.
 
     Args:
-      gathering: the accumulator, with `deferred` as its outcomes and those of its sender.
+      accumulator: the accumulator, with `deferred` as its outcomes and those of its sender.
       clock: that of the accumulator.
     """
 
     def __init__(
         self,
-        gathering: BatchAccumulator,
+        accumulator: BatchAccumulator,
         deferred: Deferred,
         max_wait_s: float,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._gathering = gathering
+        self._accumulator = accumulator
         self._deferred = deferred
         self._max_wait_s = max_wait_s
         self._clock = clock
@@ -89,13 +89,13 @@ class TimedAccumulator:
         with self._turn:
             self._error = None
             self._deferred.clear()
-            self._gathering.begin()
+            self._accumulator.begin()
             self._is_open = True
 
     def add(self, message: Message, topic: str, message_id: str | None, element: Any, origin: Any, size: int) -> None:
         """As `BatchAccumulator.add`. Also raises what has failed in the thread."""
         with self._turn:
-            self._adding(partial(self._gathering.add, message, topic, message_id, element, origin, size))
+            self._adding(partial(self._accumulator.add, message, topic, message_id, element, origin, size))
 
     def extend(
         self,
@@ -108,7 +108,7 @@ class TimedAccumulator:
     ) -> None:
         """As `BatchAccumulator.extend`. Also raises what has failed in the thread."""
         with self._turn:
-            self._adding(partial(self._gathering.extend, messages, topic, ids, elements, origin, sizes))
+            self._adding(partial(self._accumulator.extend, messages, topic, ids, elements, origin, sizes))
 
     def finish(self) -> None:
         """As `BatchAccumulator.finish`. Also raises what has failed in the thread."""
@@ -116,7 +116,7 @@ class TimedAccumulator:
             self._raise()
             self._is_open = False
             self._deferred.settle()
-            self._gathering.finish()
+            self._accumulator.finish()
 
     def close(self) -> None:
         """End the thread. It finishes what it is sending."""
@@ -129,13 +129,13 @@ class TimedAccumulator:
     def send_due(self) -> float | None:
         """Send what has waited long enough. Returns the seconds until there is more to send; None: nothing waits."""
         with self._turn:
-            oldest = self._gathering.oldest() if self._is_open else None
+            oldest = self._accumulator.oldest() if self._is_open else None
             left = None if oldest is None else oldest + self._max_wait_s - self._clock()
             if left is None or left > 0:
                 return left
             self._deferred.is_elsewhere = True
             try:
-                self._gathering.send_older(self._clock() - self._max_wait_s)
+                self._accumulator.send_older(self._clock() - self._max_wait_s)
             except BaseException as error:  # noqa: BLE001  # raised by the next call of the bundle
                 _LOGGER.error("the bundle will fail: %s", error)
                 self._error = error
@@ -147,13 +147,13 @@ class TimedAccumulator:
     def _adding(self, add: Callable[[], None]) -> None:
         self._raise()
         self._deferred.settle()
-        waited = self._gathering.oldest() is not None
+        waited = self._accumulator.oldest() is not None
         try:
             add()
         except BaseException:
             self._is_open = False
             raise
-        if not waited and self._gathering.oldest() is not None:
+        if not waited and self._accumulator.oldest() is not None:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="rmqio max_wait_ms", daemon=True)
                 self._thread.start()

@@ -50,7 +50,7 @@ def _use(backend: Backend) -> Iterator[Backend]:
 
 @pytest.fixture(params=["memory", "fake", REAL])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """Every implementation of the seams."""
+    """Every implementation of the interfaces."""
     yield from _open(request)
 
 

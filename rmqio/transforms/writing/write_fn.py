@@ -146,7 +146,7 @@ class WriteFn(beam.DoFn):
             trace=self._trace,
             clock=self._clock,
         )
-        gathering = BatchAccumulator(
+        accumulator = BatchAccumulator(
             self._sender,
             routes,
             outcomes,
@@ -156,11 +156,11 @@ class WriteFn(beam.DoFn):
             one_by_one=not options.batch_flush and not options.asynchronous,
             clock=self._clock,
         )
-        self._unkeyed = gathering.unkeyed
+        self._unkeyed = accumulator.unkeyed
         self._timed = None
         if deferred is not None and self._max_wait_s is not None:
-            self._timed = TimedAccumulator(gathering, deferred, self._max_wait_s, clock=self._clock)
-        self._gathering = self._timed or gathering
+            self._timed = TimedAccumulator(accumulator, deferred, self._max_wait_s, clock=self._clock)
+        self._accumulator = self._timed or accumulator
 
     def _made_outputs(self, metrics: WriteMetrics) -> WriteOutputs:
         letter_of = functools.partial(letter_of_failure, self._maker) if self._with_letters else None
@@ -171,7 +171,7 @@ class WriteFn(beam.DoFn):
             self._connect()
         assert self._lease is not None
         self._lease.note_statistics()
-        self._gathering.begin()
+        self._accumulator.begin()
         if self._once is not None:
             self._once.begin_bundle()
         self._origin: Any = WindowedValue(None, 0, None)  # no element has it
@@ -226,12 +226,12 @@ class WriteFn(beam.DoFn):
             self._outputs.failed(element, origin, message, None if message is None else message[1], error)
             return self._take(origin)
 
-        self._gathering.add(message, topic, message_id, element, origin, size)
+        self._accumulator.add(message, topic, message_id, element, origin, size)
         return self._take(origin) if self._outputs.waiting else None
 
     def finish_bundle(self) -> Iterator[Any]:
         """Send the rest and wait until everything is acknowledged. Raises what fails the bundle."""
-        self._gathering.finish()
+        self._accumulator.finish()
         assert self._lease is not None
         self._metrics.retried(*self._lease.take_statistics())
         self._outputs.end_bundle()

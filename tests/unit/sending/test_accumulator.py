@@ -35,7 +35,7 @@ class Outcomes:
 
 
 class Setting:
-    """A gathering that has seen a topic of four queues, of which one is left."""
+    """An accumulator that has seen a topic of four queues, of which one is left."""
 
     def __init__(self, broker: FakeBroker, max_retries: int) -> None:
         options = ClientOptions(broker.name_server, route_refresh_ms=3_600_000, max_retries=max_retries)
@@ -51,7 +51,7 @@ class Setting:
             clock=clock.monotonic,
         )
         limits = {"max_messages": 2, "max_bytes": 10_000, "max_total_bytes": 1 << 20}
-        self.gathering = BatchAccumulator(sender, routes, self.outcomes, **limits)  # type: ignore[arg-type]
+        self.accumulator = BatchAccumulator(sender, routes, self.outcomes, **limits)  # type: ignore[arg-type]
         self.keys = self._a_key_of_each(4)
         self.run([Message(b"%d" % n) for n in range(8)])
         broker.cluster.delete_topic("topic")
@@ -65,10 +65,10 @@ class Setting:
         return [found[queue] for queue in queues]
 
     def run(self, messages: list[Message]) -> None:
-        self.gathering.begin()
+        self.accumulator.begin()
         for message in messages:
-            self.gathering.add(message, "topic", None, message, message.body, 100)
-        self.gathering.finish()
+            self.accumulator.add(message, "topic", None, message, message.body, 100)
+        self.accumulator.finish()
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def _poll(reader: QueueReader) -> FetchedBatch:
     return fetched
 
 
-def test_it_implements_the_seams(cluster: InMemoryCluster, client: QueueClient, producer: Producer) -> None:
+def test_it_implements_the_interfaces(cluster: InMemoryCluster, client: QueueClient, producer: Producer) -> None:
     factory: ClientFactory = InMemoryClientFactory(cluster.name)
     assert isinstance(factory, ClientFactory)
     reader: QueueReader = client.open_reader(Q0, 0, message_filter=ALL)

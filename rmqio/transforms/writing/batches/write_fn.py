@@ -69,12 +69,12 @@ class BatchWriteFn(WriteFn):
             sizes = [*map(_usual_size, messages)]
             if max(sizes) <= self._max_bytes:
                 if all(sizes):
-                    self._gathering.extend(messages, made.topics[0], ids, positions, origin, sizes)
+                    self._accumulator.extend(messages, made.topics[0], ids, positions, origin, sizes)
                     return
                 # The usual messages have no keys, and so no order: they can go first.
                 usual = [*compress(messages, sizes)]
                 if usual:
-                    self._gathering.extend(
+                    self._accumulator.extend(
                         usual,
                         made.topics[0],
                         [*compress(ids, sizes)],
@@ -96,4 +96,4 @@ class BatchWriteFn(WriteFn):
             except Exception as error:  # noqa: BLE001  # fields of wrong types
                 self._outputs.failed(position, origin, message, message[1], error)
                 continue
-            self._gathering.add(message, topic, message_id, position, origin, size)
+            self._accumulator.add(message, topic, message_id, position, origin, size)

@@ -39,11 +39,11 @@ def made(options: WriteOptions, **arguments: Any) -> Bundles:
 
 def waiting(bundles: Bundles) -> tuple[int, int]:
     """The bytes that wait, and the limits of their batches."""
-    gathering: Any = bundles.fn._gathering
-    gathering = getattr(gathering, "_gathering", gathering)
-    batches = [*gathering.unkeyed.values(), *gathering._keyed.values()]
-    assert gathering._granted == sum(batch.limit for batch in batches)
-    return sum(batch.size for batch in batches), gathering._granted
+    accumulator: Any = bundles.fn._accumulator
+    accumulator = getattr(accumulator, "_accumulator", accumulator)
+    batches = [*accumulator.unkeyed.values(), *accumulator._keyed.values()]
+    assert accumulator._granted == sum(batch.limit for batch in batches)
+    return sum(batch.size for batch in batches), accumulator._granted
 
 
 def due(bundles: Bundles) -> float | None:
