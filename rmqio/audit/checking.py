@@ -249,9 +249,21 @@ class Checker:
             )
         edges = edges_of(hops)
         result = Result(
-            request, identity, findings, self.source, self.sink, self.letters, hops, [], edges, {}, 0, 0, notes,
-            self._checked_ms,
-        )  # fmt: skip
+            request=request,
+            identity=identity,
+            findings=findings,
+            source=self.source,
+            sink=self.sink,
+            letters=self.letters,
+            hops=hops,
+            faults=[],
+            edges=edges,
+            delays={},
+            units_judged=0,
+            units_left_out=0,
+            notes=notes,
+            checked_ms=self._checked_ms,
+        )
         for by_id in (False, True):
             of_kind = {name: passed.units for name, passed in hops.items() if passed.by_id == by_id}
             if not of_kind:

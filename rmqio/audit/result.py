@@ -44,7 +44,7 @@ class Request:
     folder: Path | None = None
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Result:
     """The result of an audit."""
 

@@ -33,7 +33,7 @@ _KEPT_OF_TOPIC_S: Final = 0.2
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LookUp:
     """The options of a look-up: see `Enrich`."""
 

@@ -98,7 +98,15 @@ class Enrich(HandlesFailures):
                 "again; give a smaller refresh_s"
             )
         self._look_up = LookUp(
-            Wanted(table, spec), schedule, tuple(fields), how, on_missing, duplicates == "all", prefix, at, output_type
+            wanted=Wanted(table, spec),
+            schedule=schedule,
+            fields=tuple(fields),
+            how=how,
+            on_missing=on_missing,
+            many=duplicates == "all",
+            prefix=prefix,
+            at=at,
+            output_type=output_type,
         )
         self._batches, self._output_type = batches, output_type
 

@@ -138,7 +138,7 @@ class Stop:
         return end if named == LATEST else named
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReadSettings:
     """All settings of a reader. Picklable."""
 
@@ -176,22 +176,24 @@ def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSetting
     subscription = _subscription(given)
     _check_names(given, subscription)
     fail = boolean(given, "failOnDataLoss", True)
+    least, delay_s = _triggers(given)
     return ReadSettings(
-        subscription,
-        _factory(given),
-        _filter(given),
-        _start(given, fail, default="latest" if streaming else "earliest"),
-        _stop(given),
-        number(given, "minPartitions") or 1,
-        number(given, "maxRecordsPerPartition"),
-        number(given, "maxOffsetsPerTrigger"),
-        fail,
-        (number(given, "outageTimeoutMs") or OUTAGE_MS) / 1000,
-        boolean(given, "pushFilters", False),
-        *_triggers(given),
-        given["consumerGroup"] if boolean(given, "commitOffsets", False) else None,
-        trace(given),
-        given.get("consumerGroup", "rmqio_reader"),
+        subscription=subscription,
+        factory=_factory(given),
+        message_filter=_filter(given),
+        start=_start(given, fail, default="latest" if streaming else "earliest"),
+        stop=_stop(given),
+        min_partitions=number(given, "minPartitions") or 1,
+        max_records_per_partition=number(given, "maxRecordsPerPartition"),
+        max_per_trigger=number(given, "maxOffsetsPerTrigger"),
+        fail_on_data_loss=fail,
+        outage_timeout_s=(number(given, "outageTimeoutMs") or OUTAGE_MS) / 1000,
+        push_filters=boolean(given, "pushFilters", False),
+        min_per_trigger=least,
+        max_trigger_delay_s=delay_s,
+        committed_group=given["consumerGroup"] if boolean(given, "commitOffsets", False) else None,
+        trace=trace(given),
+        trace_group=given.get("consumerGroup", "rmqio_reader"),
     )
 
 

@@ -16,7 +16,7 @@ from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import APPROXIMATE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LookUp(Step):
     """Each row becomes the pairs of it and the rows of a dimension that have its key.
 

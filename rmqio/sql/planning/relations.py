@@ -12,7 +12,7 @@ from rmqio.sql.planning.plan import AggregateCall, Field, Relation, SortKey
 _NOWHERE = Span(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SubqueryJoin(Relation):
     """The rows of the left, and what a sub-query says of each.
 

@@ -49,12 +49,12 @@ def look_up(join: LookupJoin, job: str, reach: Reach) -> LookUp:
     return LookUp(
         None,
         (),
-        dimension_of(join.dimension, tuple(place for _, place in join.keys), job, reach),
-        acquire,
-        join.kind,
-        join.input.fields,
-        tuple(key for key, _ in join.keys),
-        join.residual,
+        dimension=dimension_of(join.dimension, tuple(place for _, place in join.keys), job, reach),
+        acquire=acquire,
+        kind=join.kind,
+        fields=join.input.fields,
+        keys=tuple(key for key, _ in join.keys),
+        residual=join.residual,
     )
 
 

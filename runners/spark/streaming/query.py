@@ -80,7 +80,12 @@ class Query:
         """How far the micro-batches that Spark has committed have read."""
         parallelism = max(2, len(plan.levels[0].buckets))
         self._planning = Planning(
-            tuple(plan.sources), parallelism, settings.limits, settings.until_now, settings.run, signals
+            sources=tuple(plan.sources),
+            parallelism=parallelism,
+            limits=settings.limits,
+            until_now=settings.until_now,
+            run=settings.run,
+            signals=signals,
         )
         self._waiting: list[BatchReport] = []  # micro-batches that are done, but not known to be committed
         self._is_done = threading.Event()

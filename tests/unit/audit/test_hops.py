@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,10 @@ def test_blocks_that_are_lost_as_a_whole_are_told_in_time() -> None:
     began = time.process_time()
     faults = Comparison({SOURCE: there, "one": there, SINK: {}}, edges, lost, {}).faults(there)
     assert [len(fault.lost_messages) for fault in faults] == [4_096] * count
-    result = Result(*[None] * 7, faults, edges, {}, 0, 0, [], 0)  # type: ignore[call-arg, arg-type]
+    unused: Any = dict.fromkeys(("request", "identity", "findings", "source", "sink", "letters", "hops"))
+    result = Result(
+        **unused, faults=faults, edges=edges, delays={}, units_judged=0, units_left_out=0, notes=[], checked_ms=0
+    )
     for queue, offset in places:
         assert result.edge_of(Place("lost", queue, offset, 0, 0)) == [edges[1]]
     assert time.process_time() - began < 10

@@ -289,15 +289,15 @@ class SubqueryJoins:
         text = {nodes.InQuery: "IN", nodes.Exists: "EXISTS"}.get(type(node), "value")
         joined = SubqueryJoin(
             without_time(left.fields + added),
-            left,
-            right,
-            kind,
-            tuple(zip(left_keys, right_keys, strict=True)),
-            condition,
-            values if kind == "SCALAR" else (),
-            self.binder.ttl_ms,
-            text,
-            node.span,
+            left=left,
+            right=right,
+            kind=kind,
+            keys=tuple(zip(left_keys, right_keys, strict=True)),
+            residual=condition,
+            values=values if kind == "SCALAR" else (),
+            ttl_ms=self.binder.ttl_ms,
+            text=text,
+            span=node.span,
         )
         start = len(left.fields)
         kept = [*range(width), *range(start, start + len(added))]

@@ -88,7 +88,7 @@ class StreamSource:
         return bytes(element) if self.coder is None else self.coder.encode(element)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Planning:
     """Everything that the planning needs to know about a query."""
 

@@ -19,7 +19,14 @@ from rmqio.runners.spark.streaming.planning.source import _TICK_S, PlannedReader
 
 def planning(folder: Path) -> Planning:
     source = StreamSource(0, "Impulse", ImpulsePlanner(b"x"), None)
-    return Planning((source,), 2, TriggerLimits(), False, "run", QuerySignals(str(folder)))
+    return Planning(
+        sources=(source,),
+        parallelism=2,
+        limits=TriggerLimits(),
+        until_now=False,
+        run="run",
+        signals=QuerySignals(str(folder)),
+    )
 
 
 @pytest.mark.parametrize("end", [QuerySignals.stop, QuerySignals.drain])
