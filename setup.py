@@ -1,5 +1,5 @@
-"""What pyproject.toml cannot say: the optional C extensions (docs/accelerator.md), editable installs that are found
-from anywhere, and the package's description.
+"""Adds to pyproject.toml the optional C extensions (docs/accelerator.md), editable installs that are found from
+anywhere, and the package's description.
 """
 
 import base64

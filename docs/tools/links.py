@@ -23,7 +23,7 @@ def repository_path(link: str) -> str | None:
 
 
 class Checked(NamedTuple):
-    """What was found in a site."""
+    """The pages and links of a site."""
 
     pages: int
     links: int
