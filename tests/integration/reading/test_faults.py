@@ -210,7 +210,7 @@ def loss(forgetful_lab: Lab) -> Loss:
 
     def wait_for_loss() -> None:
         # In the pipeline's own thread: it reads nothing meanwhile.
-        assert deleted.wait(150), "the test's own thread has failed"
+        assert deleted.wait(230), "the test's own thread has failed"
 
     def read(policy: Any) -> Any:
         # Few answers on their way, so that the loss is not read ahead of.
@@ -228,7 +228,7 @@ def loss(forgetful_lab: Lab) -> Loss:
             connection = Connection(lab.broker.broker)
             connection.request(Command(DELETE_EXPIRED_COMMITLOG, {}), 10_000)
             connection.close()
-            wait_until(lambda: lab.client.min_offset(queue) > COUNT // 2, "the broker to delete", timeout_s=120)
+            wait_until(lambda: lab.client.min_offset(queue) > COUNT // 2, "the broker to delete", timeout_s=200)
             minimum = _settled(lambda: lab.client.min_offset(queue))
         finally:
             deleted.set()

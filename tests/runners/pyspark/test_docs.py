@@ -51,7 +51,7 @@ class Given:
     """The topics that one block reads and writes, and the DataFrames that a page uses and does not define."""
 
     def __init__(self, lab: Lab, spark: SparkSession, code: str) -> None:
-        self._lab, self._spark = lab, spark
+        self._lab, self._spark, self._code = lab, spark, code
         suffix = uuid.uuid4().hex[:8]
         self.queues = {name: lab.topic(0, name=f"{name}-{suffix}")[0] for name in ("orders", "counts", "given")}
         for number in range(3):
@@ -62,7 +62,8 @@ class Given:
 
     def names(self) -> dict[str, Any]:
         streamed = self._stream()
-        return {
+        running = {"query": self._running(streamed)} if "query.lastProgress" in self._code else {}
+        return running | {
             "spark": self._spark,
             "messages": streamed,
             "frame": streamed.selectExpr("body", "tags", "'c-7' AS customer"),
@@ -71,6 +72,12 @@ class Given:
             ),
             "counts": streamed.groupBy("tags").count().selectExpr("tags", "cast(count AS string) AS body"),
         }
+
+    @staticmethod
+    def _running(streamed: DataFrame) -> StreamingQuery:
+        query = streamed.writeStream.format("noop").start()
+        query.processAllAvailable()
+        return query
 
     def _stream(self) -> DataFrame:
         reader = self._spark.readStream.format("rocketmq").option("nameServer", self._lab.broker.name_server)
@@ -166,5 +173,14 @@ def test_changed_rows_are_sent_with_for_each_batch(run: Callable[[Block], Ran]) 
     assert [(record.tags, record.body) for record in written] == [("paid", b"3")]
 
 
+def test_lag_is_computed_from_a_querys_progress(run: Callable[[Block], Ran]) -> None:
+    assert re.search(r"^0 0 0(\.0)? 0 ", run(block_with("LagListener")).shown, re.MULTILINE)
+
+
+def test_a_program_of_rocketmq_spark_reads_a_topic(run: Callable[[Block], Ran]) -> None:
+    (block,) = [block for block in BLOCKS if block.page == "docs/migrate/rocketmq-spark.md"]
+    assert re.search(r"\|order 2\|\s+2\|", run(block).shown)
+
+
 def test_every_block_is_run() -> None:
-    assert len(BLOCKS) == 9
+    assert len(BLOCKS) == 11

@@ -118,6 +118,8 @@ def test_the_command_lines_are_understood(
         assert flink.make_parser().parse_args(options).port == 50_000
         return
     assert module == "rmqio.pipelines.province"
+    if any("SparkRunner" in option for option in options):
+        pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
     found = pipeline_arguments.parse(options)
     assert found.province.source_topic == "addresses"
     with pytest.raises(SystemExit):
