@@ -29,6 +29,14 @@ def begin_sooner(cache: Path) -> None:
     os.environ.setdefault(JAVA_OPTIONS_VARIABLE, f"{SHORT_LIVED} {_UNVERIFIED}")
     if SPARK_VARIABLE not in os.environ:
         os.environ[SPARK_VARIABLE] = f"{SHORT_LIVED} {_with_classes_of_spark(cache)}".strip()
+    if "SPARK_CONF_DIR" not in os.environ:
+        # Tests look at what Spark's UI shows. The runner starts it only where a setting says so.
+        conf = cache / "conf"
+        conf.mkdir(parents=True, exist_ok=True)
+        defaults = conf / "spark-defaults.conf"
+        if not defaults.exists():
+            defaults.write_text("spark.ui.enabled true\n")
+        os.environ["SPARK_CONF_DIR"] = str(conf)
 
 
 def _with_classes_of_spark(cache: Path) -> str:
