@@ -16,6 +16,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks at a process's files in Linux's /proc"),
 ]
 
