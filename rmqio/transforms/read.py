@@ -28,6 +28,7 @@ from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.failures.read_failures import ReadFailure
 from rmqio.transforms.failures.write_dead_letters import WriteDeadLetters
 from rmqio.transforms.reading import options as read_options
+from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.reading.discovery.arriving import DescribeFn
 from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
 from rmqio.transforms.reading.display import shown_config
@@ -35,7 +36,7 @@ from rmqio.transforms.reading.in_process import ReadSubscriptionFn, is_in_proces
 from rmqio.transforms.reading.pacing import RateLimit, checked_rate
 from rmqio.transforms.reading.planned.planner import QueuePlanner
 from rmqio.transforms.reading.planned.ranges import WATERMARKS_TAG, ReadRangesFn
-from rmqio.transforms.reading.read_fn import BoundedReadFn, ReadConfig, UnboundedReadFn, UncommittedReadFn
+from rmqio.transforms.reading.read_fn import BoundedReadFn, UnboundedReadFn, UncommittedReadFn
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, RecordBatch, UnbatchFn
 from rmqio.transforms.reading.watermark import TimestampPolicy, timestamp_function
 from rmqio.wire.names import validate_subscription

@@ -8,8 +8,8 @@ from typing import Any, Final
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.deduplicate import DropDuplicates
+from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.reading.options import name_of
-from rmqio.transforms.reading.read_fn import ReadConfig
 from rmqio.transforms.reading.watermark import TimestampPolicy
 
 _MOST_OFFSETS: Final = 20

@@ -19,9 +19,10 @@ from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 from rmqio.errors import WireError
 from rmqio.model import MessageQueue
 from rmqio.transforms.descriptor import QueueDescriptor
+from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig, look
 from rmqio.transforms.reading.discovery.known import Known, Look
-from rmqio.transforms.reading.read_fn import RESUME_DELAY, ReadConfig, ReadQueueFn
+from rmqio.transforms.reading.read_fn import RESUME_DELAY, ReadQueueFn
 from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeTracker
 from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks
 from rmqio.transforms.shared import backlog, shared_client

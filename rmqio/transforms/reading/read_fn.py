@@ -8,7 +8,6 @@ import logging
 import operator
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -16,62 +15,31 @@ from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.utils.timestamp import Duration
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.claims.check import ClaimCheck
 from rmqio.errors import OffsetOutOfRange, OffsetsLost, RmqioError
-from rmqio.interfaces import ClientFactory, FetchedBatch, QueueReader
+from rmqio.interfaces import FetchedBatch, QueueReader
 from rmqio.logs import event
-from rmqio.model import MessageFilter, MessageQueue, Record
-from rmqio.options import ReadOptions
+from rmqio.model import MessageQueue, Record
 from rmqio.sending.traces.tracing import ReadTrace
-from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.metrics import ReadMetrics, observe_process, queue_labels
 from rmqio.transforms.reading.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
+from rmqio.transforms.reading.config import ReadConfig
+from rmqio.transforms.reading.cutting import cut_to, held_bytes
 from rmqio.transforms.reading.discovery.first_range import first_range, late_start
-from rmqio.transforms.reading.pacing import WAIT_S, Pacer, RateLimit, pacer_of
+from rmqio.transforms.reading.pacing import WAIT_S, Pacer, pacer_of
 from rmqio.transforms.reading.readers import Readers, Slot
 from rmqio.transforms.reading.record_batches import to_record_batch
 from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker, Start
-from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks, TimestampOf, beam_timestamp
+from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks, beam_timestamp
 from rmqio.transforms.shared import backlog, note_backlog
 
 _LOGGER = logging.getLogger(__name__)
 _stored_size = operator.itemgetter(Record._fields.index("stored_size"))  # by position: runs per message
-_body = operator.itemgetter(Record._fields.index("body"))
 _RUN_RECORDS = 512
 _RUN_BYTES = 1 << 20
 UNGROUPED = "rmqio_reader"
 """Stands for the group in traces of a read without one."""
 RESUME_DELAY = Duration(micros=10_000)
-
-
-def _held_bytes(records: list[Record]) -> int:
-    """The memory that the records use: their stored sizes, or their decompressed bodies if those are larger."""
-    stored: int = sum(map(_stored_size, records))
-    return max(stored, sum(map(len, map(_body, records))))
-
-
-@dataclass(frozen=True)
-class ReadConfig:
-    """The configuration of the transform, checked and picklable."""
-
-    factory: ClientFactory
-    group: str | None
-    start: StartFrom
-    stop: StopAt | None
-    message_filter: MessageFilter
-    deserializer: Any
-    timestamp_of: TimestampOf
-    options: ReadOptions
-    batches: bool = False
-    errors_to_output: bool = False
-    claim_check: ClaimCheck | None = None
-    rate_limit: RateLimit | None = None
-
-    @property
-    def committed_group(self) -> str | None:
-        """The group whose offsets are committed."""
-        return self.group if self.options.commit_offsets else None
 
 
 class ReadQueueFn(beam.DoFn, RestrictionProvider):
@@ -223,11 +191,11 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             if fetched.skipped and options.on_offset_out_of_range == "fail":
                 raise OffsetsLost(queue, position, fetched.skipped)
             limit = left if pacer is None else _least(left, pacer.cut_at(most - emitted))
-            cut = _cut(fetched, tracker.current_restriction().stop, limit)
+            cut = cut_to(fetched, tracker.current_restriction().stop, limit)
             claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
             # A claim is refused if a split has taken the tail: then only the part that is left is cut out and claimed.
             while cut.next_offset > position and not tracker.try_claim(claim):
-                cut = _cut(fetched, tracker.current_restriction().stop, limit)
+                cut = cut_to(fetched, tracker.current_restriction().stop, limit)
                 claim = Claim(cut.next_offset - 1, len(cut.records), fetched.max_offset)
             if cut.next_offset <= position:
                 _give_back(pacer, most - emitted)
@@ -283,7 +251,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
     def _more(self, reader: QueueReader, fetched: FetchedBatch, wanted: int, deadline: float) -> FetchedBatch:
         """`fetched` and everything else that has arrived, so that many records share the costs per batch."""
         wanted = min(wanted, _RUN_RECORDS)
-        records, size = fetched.records, _held_bytes(fetched.records)
+        records, size = fetched.records, held_bytes(fetched.records)
         while len(records) < wanted and size < _RUN_BYTES and time.monotonic() < deadline and reader.is_ready():
             try:
                 more = reader.poll()
@@ -291,7 +259,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
                 break  # the next poll raises it again, after the records before it have been emitted
             if more is None:
                 break
-            size += _held_bytes(more.records)
+            size += held_bytes(more.records)
             records = records + more.records
             fetched = more._replace(
                 records=records, corrupt=fetched.corrupt + more.corrupt, skipped=fetched.skipped + more.skipped
@@ -377,23 +345,6 @@ def _give_back(pacer: Pacer | None, count: int) -> None:
 
 def _least(left: int | None, most: int) -> int:
     return most if left is None else min(left, most)
-
-
-def _cut(fetched: FetchedBatch, stop: int | None, limit: int | None) -> FetchedBatch:
-    """The part of an answer before the stop and within the limit."""
-    if stop is not None and fetched.next_offset > stop:
-        fetched = fetched._replace(
-            records=list(itertools.takewhile(lambda r: r.queue_offset < stop, fetched.records)),
-            corrupt=tuple(c for c in fetched.corrupt if c.queue_offset < stop),
-            next_offset=stop,
-        )
-    if limit is not None and len(fetched.records) >= limit:
-        records = fetched.records[:limit]
-        end = records[-1].queue_offset + 1
-        fetched = fetched._replace(
-            records=records, corrupt=tuple(c for c in fetched.corrupt if c.queue_offset < end), next_offset=end
-        )
-    return fetched
 
 
 class BoundedReadFn(ReadQueueFn):

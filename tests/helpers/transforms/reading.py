@@ -33,9 +33,10 @@ from rmqio.errors import SerdeError
 from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.topics.subscription import Subscription
+from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn, Subscribed
-from rmqio.transforms.reading.read_fn import BoundedReadFn, ReadConfig, ReadQueueFn, UnboundedReadFn
+from rmqio.transforms.reading.read_fn import BoundedReadFn, ReadQueueFn, UnboundedReadFn
 from rmqio.transforms.reading.record_batches import RecordBatch, UnbatchFn
 from rmqio.transforms.reading.restriction import QueueRange
 from rmqio.transforms.reading.watermark import QueueWatermarks, beam_timestamp, timestamp_function

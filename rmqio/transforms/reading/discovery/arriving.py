@@ -11,7 +11,7 @@ from rmqio.model import MessageQueue
 from rmqio.start import check_named
 from rmqio.topics.subscription import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.reading.read_fn import ReadConfig
+from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.shared import shared_client
 from rmqio.wire.names import validate_queue, validate_subscription
 

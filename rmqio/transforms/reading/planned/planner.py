@@ -18,9 +18,9 @@ from rmqio.model import MessageFilter, MessageQueue
 from rmqio.start import StopAt
 from rmqio.start.lookups import all_or_error
 from rmqio.transforms.reading.commits import commit_positions, is_commit_due, raise_reset
+from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig, known_starts, without_gone
 from rmqio.transforms.reading.pacing import PlanPace
-from rmqio.transforms.reading.read_fn import ReadConfig
 from rmqio.transforms.shared import shared_client
 
 _LOGGER = logging.getLogger(__name__)

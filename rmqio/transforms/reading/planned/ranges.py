@@ -15,8 +15,9 @@ from rmqio.interfaces import OffsetQuery
 from rmqio.model import MessageQueue
 from rmqio.repeats import attempts
 from rmqio.transforms.descriptor import QueueDescriptor
+from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.reading.planned.planner import NOT_CUT, QueueRangeElement, name_of
-from rmqio.transforms.reading.read_fn import ReadConfig, ReadQueueFn
+from rmqio.transforms.reading.read_fn import ReadQueueFn
 from rmqio.transforms.reading.restriction import QueueRange, QueueRangeTracker
 from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks
 from rmqio.transforms.shared import shared_client
