@@ -45,8 +45,10 @@ def holding(at: int) -> Any:
 
 
 @pytest.mark.parametrize("shape", ["one after the other", "side by side", "three and a map", "with a flatten"])
-def test_what_their_timers_emit_is_there(shape: str) -> None:
-    with beam.Pipeline(options=options(["--runner=DirectRunner"])) as pipeline:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_their_timers_emit_is_there(shape: str, workers: int) -> None:
+    flags = ["--runner=DirectRunner", f"--direct_num_workers={workers}", "--direct_running_mode=multi_threading"]
+    with beam.Pipeline(options=options(flags)) as pipeline:
         at_ten = beam.Map(lambda pair: TimestampedValue(pair, 10)).with_output_types(PAIR)
         pairs = pipeline | beam.Create(PAIRS) | at_ten
         first = pairs | "First" >> holding(100)
