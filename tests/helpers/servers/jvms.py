@@ -64,7 +64,7 @@ def _mapping(archive: Path) -> str:
         if not part.exists():
             return ""
         part.replace(archive)
-    return f"-XX:SharedArchiveFile={shlex.quote(str(archive))} -Xlog:cds=off -Xlog:class+path=off"
+    return f"-XX:SharedArchiveFile={shlex.quote(str(archive))} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def _identity() -> str:
