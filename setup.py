@@ -15,13 +15,13 @@ from setuptools.command.editable_wheel import editable_wheel
 # optional: without a compiler rmqio installs all the same, and runs in Python.
 _FAST = Extension(
     "rmqio.wire._fast",
-    [f"rmqio/wire/_fast{name}.c" for name in ("", "_values", "_copies", "_header", "_places")],
+    [f"rmqio/wire/_fast{name}.c" for name in ("", "_encoding", "_values", "_copies", "_header", "_places")],
     depends=["rmqio/wire/_fast.h"],
     optional=True,
 )
 _BULK = Extension(
     "rmqio.serde.avro.bulk._bulk",
-    [f"rmqio/serde/avro/bulk/_bulk{name}.c" for name in ("", "_values", "_columns")],
+    [f"rmqio/serde/avro/bulk/_bulk{name}.c" for name in ("", "_values", "_columns", "_keys")],
     depends=["rmqio/serde/avro/bulk/_bulk.h"],
     optional=True,
 )

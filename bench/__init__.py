@@ -1,1 +1,7 @@
-"""Side-by-side benchmarks: this project and Java's official client, on one broker, in one run. `python -m bench`."""
+"""Side-by-side benchmarks, in one run, by subject; `python -m bench` is our client and Java's own, on one broker."""
+
+import os
+
+# Images of containers often set it. Programs that run from a clone would then compile each module at each start; those
+# of an installed package never do.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import alone
-from bench.cases import CASES, JAVA_PULL, JavaSettings, best_java_settings, compare
-from bench.config import JAVA_CANDIDATES, Plan
-from bench.lab import Lab
-from bench.report import BUSY_WARNING, Report, table
-from bench.rows import Row
-from bench.tally import BenchError
+from bench.client import alone
+from bench.client.cases import CASES, JAVA_PULL, JavaSettings, best_java_settings, compare
+from bench.client.lab import Lab
+from bench.common.config import JAVA_CANDIDATES, Plan
+from bench.common.report import BUSY_WARNING, Report, table
+from bench.common.rows import Row
+from bench.common.tally import BenchError
 
 ALONE: Final[dict[str, Callable[[Lab], list[Row]]]] = {
     "start-up": alone.start_up,

@@ -4,7 +4,7 @@ python -m bench.copying [--runner=SparkRunner] [--messages 1000000] [--size 100]
 
 Both sides run `read | function | write` on one runner, in one process and by turns. The time of the same pipeline on an
 empty topic is subtracted from each run. After each run the sink must hold as many messages more as the source has. CPU
-is what a message costs the process of the DirectRunner.
+is what a message costs the processes of the runner, and the broker: batches, then elements.
 """
 
 from __future__ import annotations
@@ -17,36 +17,56 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import apache_beam as beam
 
-from bench.report import aligned, machine_text
-from bench.tally import UnequalWork
+from bench.common.processes import cpu_s
+from bench.common.report import aligned, machine_text
+from bench.common.tally import UnequalWork
 from rmqio import ClientOptions, MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.client import RemotingQueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.runners import options
 
-_HEAD: Final = ("runner", "batches/s", "elements/s", "ratio", "target", "CPU us, batches", "CPU us, elements")
+_HEAD: Final = ("runner", "batches/s", "elements/s", "ratio", "target", "CPU us, runner", "CPU us, broker")
 _TARGETS: Final = {"DirectRunner": 3.0, "SparkRunner": 2.0}
 _QUEUES: Final = 4
 _SETTLES_S: Final = 10.0
+_SIDES: Final = (True, False)
+"""Whether it copies batches."""
 
 
 def same(record: Record) -> Record:
     return record
 
 
-def copy(runner: str, name_server: str, topic: str, sink: str, *, batches: bool) -> float:
-    """Seconds of one copy."""
-    began = time.perf_counter()
+class Cost(NamedTuple):
+    """Seconds of one copy, and of CPU."""
+
+    seconds: float
+    runner: float
+    broker: float
+
+    def less(self, other: Cost) -> Cost:
+        return Cost(*(mine - its for mine, its in zip(self, other, strict=True)))
+
+
+def cost_so_far(broker: LocalRocketMQ) -> Cost:
+    pids = {pid for part in ("broker", "name_server") if (pid := broker.pid(part))}
+    return Cost(time.perf_counter(), cpu_s(os.getpid(), without=pids), sum(map(cpu_s, pids)))
+
+
+def copy(runner: str, broker: LocalRocketMQ, topic: str, *, batches: bool) -> Cost:
+    """Copies a topic to the sink."""
+    name_server, sink = broker.name_server, "sink"
+    began = cost_so_far(broker)
     with beam.Pipeline(options=options([f"--runner={runner}"])) as pipeline:
         ends: dict[str, Any] = {"start": StartFrom.earliest(), "stop": StopAt.latest()}
         records = pipeline | ReadFromRocketMQ(topic, name_server=name_server, batches=batches, **ends)
         mapped = records | (MapRecords(same) if batches else beam.Map(same).with_output_types(Record))
         _ = mapped | WriteToRocketMQ(sink, name_server=name_server, with_sent=False, batches=batches)
-    return time.perf_counter() - began
+    return cost_so_far(broker).less(began)
 
 
 def fill(name_server: str, topic: str, count: int, size: int) -> None:
@@ -65,37 +85,34 @@ def held(client: RemotingQueueClient, topic: str) -> int:
     return sum(client.max_offset(queue) for queue in client.queues(topic))
 
 
-def measure(name_server: str, runner: str, count: int, repeats: int) -> list[str]:
+def measure(broker: LocalRocketMQ, runner: str, count: int, repeats: int) -> list[str]:
     """The line of a runner. Raises `UnequalWork`."""
-    start_up = {
-        batches: min(copy(runner, name_server, "empty", "sink", batches=batches) for _ in range(3))
-        for batches in (True, False)
-    }
-    rates = []
-    costs: dict[bool, list[float]] = {True: [], False: []}
-    with closing(RemotingQueueClient(ClientOptions(name_server))) as client:
+    start_up = {batches: min(copy(runner, broker, "empty", batches=batches) for _ in range(3)) for batches in _SIDES}
+    costs: dict[bool, list[Cost]] = {batches: [] for batches in _SIDES}
+    with closing(RemotingQueueClient(ClientOptions(broker.name_server))) as client:
         for number in range(repeats + 1):
-            rate = {}
-            for batches in (True, False) if number % 2 else (False, True):
-                before, began_s = held(client, "sink"), time.process_time()
-                rate[batches] = count / (
-                    copy(runner, name_server, "source", "sink", batches=batches) - start_up[batches]
-                )
-                costs[batches].append(1e6 * (time.process_time() - began_s) / count)
+            for batches in _SIDES if number % 2 else reversed(_SIDES):
+                before = held(client, "sink")
+                cost = copy(runner, broker, "source", batches=batches).less(start_up[batches])
                 until = time.monotonic() + _SETTLES_S  # the broker's index follows its log
                 while (copied := held(client, "sink") - before) != count and time.monotonic() < until:
                     time.sleep(0.1)
                 if copied != count:
                     raise UnequalWork(f"{copied} messages were copied of {count}")
-            if number:  # the first is to warm up
-                rates.append(rate)
-    ratios = sorted(rate[True] / rate[False] for rate in rates)
-    mine, others = (statistics.median(rate[batches] for rate in rates) for batches in (True, False))
-    cells = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f})"
-    target = _TARGETS[runner]
-    met = f"{target:g}, {'met' if statistics.median(ratios) >= target else 'MISSED'}"
-    cpu = [f"{statistics.median(costs[each][1:]):.2f}" if runner == "DirectRunner" else "" for each in (True, False)]
-    return [runner, f"{mine:,.0f}", f"{others:,.0f}", cells, met, *cpu]
+                if number:  # the first is to warm up
+                    costs[batches].append(cost)
+    mine, others = costs[True], costs[False]
+    ratios = sorted(other.seconds / one.seconds for one, other in zip(mine, others, strict=True))
+    ratio = statistics.median(ratios)
+    met = f"{_TARGETS[runner]:g}, {'met' if ratio >= _TARGETS[runner] else 'MISSED'}"
+    rates = [f"{count / statistics.median(each.seconds for each in side):,.0f}" for side in (mine, others)]
+    used = [
+        ", ".join(
+            f"{1e6 * statistics.median(getattr(each, of) for each in side) / count:.2f}" for side in (mine, others)
+        )
+        for of in ("runner", "broker")
+    ]
+    return [runner, *rates, f"{ratio:.2f} ({ratios[0]:.2f}..{ratios[-1]:.2f})", met, *used]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -111,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for topic in ("source", "empty", "sink"):
             broker.create_topic(topic, queues=_QUEUES)
         fill(broker.name_server, "source", given.messages, given.size)
-        line = measure(broker.name_server, given.runner, given.messages, given.repeats)
+        line = measure(broker, given.runner, given.messages, given.repeats)
     print(f"Machine: {machine_text()}. {given.messages:,} messages of {given.size} bytes, {given.repeats} repeats.")
     print(aligned([_HEAD, line], left={0}))
 

@@ -17,8 +17,8 @@ import time
 from typing import Any, Final, NamedTuple, TypedDict
 
 from bench.avro.__main__ import batch_rate, compare, timed
-from bench.report import aligned, machine_text
-from bench.tally import UnequalWork
+from bench.common.report import aligned, machine_text
+from bench.common.tally import UnequalWork
 from rmqio.model import Record
 from rmqio.serde import JsonDeserializer
 
@@ -66,7 +66,9 @@ def as_dict(value: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.json_types", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--values", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=7)
     given = parser.parse_args()

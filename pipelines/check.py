@@ -129,13 +129,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compare, print, and return the exit status: 0 all is there once, 1 it is not or a failure, 2 wrong usage."""
     parser = argparse.ArgumentParser(
         prog="check.py",
-        description="Compare the source and the sink of province.py. The last line says what is lost or duplicated.",
-        epilog="exit status: 0 all is there once, 1 it is not or the check failed, 2 wrong usage, 130 interrupted",
+        description="Compare the source and the sink of province.py, and report lost and duplicated messages.",
+        epilog="exit status: 0 every message arrived once, 1 otherwise or on failure, 2 wrong usage, 130 interrupted",
     )
     add_connection(parser)
     parser.add_argument("--source_topic", required=True, metavar="TOPIC")
     parser.add_argument("--sink_topic", required=True, metavar="TOPIC")
-    parser.add_argument("--dead_letter_topic", metavar="TOPIC", help="without it, bad input counts as lost")
+    parser.add_argument(
+        "--dead_letter_topic",
+        metavar="TOPIC",
+        help="the topic with the dead letters; without it, bad input counts as lost",
+    )
     arguments = parser.parse_args(argv)
     try:
         options = client_options(arguments)

@@ -27,6 +27,7 @@ from rmqio.pipelines.common import job
 from rmqio.pipelines.common.enriching import add_enrich_arguments, enrich_of
 from rmqio.pipelines.common.job import refuse, run_job, where
 from rmqio.rules import Match, MatchRules, RuleSet
+from rmqio.rules.alerts import json_value
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
 from rmqio.transforms.parts import BatchConstraint
 
@@ -75,18 +76,21 @@ def to_message(match: Match, queue: MessageQueue, offset: int) -> Message:
         "queue": queue.queue_id,
         "offset": offset,
     }
-    encoded = b""
-    with contextlib.suppress(RecursionError):  # an event that is nested deeper than Python's encoder goes
-        event = match.message if isinstance(match.message, dict) else json.loads(match.message.body)
-        encoded = _encoded({**body, "event": event})
-    if not 0 < len(encoded) <= _MOST_BYTES:
-        encoded = _encoded({**body, "event_left_out": True})
-    return Message(encoded, keys=(match.rule_id,), tags=match.level)
+    event = b""
+    if not isinstance(match.message, dict):
+        event = match.message.body  # as it is: the rules have read it, so it is JSON
+    else:
+        with contextlib.suppress(RecursionError, ValueError):  # nested too deep, or with an integer of too many digits
+            event = _encoded(match.message)
+    encoded = _encoded(body)
+    if event and len(encoded) + len(event) <= _MOST_BYTES:
+        return Message(b'%b,"event":%b}' % (encoded[:-1], event), keys=(match.rule_id,), tags=match.level)
+    return Message(_encoded({**body, "event_left_out": True}), keys=(match.rule_id,), tags=match.level)
 
 
 def _encoded(body: dict[str, Any]) -> bytes:
     # Columns of a table can have dates and decimals.
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str)
+    text = json.dumps(json_value(body), ensure_ascii=False, separators=(",", ":"), default=str, allow_nan=False)
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -144,14 +148,19 @@ def _enriched(events: Any, enrich: Any, *, logs: bool) -> Any:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser, without the options that go to Beam."""
-    parser = job.make_parser("detect.py", _DESCRIPTION, _EPILOG, source="events")
+    parser = job.make_parser("detect.py", _DESCRIPTION, _EPILOG, source="events", sink="hits")
     add = parser.add_argument
     add("--rules", action="append", metavar="FILES", help="files of rules, such as 'rules/*.yml'; can be repeated")
     add("--rules_topic", metavar="TOPIC", help="topic with the rules: the key is the name of a file, the body its text")
     add("--format", help="sigma, where or json. Default: by the suffix of each file")
     add("--mapping", metavar="FILE", help="names of fields and log sources, see docs/rules/sigma.md")
     add("--refresh_s", type=float, default=30.0, help="how old the rules may be, in seconds. Default: 30")
-    add("--match", choices=("all", "first", "best"), default="all", help="which rules of an event. Default: all")
+    add(
+        "--match",
+        choices=("all", "first", "best"),
+        default="all",
+        help="which matching rules of an event to report. Default: all",
+    )
     add("--dead_letter_topic", metavar="TOPIC", help="topic for messages that are not JSON objects; must exist")
     add_enrich_arguments(parser)
     return parser
@@ -173,7 +182,7 @@ def check(options: PipelineOptions, arguments: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line and return the exit status."""
-    return run_job(make_parser(), build, argv, source="events", check=check)
+    return run_job(make_parser(), build, argv, source="events", sink="hits", check=check)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.transforms.error_handling import ErrorHandler
 
+from rmqio.audit import Audit
 from rmqio.batches import Batch
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import NoPermission, RmqioError, SerdeError, TopicNotExist
@@ -130,9 +131,13 @@ def build(pipeline: beam.Pipeline, options: ProvinceOptions, *, client_factory: 
     else:
         with ErrorHandler("Leave out" >> beam.Map(leave_out)) as corrupt:
             records = pipeline | "Read addresses" >> read.with_error_handler(corrupt)
+    if options.audit_topic is not None:
+        records |= Audit("read", topic=options.audit_topic, **at)
     taken = records | "Take the province" >> beam.ParDo(TakeProvinces()).with_outputs(_BAD, main="provinces")
     provinces, bad = taken["provinces"], taken[_BAD]
     provinces.element_type, bad.element_type = Batch, ReadFailure
+    if options.audit_topic is not None:
+        provinces |= Audit("provinces", topic=options.audit_topic, **at)
     to: dict[str, Any] = {"with_sent": False, **at}
     if options.exactly_once is not None:
         to["exactly_once"] = LookBack(options.exactly_once)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import repeat
 from typing import Any, Self, TypeVar
@@ -29,9 +29,11 @@ class Batch(list[T]):
       offsets: the queue offset of each value, in order.
       steps: labels of the `MapRecords` that the values come from. Two of them that map the same record give two
         messages, whose ids must differ.
+      variants: texts that distinguish the values of one record, such as the rules that it matches; empty: their order
+        does. An id with a variant does not depend on which other values there are.
     """
 
-    __slots__ = ("offsets", "queue", "steps")
+    __slots__ = ("offsets", "queue", "steps", "variants")
 
     def __init__(
         self,
@@ -39,31 +41,50 @@ class Batch(list[T]):
         queue: MessageQueue | None = None,
         offsets: Sequence[int] = (),
         steps: str = "",
+        variants: Sequence[str] = (),
     ) -> None:
         super().__init__(values)
         if queue is not None and len(offsets) != len(self):
             raise LocalError(f"a batch of {queue} has {len(self)} values, but {len(offsets)} offsets")
         self.queue = queue
         self.offsets = offsets
+        if variants and len(variants) != len(self):
+            raise LocalError(f"a batch has {len(self)} values, but {len(variants)} variants")
         self.steps = steps
+        self.variants = variants
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (list(self), self.queue, self.offsets, self.steps)
+        return type(self), (list(self), self.queue, self.offsets, self.steps, self.variants)
 
-    def with_values(self, values: Iterable[Any], positions: Sequence[int] | None = None, *, step: str = "") -> Self:
+    def with_values(
+        self,
+        values: Iterable[Any],
+        positions: Sequence[int] | None = None,
+        *,
+        step: str = "",
+        variants: Sequence[str] | None = None,
+    ) -> Self:
         """Returns a batch of other values with these places.
 
         Args:
           values: one for each value of this batch, or for each of `positions`, in the same order.
           positions: which values of this batch the new ones come from; None: all. Several can come from one.
           step: a label that distinguishes the messages from others with the same places.
+          variants: one for each new value; None: those of the values that they come from.
 
         Raises `LocalError` if the numbers differ.
         """
-        offsets = self.offsets
-        if positions is not None and self.queue is not None:
-            offsets = [offsets[position] for position in positions]
-        return type(self)(values, self.queue, offsets, f"{self.steps}/{step}" if step else self.steps)
+        offsets, there = self.offsets, self.variants
+        if positions is not None:
+            if self.queue is not None:
+                offsets = [offsets[position] for position in positions]
+            if there:
+                there = [there[position] for position in positions]
+        if variants is None:
+            variants = there
+        elif there:
+            variants = [f"{one}\0{other}" for one, other in zip(there, variants, strict=True)]
+        return type(self)(values, self.queue, offsets, f"{self.steps}/{step}" if step else self.steps, variants)
 
     def ids(self, of_places: PlaceIds | None = None) -> list[str] | None:
         """Returns the id of each message that is made of a value: 32 upper-case hexadecimal digits; None: no places.
@@ -78,6 +99,12 @@ class Batch(list[T]):
                 f"a batch of {self.queue} was changed: it has {len(self)} values and {len(self.offsets)} offsets; use "
                 "with_values"
             )
+        if self.variants:
+            places = list(zip(self.offsets, self.variants, strict=True))
+            return [
+                self._id_at(self.queue, offset, ordinal, variant)
+                for (offset, variant), ordinal in zip(places, _ordinals(places), strict=True)
+            ]
         if isinstance(self.offsets, range) or len(set(self.offsets)) == len(self.offsets):
             return (of_places or place_ids)(self.queue, self.offsets, self.steps)
         return [self._id_at(self.queue, *each) for each in zip(self.offsets, _ordinals(self.offsets), strict=True)]
@@ -87,18 +114,28 @@ class Batch(list[T]):
         if self.queue is None:
             return None
         offset = self.offsets[position]
+        if self.variants:
+            variant, pairs = self.variants[position], zip(self.offsets, self.variants, strict=True)
+            before = [each for each, _ in zip(pairs, range(position), strict=False)]
+            return self._id_at(self.queue, offset, before.count((offset, variant)), variant)
         ordinal = 0 if isinstance(self.offsets, range) else sum(each == offset for each in self.offsets[:position])
         return self._id_at(self.queue, offset, ordinal)
 
-    def _id_at(self, queue: MessageQueue, offset: int, ordinal: int) -> str:
+    def _id_at(self, queue: MessageQueue, offset: int, ordinal: int, variant: str | None = None) -> str:
         # Several values of one record: the first has the id that a single one has.
-        return place_ids(queue, (offset,), f"{self.steps}\0{ordinal}" if ordinal else self.steps)[0]
+        steps = self.steps if variant is None else steps_of_variant(self.steps, variant)
+        return place_ids(queue, (offset,), f"{steps}\0{ordinal}" if ordinal else steps)[0]
 
 
-def _ordinals(offsets: Iterable[int]) -> Iterator[int]:
-    """Yields for each offset how many equal ones stand before it."""
-    seen: dict[int, int] = {}
-    for each in offsets:
+def steps_of_variant(steps: str, variant: str) -> str:
+    """Returns the steps with which `place_ids` makes the id of a variant. The size tells it from an ordinal."""
+    return f"{steps}\0{len(variant)}:{variant}"
+
+
+def _ordinals(places: Iterable[Hashable]) -> Iterator[int]:
+    """Yields for each place how many equal ones stand before it."""
+    seen: dict[Hashable, int] = {}
+    for each in places:
         seen[each] = seen.get(each, -1) + 1
         yield seen[each]
 
@@ -160,6 +197,9 @@ class MessageBatch:
     ids: Sequence[str | None] | None = None
 
     def __post_init__(self) -> None:
+        self._check()
+
+    def _check(self) -> None:
         count = len(self.bodies)
         for field in fields(self)[1:]:
             column = getattr(self, field.name)
@@ -174,19 +214,27 @@ class MessageBatch:
         return len(self.bodies)
 
     def messages(self) -> list[Message]:
-        """Returns the messages in order."""
+        """Returns the messages in order. Raises `LocalError` if a column was changed and is no longer as long."""
+        self._check()
+        count = len(self.bodies)
         rows = zip(
             self.bodies,
-            _each(self.topics),
-            _each(self.tags),
-            repeat(()) if self.keys is None else map(_keys, self.keys),
-            repeat(_NO_PROPERTIES) if self.properties is None else self.properties,
-            _each(self.sharding_keys),
-            repeat(None),
-            repeat(None),
-            strict=False,
+            _each(self.topics, count),
+            _each(self.tags, count),
+            repeat((), count) if self.keys is None else map(_keys, self.keys),
+            repeat(_NO_PROPERTIES, count) if self.properties is None else self.properties,
+            _each(self.sharding_keys, count),
+            repeat(None, count),
+            repeat(None, count),
+            strict=True,
         )
-        return list(map(tuple.__new__, repeat(Message), rows))  # without the constructor's handling of keywords
+        try:
+            return list(map(tuple.__new__, repeat(Message), rows))  # without the constructor's handling of keywords
+        except ValueError as error:
+            raise LocalError(
+                f"a MessageBatch has {count} bodies, but a column does not have as many values ({error}): give each "
+                "column one value for each body"
+            ) from error
 
 
 def _keys(value: Any) -> Any:
@@ -200,8 +248,8 @@ def _keys(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _each(column: Sequence[str | None] | str | None) -> Iterable[str | None]:
-    return repeat(column) if column is None or isinstance(column, str) else column
+def _each(column: Sequence[str | None] | str | None, count: int) -> Iterable[str | None]:
+    return repeat(column, count) if column is None or isinstance(column, str) else column
 
 
 def _bytes(text: str) -> bytes:

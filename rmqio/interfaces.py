@@ -199,8 +199,11 @@ class PendingSend(Protocol):
         """Receives what has arrived, and returns whether `result` would not block."""
         ...
 
-    def result(self) -> list[SendResult]:
-        """One result per message, in order. Blocks, and retries as the options say. Raises the last error."""
+    def result(self) -> Sequence[SendResult]:
+        """One result per message, in order. Blocks, and retries as the options say. Raises the last error.
+
+        A producer may make them when they are looked at.
+        """
         ...
 
 

@@ -125,7 +125,7 @@ class FileCredentials:
         try:
             if os.stat(self.path).st_mode & stat.S_IROTH and self.path not in _warned:
                 _warned.add(self.path)
-                _LOGGER.warning("everybody on this machine can read the credentials in %s", self.path)
+                _LOGGER.warning("everyone on this machine can read the credentials in %s", self.path)
             text = Path(self.path).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             # Not the decoder's own message: it quotes the file's content.

@@ -128,7 +128,10 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
             _yes(_EVERYWHERE),
             _yes(_EVERYWHERE),
             _yes(_EVERYWHERE),
-            _yes(_EVERYWHERE, text="while such a read runs there are no checkpoints: a failure begins anew"),
+            _yes(
+                _EVERYWHERE,
+                text="while such a read runs there are no checkpoints: after a failure, the job starts from scratch",
+            ),
         ),
         Requirement.ENDLESS_READS: _row(
             _yes(
@@ -141,7 +144,7 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
         ),
         Requirement.SHUFFLES_BEHIND: _row(
             _refused(
-                "it would wait for ever for the end of the read; give the read a stop, or take SparkRunner --streaming "
+                "it would wait forever for the end of the read; give the read a stop, or use SparkRunner --streaming "
                 "or FlinkRunner",
                 f"{_ENDLESS}a_shuffle_behind_a_read_without_end_would_wait_for_ever",
                 _REFUSALS,
@@ -153,18 +156,19 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
         ),
         Requirement.UNBOUNDED: _row(
             _warned(
-                "it is run until it ends by itself, and what follows a shuffle gets its elements only then",
+                "it is run until it ends by itself, and the steps after a shuffle get its elements only then",
                 f"{_HERE}an_unbounded_source_that_ends",
             ),
             _warned(
-                "it is run until it ends by itself, and what follows a shuffle gets its elements only then; "
+                "it is run until it ends by itself, and the steps after a shuffle get its elements only then; "
                 "--streaming does not wait",
                 f"{_SUITE}unbounded_source_read",
             ),
             _yes(f"{_STREAM}an_unbounded_splittable_dofn_runs_by_its_own_clock"),
             _none(_A_STREAM),
             _yes(
-                "flink/test_runner.py::test_cancel_ends_the_job_in_flink_too", text="the job goes on when it has ended"
+                "flink/test_runner.py::test_cancel_ends_the_job_in_flink_too",
+                text="the job continues when it has ended",
             ),
         ),
         Requirement.SPLITTABLE: _row(
@@ -172,18 +176,18 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
             _yes(_SPARK_SDF, f"{_SUITE}sdf_with_sdf_initiated_checkpointing"),
             _yes(
                 f"{_STREAM}an_unbounded_splittable_dofn_runs_by_its_own_clock",
-                text="it runs once a micro-batch; if that fails half way it may give others than before",
+                text="it runs once a micro-batch; if that fails half way it may emit other elements than before",
             ),
             _yes(f"{_HERE}a_splittable_dofn_that_defers_itself"),
             _yes(f"{_HERE}a_splittable_dofn_that_defers_itself"),
         ),
         Requirement.FINALIZATION: _row(
             _yes(f"{_HERE}bundles_are_finalized"),
-            _yes(f"{_SUITE}register_finalizations", _SPARK_SDF, text="in the driver; finalizers have to pickle"),
+            _yes(f"{_SUITE}register_finalizations", _SPARK_SDF, text="in the driver; finalizers must be picklable"),
             _yes(
                 _LIVE_SIDES,
                 f"{_STREAM}finalizers_run_when_spark_has_committed_the_last_micro_batch_too",
-                text="in the driver, when Spark has committed; finalizers have to pickle",
+                text="in the driver, when Spark has committed; finalizers must be picklable",
             ),
             _none(_A_STREAM),
             _yes(_FLINK_TIMERS, f"{_HERE}bundles_are_finalized", text="after each checkpoint"),
@@ -199,7 +203,12 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
             _yes(f"{_HERE}ordered_lists_as_state"),
             _yes("spark/batch/test_runner.py::test_state_of_every_kind"),
             _yes(_SPARK_KILLED),
-            *[_refused("Beam's job server has none: use BagStateSpec", f"{_HERE}ordered_lists_as_state_fail_on_flink")]
+            *[
+                _refused(
+                    "Beam's job server does not support them: use BagStateSpec",
+                    f"{_HERE}ordered_lists_as_state_fail_on_flink",
+                )
+            ]
             * 2,
         ),
         Requirement.EVENT_TIMERS: _row(
@@ -225,7 +234,7 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
                 f"{_HERE}processing_time_timers_of_what_ends_do_not_wait",
             ),
             _refused(
-                "they never fire, and the job never ends; leave away --streaming (and the consumer group), or the stop",
+                "they never fire, and the job never ends; omit --streaming (and the consumer group), or the stop",
                 f"{_HERE}a_processing_time_timer_of_what_ends_would_keep_flinks_stream_for_ever",
                 _REFUSALS,
             ),
@@ -243,7 +252,7 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
             _yes(_LIVE_SIDES, f"{_STREAM}side_inputs_of_the_global_window_and_of_windows"),
             _yes(f"{_HERE}side_inputs"),
             _refused(
-                "Beam's job server fails at the first checkpoint, which cannot hold side inputs; look it up inside of "
+                "Beam's job server fails at the first checkpoint, which cannot hold side inputs; look it up inside "
                 "the DoFn, or keep it in state by key",
                 f"{_HERE}a_checkpoint_with_a_side_input_fails_on_flink",
                 _REFUSALS,
@@ -258,8 +267,8 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
         ),
         Requirement.UNMERGED_STATE: _row(*[_refused(_UNMERGED, _REFUSALS)] * len(Mode)),
         Requirement.KEPT_STATE: _row(
-            _warned("it is in memory: a restart begins anew", _REFUSALS),
-            _warned("only --streaming keeps it: a restart begins anew", _REFUSALS),
+            _warned("it is in memory: a restart starts from scratch", _REFUSALS),
+            _warned("only --streaming keeps it: a restart starts from scratch", _REFUSALS),
             _yes(_SPARK_KILLED, text="exactly once, in --checkpoint_dir"),
             _none(_A_STREAM),
             _yes(_FLINK_KILLED, _FLINK_LOST, text="exactly once, in --checkpoint_dir"),

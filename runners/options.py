@@ -41,7 +41,8 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
 
     Args:
       argv: command-line arguments; None: those of this process.
-      kwargs: options by name, which override `argv`, e.g. `runner="FlinkRunner", streaming=True`.
+      kwargs: options by name, which override `argv`, e.g. `streaming=True`. `runner="FlinkRunner"` is for an `argv`
+        that names no runner.
 
     Raises:
       LocalError: the runner is unknown, or not available here; or an option is unknown and similar to a known one
@@ -51,12 +52,18 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
     from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
     from rmqio.runners import usage  # its options are known with every runner
+    from rmqio.runners.beam.signatures import read_signatures_sooner
+    from rmqio.runners.beam.views import ViewedOptions
     from rmqio.runners.tracebacks.uncaught import show_users_frames
 
     show_users_frames()
+    read_signatures_sooner()
     arguments = sys.argv[1:] if argv is None else list(argv)
     wants_help = any(each in _HELP for each in arguments)
-    found = PipelineOptions([each for each in arguments if each not in _HELP], **kwargs)
+    flags = [each for each in arguments if each not in _HELP]
+    if "runner" in kwargs and PipelineOptions(flags).view_as(StandardOptions).runner is not None:
+        del kwargs["runner"]  # who calls the program has the last word
+    found: PipelineOptions = ViewedOptions(flags, **kwargs)
     standard = found.view_as(StandardOptions)
     if standard.runner is None or isinstance(standard.runner, str):
         standard.runner = runner_path(standard.runner or "DirectRunner")
@@ -64,8 +71,8 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
         usage.show_help(str(standard.runner))
         raise SystemExit(0)
     if not found.view_as(usage.LeniencyOptions).allow_unknown_options:
-        wrong = usage.misspelt(unknown_flags(found), PipelineOptions([]).get_all_options())
-        if wrong:
+        unknown = unknown_flags(found)
+        if unknown and (wrong := usage.misspelt(unknown, PipelineOptions([]).get_all_options())):
             raise LocalError(wrong)
     return found
 
@@ -103,6 +110,10 @@ def unknown_flags(found: PipelineOptions) -> list[str]:
         StandardOptions,
     )
 
+    from rmqio.runners.beam.portable import given_flags
+
+    if not given_flags(found):
+        return []
     runner = str(found.view_as(StandardOptions).runner)
     known: set[str] = set()
     if runner == FLINK_RUNNER and not (

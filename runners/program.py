@@ -15,13 +15,9 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
+from rmqio.command_line.exits import FAILED, INTERRUPTED, OK, WRONG_USAGE
 from rmqio.errors import LocalError, RmqioError
 from rmqio.runners.report import Refused, ReportOptions, report_of
-
-OK: Final = 0
-FAILED: Final = 1
-WRONG_USAGE: Final = 2
-INTERRUPTED: Final = 130
 
 # How our errors look in a runner's text about a worker's failure, and what Beam appends.
 _OURS: Final = re.compile(r"^(?:.*\s)?rmqio\.(?:\w+\.)*\w+: (.+)$", re.MULTILINE)
@@ -35,8 +31,11 @@ def run_program(
     summary: Callable[[Any], str],
     *,
     verbose: bool = False,
+    prints_data: bool = False,
 ) -> int:
     """Build and run a pipeline, wait for its end, print the summary of its result, and return the exit status.
+
+    If the pipeline `prints_data`, the summary goes to stderr: stdout is for another program.
 
     With `--report`, it only builds the pipeline and prints the runner's report.
 
@@ -68,7 +67,7 @@ def run_program(
         return _end(name, FAILED, failure_text(error), verbose=verbose)
     if state is not None and state != PipelineState.DONE:
         return _end(name, FAILED, f"the pipeline ended in state {state}")
-    print(f"{name}: {summary(result)}", flush=True)
+    print(f"{name}: {summary(result)}", file=sys.stderr if prints_data else sys.stdout, flush=True)
     return OK
 
 

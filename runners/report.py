@@ -21,7 +21,7 @@ from rmqio.runners.requirements import requirements_of, writes_of_random_ids
 _LOGGER: Final = logging.getLogger("rmqio.runners")
 _WIDTHS: Final = (26, 26, 44)
 _MOST_NAMES: Final = 4
-NO_CHECKPOINT_DIR: Final = "no --checkpoint_dir: a restart begins anew"
+NO_CHECKPOINT_DIR: Final = "no --checkpoint_dir: a restart starts from scratch"
 
 
 class ReportOptions(PipelineOptions):

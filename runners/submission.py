@@ -6,9 +6,9 @@ import os
 from typing import Any, Final, NoReturn
 
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from rmqio.errors import LocalError
+from rmqio.runners.beam.portable import AppliedPTransform, composites, has_option
 from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.runners.report import Refused, Report, ReportOptions
 from rmqio.runners.tracebacks.frames import hide_callers
@@ -26,16 +26,16 @@ def look_up_topics(pipeline: Any, options: PipelineOptions) -> None:
     """
     if options.view_as(ReportOptions).report or _resumes(options):
         return
-    pipeline.visit(_LookUp())
+    for node in composites(pipeline):
+        _look_up(node)
 
 
 def check_positions(pipeline: Any) -> None:
     """Raises `Refused` if two transforms commit the offsets that are the position of an exactly-once write."""
-    found = _Committing()
-    pipeline.visit(found)
-    for node in found.nodes:
+    committing = [node for node in composites(pipeline) if hasattr(node.transform, "commits")]
+    for node in committing:
         for group, topic in sorted(getattr(node.transform, "positions", ())):
-            others = [each for each in found.nodes if each is not node and each.transform.commits(group, topic)]
+            others = [each for each in committing if each is not node and each.transform.commits(group, topic)]
             if others:
                 raise Refused(
                     f"{node.full_label} is an exactly-once write, and {others[0].full_label} commits offsets of its "
@@ -61,32 +61,20 @@ def show(report: Report) -> NoReturn:
     raise SystemExit(_REFUSED if report.refused else _FINE)
 
 
-class _LookUp(PipelineVisitor):
-    def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
-        look_up = getattr(transform_node.transform, "look_up_topics", None)
-        if look_up is None:
-            return
-        try:
-            look_up()
-        except LocalError as error:
-            hide_callers()
-            raise Refused(f"{transform_node.full_label}: {error}") from None
-
-
-class _Committing(PipelineVisitor):
-    """Collects the transforms that can commit offsets of a group."""
-
-    def __init__(self) -> None:
-        self.nodes: list[AppliedPTransform] = []
-
-    def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
-        if hasattr(transform_node.transform, "commits"):
-            self.nodes.append(transform_node)
+def _look_up(node: AppliedPTransform) -> None:
+    look_up = getattr(node.transform, "look_up_topics", None)
+    if look_up is None:
+        return
+    try:
+        look_up()
+    except LocalError as error:
+        hide_callers()
+        raise Refused(f"{node.full_label}: {error}") from None
 
 
 def _resumes(options: PipelineOptions) -> bool:
     """Whether the job can continue from a checkpoint; that of a folder elsewhere is not looked into."""
-    if options.get_all_options(drop_default=True).get(_SAVEPOINT):
+    if has_option(options, _SAVEPOINT) and options.get_all_options(drop_default=True).get(_SAVEPOINT):
         return True
     folder = options.view_as(CheckpointOptions).checkpoint_dir
     if not folder:

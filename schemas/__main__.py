@@ -54,7 +54,9 @@ def add_options(parser: Parser) -> None:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
     summary = "compare each version of a subject with the earlier ones"
     checking = commands.add_parser(
-        "check", help=summary, description=f"{summary.capitalize()}. The exit status is 1 if one cannot follow."
+        "check",
+        help=summary,
+        description=f"{summary.capitalize()}. The exit status is 1 if a version cannot follow the one before it.",
     )
     checking.add_argument(
         "--level",
@@ -74,7 +76,7 @@ def add_options(parser: Parser) -> None:
             type=Path,
             default=Path(__file__).parent,
             metavar="FOLDER",
-            help="where the files are; default: this package's own",
+            help="the folder of the files; default: this package's own",
         )
         command.set_defaults(parser=command)
 

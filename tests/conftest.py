@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.helpers.again import LEFT_OUT, fewer_examples, run_again
+from tests.helpers.again import LEFT_OUT, fewer_examples, is_left_out, run_again
+from tests.helpers.exhaustive import is_repeated
 from tests.helpers.modes import MARK, Notes, unstarted
 from tests.helpers.site.sitecustomize import watch_all
 
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
 settings.register_profile("rmqio", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rmqio")
 
-# A JVM that keeps Spark's classes outlives its program, and would be one more JVM beside the tests.
+# A JVM that keeps Spark's or Flink's classes outlives its program, and would be one more JVM beside the tests.
 os.environ.setdefault("RMQIO_SPARK_CLASS_DATA", "0")
-# Brokers of the tests live for seconds: compiling their code a second time takes longer than it saves, and so does
-# verifying it.
+os.environ.setdefault("RMQIO_FLINK_CLASS_DATA", "0")
+# Brokers of the tests live for seconds: compiling their code a second time takes longer than it saves, and so do
+# verifying it, until there is a file of classes that are verified, and a collector that works in the background.
 os.environ.setdefault(
     "RMQIO_LOCAL_JAVA_OPTIONS",
-    "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+    "-XX:TieredStopAtLevel=1 -XX:-UseG1GC -XX:+UseSerialGC"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
 )
 
 _NOTES: pytest.StashKey[Notes] = pytest.StashKey()
@@ -72,6 +75,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     return result
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Does not import what `--again` leaves out."""
+    other = config.getoption("again")
+    if not other or not collection_path.is_relative_to(config.rootpath):
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    return is_left_out(f"{path}/" if collection_path.is_dir() else path, other) or None
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Before tests that start Spark, when it is known that there are any."""
     runs_spark = any(item.get_closest_marker("spark") for item in session.items)
@@ -91,7 +103,6 @@ _LONGEST: Final = (
     "runners/delivery/test_effectively_once.py",
     "integration/local/test_local_broker.py",
     "runners/delivery/test_broker_away.py",
-    "integration/local/test_old_broker.py",
     "runners/spark/test_session.py",
     "runners/sql/test_functions.py",
     "runners/delivery/test_exact_sink.py",
@@ -112,6 +123,12 @@ _LONGEST: Final = (
 last, all others would wait for it."""
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Before `-m` chooses."""
+    if is_repeated(item.nodeid):
+        item.add_marker(pytest.mark.exhaustive)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Refuses names that differ between processes, chooses for `--again`, and puts the longest files first."""
@@ -128,9 +145,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """A broker with access control and TLS, one for the run."""
+    """A broker with access control and TLS, one for a file: few files need it, and an idle one takes 8 % of a core."""
     from tests.helpers.servers.guarded import guarded_broker
 
     with guarded_broker(tmp_path_factory.mktemp("guarded")) as guarded:

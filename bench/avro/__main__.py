@@ -28,9 +28,9 @@ import fastavro
 
 import rmqio.wire.accelerator  # noqa: F401 - as in every program that sends: it makes messages
 from bench.avro.java import LOCK, JavaAvro
-from bench.jvm import Jdk, find_jdk
-from bench.report import aligned, machine_text
-from bench.tally import BenchError, UnequalWork
+from bench.common.jvm import Jdk, find_jdk
+from bench.common.report import aligned, machine_text
+from bench.common.tally import BenchError, UnequalWork
 from rmqio.model import Record
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.serde.avro.arrow import AvroToArrow

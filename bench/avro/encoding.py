@@ -21,8 +21,8 @@ from typing import Any, Final
 import fastavro
 
 from bench.avro.__main__ import FLAT, Flat, flat
-from bench.report import aligned, machine_text
-from bench.tally import BenchError
+from bench.common.report import aligned, machine_text
+from bench.common.tally import BenchError
 from rmqio.serde.avro import AvroSerializer
 
 _HEAD: Final = ("step", "us of CPU a row")

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 import fastavro
 
 from bench.avro.__main__ import FLAT, NESTED, batch_rate, compare, flat, nested, plain, record_of, timed
-from bench.report import aligned, machine_text
-from bench.tally import UnequalWork
+from bench.common.report import aligned, machine_text
+from bench.common.tally import UnequalWork
 from rmqio.serde.avro import AvroDeserializer
 from rmqio.serde.avro.arrow import AvroToArrow
 
@@ -55,7 +55,9 @@ def newer(schema: dict[str, Any], names: tuple[str, ...], wider: str = "") -> di
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.avro.evolved", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--values", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=7)
     given = parser.parse_args()

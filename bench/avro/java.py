@@ -10,13 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from bench.jvm import Jdk
-from bench.process import LineProcess
-from bench.tally import Tally, require_equal
+from bench.common.jvm import JAVA, Jdk
+from bench.common.process import LineProcess
+from bench.common.tally import Tally, require_equal
 from rmqio.local.artefacts import read_lock
 from rmqio.local.fetch import fetch
 
-JAVA: Final = Path(__file__).resolve().parents[1] / "java"
 LOCK: Final = JAVA / "avro-1.12.1.lock.json"
 _ROUNDS: Final = 25
 """Over all values for one measurement, which alone take Java a few milliseconds."""

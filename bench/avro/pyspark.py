@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.avro.__main__ import FLAT, NESTED, flat, nested
 from bench.avro.read import fill
-from bench.report import aligned, machine_text
-from bench.tally import UnequalWork
+from bench.common.report import aligned, machine_text
+from bench.common.tally import UnequalWork
 from rmqio.local import LocalRocketMQ
 
 _HEAD: Final = ("values", "with Avro/s", "without/s", "ratio", "target")

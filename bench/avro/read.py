@@ -23,8 +23,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from bench.avro.__main__ import FLAT, NESTED, Flat, Nested, flat, nested
-from bench.report import aligned, machine_text
-from bench.tally import UnequalWork
+from bench.common.report import aligned, machine_text
+from bench.common.tally import UnequalWork
 from rmqio import ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Record

@@ -26,9 +26,9 @@ from typing import Any, Final
 
 import fastavro
 
-from bench.report import aligned, machine_text
-from bench.rss import rss_mb
-from bench.tally import BenchError
+from bench.common.report import aligned, machine_text
+from bench.common.rss import rss_mb
+from bench.common.tally import BenchError
 from rmqio import Message  # noqa: F401 - what every program imports, and so no part of a reader
 
 _BATCH: Final = 512
@@ -137,7 +137,9 @@ def measure(reader: str, path: str, repeats: int) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.avro.readers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--values", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--one", nargs=2, metavar=("READER", "FILE"), help=argparse.SUPPRESS)

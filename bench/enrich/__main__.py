@@ -162,7 +162,7 @@ def ours(folder: Path, given: argparse.Namespace, rng: random.Random) -> None:
 
 def main() -> None:
     """Prints a table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.enrich", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--dict-rows", type=int, default=_DICT_ROWS)
     parser.add_argument("--peer-rows", type=int, default=_PEER_ROWS, help="of LMDB and RocksDB")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from bench.common.rss import rss_mb
 from bench.enrich.rows import PART, Row, key_of, row_of
-from bench.rss import rss_mb
 
 Get = Callable[[list[str]], list[Any]]
 _encode = msgspec.msgpack.Encoder().encode

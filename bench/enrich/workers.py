@@ -19,7 +19,7 @@ _BATCH = 512
 
 
 class Shares(NamedTuple):
-    """MB that two workers take for a table: proportional set sizes, so that a page that both map counts once."""
+    """MB that two workers take for a table. A page of it that both map counts once."""
 
     first: float
     second: float
@@ -38,13 +38,13 @@ def shares(folder: Path, rows: int, keys: int) -> Shares:
         for _ in range(2):
             started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
             _said(started[-1], "ready")  # all that a worker has without a table
-        totals = [_pss_mb(started)]
+        totals = [_taken_mb(started, folder)]
         for each in started:
             assert each.stdin is not None
             each.stdin.write("go\n")
             each.stdin.flush()
             _said(each, "done")
-            totals.append(_pss_mb(started))
+            totals.append(_taken_mb(started, folder))
     finally:
         for each in started:
             each.kill()
@@ -59,11 +59,17 @@ def _said(process: subprocess.Popen[str], wanted_line: str) -> None:
         raise RuntimeError(f"a worker said {found!r} instead of {wanted_line!r}")
 
 
-def _pss_mb(processes: list[subprocess.Popen[str]]) -> float:
+def _taken_mb(processes: list[subprocess.Popen[str]], folder: Path) -> float:
+    """Anonymous memory, and the mapped files of the folder. Libraries do not count: other processes map them, too."""
     total = 0
     for each in processes:
-        text = Path(f"/proc/{each.pid}/smaps_rollup").read_text(encoding="ascii")
-        total += sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+        is_of_folder = False
+        for line in Path(f"/proc/{each.pid}/smaps").read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name in ("Pss", "Anonymous"):
+                total += int(value.split()[0]) if is_of_folder == (name == "Pss") else 0
+            elif not name.isalpha() and "-" in line.split(maxsplit=1)[0]:  # the range of a mapping, and its file
+                is_of_folder = str(folder) in line
     return total * 1024 / 1e6
 
 

@@ -30,7 +30,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * first Message object to the last acknowledgement. Bodies are made before. Starting and stopping a client is not timed.
  */
 public final class JavaPeer {
-    /** Odd, so that multiplying by it loses nothing modulo 2^64; bench/tally.py has the same. */
+    /** Odd, so that multiplying by it loses nothing modulo 2^64; bench/common/tally.py has the same. */
     private static final long QUEUE_FACTOR = 0x9E3779B97F4A7C15L;
     private static final int PULL_THRESHOLD_MIB = 1024;
     private static final long STALLED_NANOS = 30_000_000_000L;
@@ -199,7 +199,7 @@ public final class JavaPeer {
         return producer;
     }
 
-    /** As bench/ours.py makes them: the message's number in 12 digits, then x. */
+    /** As bench/client/ours.py makes them: the message's number in 12 digits, then x. */
     private static byte[][] bodies(int count, int size) {
         byte[][] bodies = new byte[count][];
         for (int i = 0; i < count; i++) {

@@ -1,4 +1,3 @@
-import com.alibaba.fastjson.JSON;
 import java.io.File;
 import java.lang.reflect.Field;
 import java.net.URL;
@@ -12,6 +11,8 @@ import org.apache.rocketmq.streams.client.strategy.WindowStrategy;
 import org.apache.rocketmq.streams.client.transform.DataStream;
 import org.apache.rocketmq.streams.client.transform.window.Time;
 import org.apache.rocketmq.streams.client.transform.window.TumblingWindow;
+import org.apache.rocketmq.streams.common.datatype.DataType;
+import org.apache.rocketmq.streams.common.datatype.JavaBeanDataType;
 import org.apache.rocketmq.streams.common.utils.DataTypeUtil;
 
 /**
@@ -21,6 +22,20 @@ import org.apache.rocketmq.streams.common.utils.DataTypeUtil;
  * killed.
  */
 public class StreamsJobs {
+    /** It looks into the classes of Java by reflection, which Java 17 refuses. The state of its windows needs its own. */
+    private static class Beans extends JavaBeanDataType {
+        @Override
+        public boolean matchClass(Class type) {
+            return !type.getModule().isNamed() && super.matchClass(type);
+        }
+
+        @Override
+        public DataType create() {
+            return new Beans();
+        }
+    }
+
+    @SuppressWarnings({"rawtypes", "unchecked"})
     public static void main(String[] given) throws Exception {
         // It casts the class loader of threads to one that Java has had until version 8.
         List<URL> urls = new ArrayList<>();
@@ -29,10 +44,9 @@ public class StreamsJobs {
         }
         ClassLoader loader = new URLClassLoader(urls.toArray(new URL[0]), StreamsJobs.class.getClassLoader());
         Thread.currentThread().setContextClassLoader(loader);
-        // It looks into the classes of Java by reflection, which Java 17 refuses.
         Field types = DataTypeUtil.class.getDeclaredField("dataTypes");
         types.setAccessible(true);
-        ((List<?>) types.get(null)).removeIf(each -> each.getClass().getSimpleName().equals("JavaBeanDataType"));
+        ((List<DataType>) types.get(null)).replaceAll(each -> each.getClass() == JavaBeanDataType.class ? new Beans() : each);
         DataStream events = StreamBuilder.dataStream("bench", given[4]).fromRocketmq(given[2], given[4], true, given[1]);
         if (given[0].equals("sums")) {
             events.window(TumblingWindow.of(Time.seconds(10)))

@@ -13,18 +13,19 @@ import argparse
 import itertools
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bench.flink_sql import FlinkSql
-from bench.jvm import find_jdk
+from bench.common.jvm import find_jdk
+from bench.common.report import BUSY_WARNING, aligned, machine_text
+from bench.common.tally import UnequalWork
 from bench.nexmark import queries
 from bench.nexmark.generator import events
-from bench.report import BUSY_WARNING, aligned, machine_text
-from bench.tally import UnequalWork
+from bench.sql.flink import FlinkSql
 from rmqio.sql.compile.description import Fragment, FromTable, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Calc, Relation, Scan
@@ -110,6 +111,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         with FlinkSql(find_jdk(), Path(made), heap="1g") as flink:
             for name in names:
                 lines.append(compared(flink, name, file, empty, given.repeats, given.batch, given.events))
+                print("  ".join(lines[-1]), file=sys.stderr, flush=True)
     print(f"Machine: {machine_text()}.")
     print(aligned(lines, left={0}))
     if load_average > 0.5:

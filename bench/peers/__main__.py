@@ -12,11 +12,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.config import BROKER_CONFIG, BROKER_HEAP_MB
-from bench.lab import say
+from bench.common.config import BROKER_CONFIG, BROKER_HEAP_MB
+from bench.common.report import say
+from bench.common.tally import BenchError
 from bench.peers import connector
 from bench.peers.lab import JOBS, SIDES, Lab, Row
-from bench.tally import BenchError
 from rmqio.local import LocalRocketMQ
 
 

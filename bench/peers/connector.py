@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.jvm import Jdk
-from bench.tally import BenchError
+from bench.common.jvm import JAVA, Jdk
+from bench.common.tally import BenchError
 from rmqio.local.artefacts import read_lock
 from rmqio.local.errors import LocalBrokerError
 from rmqio.local.fetch import fetch
@@ -17,8 +17,7 @@ from rmqio.local.fetch import fetch
 COMMIT: Final = "90b00be"
 """Before its source took LitePull consumers. Its head restarts for ever: "message queue is not in assigned list"."""
 URL: Final = "https://github.com/apache/rocketmq-flink"
-_JAVA: Final = Path(__file__).parents[1] / "java"
-LOCK: Final = _JAVA / "rocketmq-flink-1.15.0.lock.json"
+LOCK: Final = JAVA / "rocketmq-flink-1.15.0.lock.json"
 """Flink 1.15.0 and RocketMQ's client 4.9.2, as its pom.xml says. Written by `python -m rmqio.local.lock`."""
 _LEGACY: Final = "src/main/java/org/apache/rocketmq/flink/legacy"
 _LEFT_OUT: Final = ("RowKeyValueDeserializationSchema.java", "TestUtils.java")
@@ -53,7 +52,7 @@ def build(jdk: Jdk, clone: Path, folder: Path) -> str:
         raise BenchError(f"{clone} is no clone of {URL} with the commit {COMMIT}: {said.strip()}")
     files = [str(path) for path in sources.rglob("*.java") if path.name not in _LEFT_OUT]
     command = [str(jdk.javac), "-nowarn", "-proc:none", "-cp", jars, "-d", str(classes), *files]
-    done = subprocess.run([*command, str(_JAVA / "FlinkProvinces.java")], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, str(JAVA / "FlinkProvinces.java")], capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchError(f"rocketmq-flink does not compile:\n{done.stderr[-3000:]}")
     return os.pathsep.join([str(classes), jars])

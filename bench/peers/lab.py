@@ -7,32 +7,39 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.jvm import find_jdk
-from bench.lab import say
+from bench.common.jvm import find_jdk
+from bench.common.report import say
 from bench.peers import connector, streams
 from bench.peers.ledger import Ledger, compared
-from bench.peers.race import Job, Outcome, Sink, run, run_killed
+from bench.peers.race import Job, Outcome, Sink, run, run_bounded, run_killed
 from bench.peers.works import PATTERNS, WORKS, Work
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 
-_OURS: Final = {
-    "rmqio, Direct": ("--runner=DirectRunner",),
-    "rmqio, Spark": ("--runner=SparkRunner", "--streaming", "--spark_master_url=local[2]"),
-    "rmqio, Flink": ("--runner=FlinkRunner", "--streaming", "--checkpointing_interval=1000"),
+_SPARK: Final = ("--runner=SparkRunner", "--spark_master_url=local[2]")
+_STREAMS_OF_OURS: Final = {
+    "rmqio, Direct": ("--runner=DirectRunner", "--stop=none"),
+    "rmqio, Spark": (*_SPARK, "--streaming", "--stop=none"),
+    "rmqio, Flink": ("--runner=FlinkRunner", "--streaming", "--checkpointing_interval=1000", "--stop=none"),
 }
+_BOUNDED: Final = {
+    "rmqio, Direct, bounded": ("--runner=DirectRunner", "--stop=latest"),
+    "rmqio, Spark, bounded": (*_SPARK, "--stop=latest"),
+}
+"""Each reads what the topic holds, and ends."""
+_OURS: Final = {**_STREAMS_OF_OURS, **_BOUNDED}
 _MODULES: Final = {
-    "province": ("rmqio.pipelines.province", "--stop=none"),
-    "sums": ("rmqio.pipelines.windowed_orders", "--stop=none"),
-    "patterns": ("bench.peers.matching",),
+    "province": "rmqio.pipelines.province",
+    "sums": "rmqio.pipelines.windowed_orders",
+    "patterns": "bench.peers.matching",
 }
 _FLUSH, _ASYNC, _STREAMS = "rocketmq-flink, flush", "rocketmq-flink, async", "rocketmq-streams"
 JOBS: Final = {
     "province": ("province", (*_OURS, _FLUSH, _ASYNC)),
-    "killed": ("province", (*_OURS, _FLUSH, _ASYNC)),
-    "sums": ("sums", ("rmqio, Spark", "rmqio, Flink", _STREAMS)),
+    "killed": ("province", (*_STREAMS_OF_OURS, _FLUSH, _ASYNC)),
+    "sums": ("sums", ("rmqio, Spark", "rmqio, Flink", *_BOUNDED, _STREAMS)),
     "patterns": ("patterns", (*_OURS, _STREAMS)),
 }
 """The jobs: the work of each, and the sides that can do it. The Direct runner closes no window of a stream."""
@@ -72,7 +79,7 @@ class Lab:
         start = self._starter(side, kind, work, name)
         sink = Sink(self.broker.name_server, name)
         try:
-            race = run_killed if job == "killed" else run
+            race = run_killed if job == "killed" else run_bounded if side in _BOUNDED else run
             outcome = race(start, sink, len(work.wanted), timeout_s=_TIMEOUT_S)
             return Row(job, side, len(work.bodies), outcome, compared(work, sink.records()))
         finally:
@@ -115,10 +122,9 @@ class Lab:
         if side in (_FLUSH, _ASYNC):
             path, given = self._class_path(side), [where, work.topic, name, name, side.rpartition(" ")[2]]
             return lambda: Job(connector.command(self._jdk, path, checkpoints, given), log, folder)
-        module, *more = _MODULES[kind]
-        command = [sys.executable, "-m", module, *more, *_OURS[side], f"--name_server={where}"]
+        command = [sys.executable, "-m", _MODULES[kind], *_OURS[side], f"--name_server={where}"]
         command += [f"--source_topic={work.topic}", f"--sink_topic={name}", f"--consumer_group={name}"]
-        if side != "rmqio, Direct":
+        if "--streaming" in command:
             command.append(f"--checkpoint_dir={checkpoints}")
         return lambda: Job(command, log)
 

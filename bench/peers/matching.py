@@ -9,6 +9,7 @@ import apache_beam as beam
 
 from bench.peers.works import JOINED
 from rmqio import ReadFromRocketMQ, StartFrom, WriteToRocketMQ
+from rmqio.command_line.arguments import stop_parser
 from rmqio.model import Record
 from rmqio.runners.options import options
 
@@ -19,15 +20,20 @@ def matches(record: Record) -> bool:
 
 
 def main() -> None:
-    """Runs until it is stopped."""
+    """Runs until it is stopped, or has read what the topic held, with `--stop=latest`."""
     parser = argparse.ArgumentParser()
     for name in ("name_server", "source_topic", "sink_topic", "consumer_group"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--runner", default="DirectRunner")
+    parser.add_argument("--stop", type=stop_parser("none", "latest"))
     given, rest = parser.parse_known_args()
     start = StartFrom.group_offsets(reset="earliest")
     reading = ReadFromRocketMQ(
-        given.source_topic, name_server=given.name_server, consumer_group=given.consumer_group, start=start
+        given.source_topic,
+        name_server=given.name_server,
+        consumer_group=given.consumer_group,
+        start=start,
+        stop=given.stop,
     )
     with beam.Pipeline(options=options(rest, runner=given.runner)) as pipeline:
         _ = (

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.tally import BenchError
+from bench.common.processes import resident_mb
+from bench.common.tally import BenchError
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.interfaces import QueueClient
 from rmqio.model import Record
@@ -69,21 +70,15 @@ class Job:
         if self._process.poll() is not None:
             raise BenchError(f"the job has ended with {self._process.returncode}:\n{self.log.read_text()[-2000:]}")
 
+    def has_ended(self) -> bool:
+        """Whether it has ended well. Raises `BenchError` if it has failed."""
+        if self._process.poll():
+            self.check()
+        return self._process.poll() is not None
+
     def memory_mb(self) -> int:
         """The resident memory of the program and of all that it has started, also in sessions of their own."""
-        pages: dict[int, int] = {}
-        parents: dict[int, int] = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError, IndexError):
-                after_name = (folder / "stat").read_text().rpartition(") ")[2].split()
-                parents[int(folder.name)], pages[int(folder.name)] = int(after_name[1]), int(after_name[21])
-        total = 0
-        for pid in pages:
-            each = pid
-            while each and each != self._process.pid:
-                each = parents.get(each, 0)
-            total += pages[pid] if each else 0
-        return total * os.sysconf("SC_PAGE_SIZE") >> 20
+        return int(resident_mb(self._process.pid))
 
     def kill(self) -> None:
         """SIGKILL to all of its processes."""
@@ -113,6 +108,26 @@ def run(start: Callable[[], Job], sink: Sink, count: int, *, timeout_s: float) -
         else:
             since = time.monotonic()
         return Outcome(first, since - began, most)
+    finally:
+        job.kill()
+
+
+def run_bounded(start: Callable[[], Job], sink: Sink, count: int, *, timeout_s: float) -> Outcome:
+    """Runs a job until it ends. Its last message counts as its end, as with a stream."""
+    began, first, most, there, last_s = time.monotonic(), 0.0, 0, 0, 0.0
+    job = start()
+    try:
+        while True:
+            ended = job.has_ended()
+            now_s = time.monotonic() - began
+            if (found := sink.count()) != there:
+                there, last_s, first = found, now_s, first or now_s
+            if ended:
+                return Outcome(first, last_s, most)
+            most = max(most, job.memory_mb())
+            if now_s > timeout_s:
+                raise BenchError(f"{there:,} of {count:,} after {timeout_s:.0f} s:\n{job.log.read_text()[-1000:]}")
+            time.sleep(_POLL_S)
     finally:
         job.kill()
 

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.jvm import Jdk
-from bench.tally import BenchError
+from bench.common.jvm import JAVA, Jdk
+from bench.common.tally import BenchError
 from rmqio.local.artefacts import read_lock
 from rmqio.local.errors import LocalBrokerError
 from rmqio.local.fetch import fetch
 
-_JAVA: Final = Path(__file__).parents[1] / "java"
-LOCK: Final = _JAVA / "rocketmq-streams-clients-1.0.1-preview.lock.json"
+LOCK: Final = JAVA / "rocketmq-streams-clients-1.0.1-preview.lock.json"
 """Written by `python -m rmqio.local.lock`: 124 MB."""
+_QUIET: Final = '<configuration><root level="WARN"/></configuration>\n'
+"""Without it, logback writes lines of DEBUG for what every message does."""
 _OPENED: Final = ("java.lang", "java.lang.reflect", "java.math", "java.net", "java.nio", "java.text", "java.util")
 
 
@@ -27,7 +28,8 @@ def build(jdk: Jdk, folder: Path) -> str:
     except LocalBrokerError as error:
         raise BenchError(f"RocketMQ Streams: {error}") from error
     folder.mkdir(parents=True)
-    command = [str(jdk.javac), "-nowarn", "-proc:none", "-cp", jars, "-d", str(folder), str(_JAVA / "StreamsJobs.java")]
+    (folder / "logback.xml").write_text(_QUIET, encoding="utf-8")
+    command = [str(jdk.javac), "-nowarn", "-proc:none", "-cp", jars, "-d", str(folder), str(JAVA / "StreamsJobs.java")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchError(f"StreamsJobs.java does not compile:\n{done.stderr[-3000:]}")

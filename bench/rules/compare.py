@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.common.tally import BenchError, UnequalWork
 from bench.rules import peers
 from bench.rules.figures import BATCH, Figure, figure_of, measured
 from bench.rules.sides import Run, closures_run, decode_run, matcher_run
-from bench.tally import BenchError, UnequalWork
 from rmqio.rules.ir import Atom, Kind, Rule
 
 NO_MEMORY = "no memory"

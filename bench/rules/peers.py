@@ -13,19 +13,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from bench.jvm import find_jdk
-from bench.process import LineProcess
+from bench.common.jvm import JAVA, OUT, find_jdk
+from bench.common.process import LineProcess
+from bench.common.tally import BenchError
 from bench.rules.translate import as_expressions, as_sigma
-from bench.tally import BenchError
 from rmqio.local.artefacts import read_lock
 from rmqio.local.errors import LocalBrokerError
 from rmqio.local.fetch import fetch
 from rmqio.rules.ir import Rule
 
 _HERE: Final = Path(__file__).parent
-_JAVA: Final = _HERE.parent / "java"
-_BUILT: Final = _HERE.parent / "out" / "rsigma"
-LOCK: Final = _JAVA / "rocketmq-streams-1.0.1-preview.lock.json"
+_BUILT: Final = OUT / "rsigma"
+LOCK: Final = JAVA / "rocketmq-streams-1.0.1-preview.lock.json"
 """Written by `python -m rmqio.local.lock`; without the jars that rules do not load, such as Python and Spring."""
 
 
@@ -78,7 +77,7 @@ def rocketmq_streams(folder: Path, rules: Sequence[Rule], bodies: Sequence[bytes
     except LocalBrokerError as error:
         raise BenchError(f"RocketMQ Streams: {error}") from error
     _write(folder, as_expressions(rules), bodies)
-    command = [str(jdk.java), "-Xmx512m", "-XX:+UseSerialGC", "-cp", class_path, str(_JAVA / "StreamsRules.java")]
+    command = [str(jdk.java), "-Xmx512m", "-XX:+UseSerialGC", "-cp", class_path, str(JAVA / "StreamsRules.java")]
     return Peer("RocketMQ Streams", [*command, "rules", "events"], folder, {})
 
 

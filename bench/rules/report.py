@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.report import machine, put_between
+from bench.common.report import machine, put_between
 from bench.rules import plot
 from bench.rules.figures import Figure
 

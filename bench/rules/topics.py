@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import apache_beam as beam
 
-from bench.process import LineProcess
-from bench.report import aligned
+from bench.common.process import LineProcess
+from bench.common.report import aligned
+from bench.common.tally import UnequalWork
 from bench.rules.events import few_events, few_rules
 from bench.rules.sides import closures_run
-from bench.tally import UnequalWork
 from rmqio import ClientOptions, MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.client import RemotingProducer, RemotingQueueClient
 from rmqio.local import LocalRocketMQ

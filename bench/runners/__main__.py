@@ -13,9 +13,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from bench.config import BROKER_CONFIG
-from bench.lab import say
-from bench.report import aligned, machine_text
+from bench.common.config import BROKER_CONFIG
+from bench.common.report import aligned, machine_text, say
 from bench.runners.inputs import INPUTS, load, require_result
 from bench.runners.parts import PARTS, PIPELINES
 from bench.runners.program import Ran, run

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
+from bench.common.tally import UnequalWork
 from bench.streaming.orders import records_of
-from bench.tally import UnequalWork
 from rmqio import Message
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.options import ClientOptions

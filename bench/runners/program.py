@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from bench.tally import BenchError
+from bench.common.processes import own_mb, tree
+from bench.common.tally import BenchError
 
 _SAMPLE_S: Final = 0.25
 
@@ -53,17 +52,4 @@ def run(command: Sequence[str]) -> Ran:
 
 def tree_mb(root: int) -> float:
     """Memory of a process and all below it that is theirs alone: files that they map are not counted."""
-    parents: dict[int, int] = {}
-    sizes: dict[int, int] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            pid = int(folder.name)
-            parents[pid] = int((folder / "stat").read_text().rpartition(") ")[2].split()[1])
-            found = re.search(r"RssAnon:\s+(\d+) kB", (folder / "status").read_text())
-        except OSError:
-            continue  # it has ended meanwhile
-        sizes[pid] = int(found[1]) * 1024 if found else 0
-    tree = {root}
-    while more := {pid for pid, parent in parents.items() if parent in tree} - tree:
-        tree |= more
-    return sum(sizes.get(pid, 0) for pid in tree) / 1e6
+    return sum(map(own_mb, tree(root)))

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.report import BUSY_WARNING
-from bench.spark import cases
+from bench.common.report import BUSY_WARNING, machine_text
+from bench.common.tally import BenchError
+from bench.spark import cases, flags
 from bench.spark.report import Report, text
 from bench.spark.settings import CASES, PIPELINES, READ, Plan
 from bench.spark.sides import Sides
-from bench.tally import BenchError
 
 
 def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, Plan]:
@@ -31,12 +31,19 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, Plan]:
     parser.add_argument("--messages", type=int, help=f"messages in the case read. Default: {Plan().messages:,}")
     parser.add_argument("--repeats", type=int, help=f"timed runs, after an untimed one. Default: {Plan().repeats}")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
+    parser.add_argument(
+        "--flags",
+        action="store_true",
+        help=f"compare flags of the local JVM instead, on a start and on cases (default: {', '.join(flags.CASES)})",
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 3 if a target is missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to a file")
     parser.add_argument(
         "--markdown", type=Path, metavar="FILE", help="write the tables into a page, between their marks"
     )
     given = parser.parse_args(arguments)
+    if given.flags:
+        names.remove(READ.name)  # it takes its time from the broker
     unknown = sorted(set(given.names) - set(names))
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(names)}")
@@ -58,10 +65,24 @@ def run(names: Sequence[str], plan: Plan) -> Report:
     return report
 
 
+def run_flags(names: Sequence[str], plan: Plan) -> int:
+    """Returns the exit status."""
+    try:
+        found = flags.measure(names, plan)
+    except BenchError as error:
+        print(f"bench.spark: {error}", file=sys.stderr)
+        return 1
+    print(f"Machine: {machine_text()}. {plan.elements:,} elements, {plan.repeats} repeats.")
+    print(flags.table(found))
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     given, plan = parse(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
+    if given.flags:
+        return run_flags(given.names or flags.CASES, plan)
     try:
         report = run(given.names or [case.name for case in CASES], plan)
     except BenchError as error:

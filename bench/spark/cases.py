@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench.config import Plan as LabPlan
-from bench.lab import Lab, say
+from bench.client.lab import Lab
+from bench.common.config import Plan as LabPlan
+from bench.common.report import say
+from bench.common.tally import Tally, require_equal
 from bench.spark.pipelines import SMALL, expected
 from bench.spark.rows import Row, require_result
 from bench.spark.settings import IN_PROCESS, OURS, PEERS, PLAIN, READ, Case, Plan
 from bench.spark.sides import Sides
-from bench.tally import Tally, require_equal
 
 Run = Callable[[str], dict[str, Any]]
 """One run of a side, by its name; the answer has its seconds."""
@@ -57,7 +58,7 @@ def read(plan: Plan) -> Row:
         def call(side: str, checked: bool) -> dict[str, Any]:
             if side == OURS:
                 folder = str(lab.folder)
-                answer = lab.call(side, "spark.ours", "read", topic=topic, folder=folder, checked=checked)
+                answer = lab.call(side, "ours", "read", room="spark", topic=topic, folder=folder, checked=checked)
             elif checked:
                 answer = lab.call(side, "ours_beam", "read_checked", topic=topic, batches=False)
             else:

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
 from pyspark.sql import SparkSession
 
-from bench.ours import Sums
+from bench.client.ours import Sums
 from bench.spark.pipelines import BUILD, added_up
 from bench.spark.settings import MASTER
 from bench.spark.side import leave, prepare, spark_settings, timed
 from rmqio import ReadFromRocketMQ, StartFrom, StopAt
 from rmqio.model import Record
+from rmqio.runners import options
 from rmqio.runners.spark import SparkRunner
 
 _flags: list[str] = []
@@ -41,7 +41,7 @@ def run(name: str, elements: int) -> dict[str, Any]:
 
 
 def read(name_server: str, topic: str, folder: str, checked: bool) -> dict[str, Any]:
-    """`ReadFromRocketMQ | Count`; with `checked` all sums of `bench.tally.Tally` in place of the count."""
+    """`ReadFromRocketMQ | Count`; with `checked` all sums of `bench.common.tally.Tally` in place of the count."""
     if not _flags:
         start(folder)
 
@@ -64,7 +64,7 @@ def read(name_server: str, topic: str, folder: str, checked: bool) -> dict[str, 
 
 def _pipeline() -> Any:
     flags = _flags if SparkSession.getActiveSession() is None else []
-    return beam.Pipeline(runner=SparkRunner(), options=PipelineOptions(flags))
+    return beam.Pipeline(runner=SparkRunner(), options=options(flags))
 
 
 def _sums(record: Record) -> tuple[int, ...]:

@@ -10,9 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from bench.report import BUSY_WARNING, aligned, machine, put_between
-from bench.rows import Spread
-from bench.spark.jars import LOCK, spark_version
+from bench.common.report import BUSY_WARNING, aligned, machine, put_between
+from bench.common.rows import Spread
+from bench.spark.portable.jars import LOCK, spark_version
 from bench.spark.rows import Row
 from bench.spark.settings import HEAP_MB, MASTER
 

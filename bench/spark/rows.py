@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.rows import Spread
+from bench.common.rows import Spread
+from bench.common.tally import UnequalWork
 from bench.spark.settings import OURS, Case
-from bench.tally import UnequalWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from bench.lab import say
-from bench.process import Worker
-from bench.spark.jars import class_path
-from bench.spark.jobserver import JobServer
+from bench.common.process import Worker
+from bench.common.report import say
+from bench.spark.portable.jars import class_path
+from bench.spark.portable.jobserver import JobServer
 from bench.spark.settings import CORES, DATAFRAME, LOOPBACK, OURS, PROCESSES, RDD
 
 
@@ -53,7 +53,7 @@ class Sides:
         jars = class_path()
         say(f"starting Beam's job server ({name}) ...")
         server = self._stack.enter_context(JobServer(f"job server ({name})", jars))
-        return self._start("portable", log=name, endpoint=server.endpoint, processes=processes)
+        return self._start("portable.driver", log=name, endpoint=server.endpoint, processes=processes)
 
     def _start(self, module: str, *, log: str = "", **arguments: Any) -> Worker:
         worker = Worker(f"bench.spark.{module}", self._folder / f"{log or module}.log")

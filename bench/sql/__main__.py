@@ -22,7 +22,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bench.report import BUSY_WARNING, aligned, machine_text
+from bench.common.report import BUSY_WARNING, aligned, machine_text
 from bench.sql.fragments import eight, fragments
 from bench.sql.topics import eight_jobs, topics
 

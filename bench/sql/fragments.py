@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bench.common.tally import UnequalWork
 from bench.sql.statements import EIGHT, FILTER, GROUPS, TABLES, Body, bodies, filter_by_hand
-from bench.tally import UnequalWork
 from rmqio.sql.compile.description import Fragment, FromTable, Step, ToGroups, ToTable
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.compile.shared import compiled_together

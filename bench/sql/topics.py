@@ -11,9 +11,9 @@ from typing import Final
 
 import apache_beam as beam
 
+from bench.common.tally import UnequalWork
 from bench.copying import held, same
 from bench.sql.statements import EIGHT, FILTER, TABLES, Body, bodies, filter_by_hand
-from bench.tally import UnequalWork
 from rmqio import ClientOptions, MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.client import RemotingQueueClient
 from rmqio.local import LocalRocketMQ

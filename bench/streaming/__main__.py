@@ -1,8 +1,9 @@
-"""The command line: `python -m bench.streaming`, for counts in windows, or with `--what state` for counts in state.
+"""The command line: `python -m bench.streaming`.
 
-Each side runs as its own program, on a small topic and on a large one. The throughput is the number of additional
-messages in the large topic, divided by the additional time. This leaves out the start of Spark or Flink, which is most
-of the time on the small topic.
+`--what windows`, the default, counts in windows; `state` counts in state; `totals` runs `windowed_orders.py` as it is,
+and the same in SQL. Each side runs as its own program, on a small topic and on a large one. The throughput is the
+number of additional messages in the large topic, divided by the additional time. This leaves out the start of Spark or
+Flink, which is most of the time on the small topic.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.report import BUSY_WARNING, aligned
-from bench.streaming.orders import Load, check, check_counts, load
-from bench.tally import BenchError
+from bench.common.report import BUSY_WARNING, aligned
+from bench.common.tally import BenchError
+from bench.streaming import totals
+from bench.streaming.orders import Load, check, check_counts, load, plain
 from rmqio.local import LocalRocketMQ
 from rmqio.runners.flink import JobServer
 
@@ -70,6 +72,17 @@ def stateful_by_hand(broker: LocalRocketMQ, given: Load, sink: str, folder: Path
     each = str(given.messages // given.keys)
     program = ("-m", "bench.streaming.stateful", "hand", broker.name_server, given.topic, sink, each, str(folder))
     return [*program, *(f"{name}={value}" for name, value in _SPARK.items())]
+
+
+def pipeline(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequence[str]:
+    program = ("-m", "rmqio.pipelines.windowed_orders", f"--name_server={broker.name_server}", "--start=earliest")
+    topics = (f"--source_topic={given.topic}", f"--sink_topic={sink}", "--stop=latest")
+    return [*program, *topics, *_our_flags(folder)]
+
+
+def totals_sql(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequence[str]:
+    program = ("-m", "bench.streaming.totals", broker.name_server, given.topic, sink, str(folder))
+    return [*program, *_our_flags(folder / "checkpoint")]
 
 
 def _our_flags(folder: Path) -> Sequence[str]:
@@ -126,7 +139,7 @@ def seconds(side: Side, broker: LocalRocketMQ, given: Load, checked: Checked) ->
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.streaming", description=__doc__.partition("\n\n")[2])
-    parser.add_argument("--what", choices=["windows", "state"], default="windows")
+    parser.add_argument("--what", choices=["windows", "state", "totals"], default="windows")
     parser.add_argument("--messages", type=int, default=2_500_000)
     parser.add_argument("--small", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=3)
@@ -135,20 +148,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     load_average = os.getloadavg()[0]
     in_state = given.what == "state"
-    names = ["spark", "handwritten"] if in_state else given.sides or ["spark", "batches", "sql", "handwritten", "flink"]
-    checked = check_counts if in_state else check
+    names = given.sides or ["spark", "batches", "sql", "handwritten", "flink"]
+    checked, body = check, plain
+    if in_state:
+        names, checked = ["spark", "handwritten"], check_counts
+    elif given.what == "totals":
+        names, checked, body = ["spark", "sql"], totals.check, totals.order
     cells = [["keys", "side", "messages/s", "spread", "ratio to spark"]]
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(LocalRocketMQ())
         sides: dict[str, Side] = {"spark": spark, "batches": batches, "sql": sql, "handwritten": handwritten}
         if in_state:
             sides = {"spark": stateful, "handwritten": stateful_by_hand}
+        elif given.what == "totals":
+            sides = {"spark": pipeline, "sql": totals_sql}
         elif "flink" in names:
             sides["flink"] = flink_on(stack.enter_context(JobServer()))
         for keys in given.keys:
             few, many = (max(1, count // keys) * keys if in_state else count for count in (given.small, given.messages))
-            small = load(broker, f"orders-{keys}-small", few, keys, in_turn=in_state)
-            large = load(broker, f"orders-{keys}-large", many, keys, in_turn=in_state)
+            small = load(broker, f"orders-{keys}-small", few, keys, in_state, body)
+            large = load(broker, f"orders-{keys}-large", many, keys, in_state, body)
             rates: dict[str, list[float]] = {name: [] for name in names}
             for repeat in range(given.repeats):
                 for name in names:

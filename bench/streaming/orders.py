@@ -6,11 +6,11 @@ import contextlib
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from bench.tally import UnequalWork
+from bench.common.tally import UnequalWork
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, Record
@@ -37,7 +37,15 @@ class Load:
     keys: int
 
 
-def load(broker: LocalRocketMQ, name: str, messages: int, keys: int, in_turn: bool = False) -> Load:
+Body = Callable[[str, int], bytes]
+"""Makes the body of a message of its key and its time in milliseconds."""
+
+
+def plain(key: str, time_ms: int) -> bytes:
+    return b"%s|%d" % (key.encode(), time_ms)
+
+
+def load(broker: LocalRocketMQ, name: str, messages: int, keys: int, in_turn: bool = False, body: Body = plain) -> Load:
     """Makes the topic. The same messages each time, their keys by chance or in turn."""
     broker.create_topic(name, queues=QUEUES)
     begin_ms = int(time.time() * 1000) // _DAY_MS * _DAY_MS - _DAY_MS
@@ -47,13 +55,13 @@ def load(broker: LocalRocketMQ, name: str, messages: int, keys: int, in_turn: bo
         for first in range(0, messages, _BATCH):
             numbers = range(first, min(first + _BATCH, messages))
             bodies = (
-                b"%d|%d" % (number % keys if in_turn else keys_of.randrange(keys), begin_ms + number // 10)
+                body(str(number % keys if in_turn else keys_of.randrange(keys)), begin_ms + number // 10)
                 for number in numbers
             )
-            batch = [Message(body, topic=name) for body in bodies]
+            batch = [Message(each, topic=name) for each in bodies]
             producer.send_batch(batch, queues[first // _BATCH % QUEUES])
         for queue in queues:
-            producer.send(Message(b"end|%d" % (begin_ms + 10 * _DAY_MS), topic=name), queue)
+            producer.send(Message(body("end", begin_ms + 10 * _DAY_MS), topic=name), queue)
     return Load(name, messages, keys)
 
 

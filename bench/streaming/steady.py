@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import re
+import os
 import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, Final
 
 import apache_beam as beam
+import psutil
 from apache_beam.runners.runner import PipelineState
 from apache_beam.transforms.window import FixedWindows
 
-from bench.report import aligned
+from bench.common.processes import own_mb, tree
+from bench.common.report import aligned
 from bench.streaming.orders import records_of
 from bench.streaming.windowed import key_of, time_of, to_message
 from rmqio import Message, ReadFromRocketMQ, Record, StartFrom, WriteToRocketMQ
@@ -126,23 +128,13 @@ def memory_mb() -> tuple[float, float]:
 
     The broker is left out: all that it stores is mapped into its memory.
     """
-    parents: dict[int, int] = {}
-    sizes: dict[int, int] = {}
-    names: dict[int, bytes] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(") ")[2].split()[1])
-            names[int(folder.name)] = (folder / "cmdline").read_bytes()
-            found = re.search(r"RssAnon:\s+(\d+) kB", (folder / "status").read_text())
-        except OSError:
-            continue
-        sizes[int(folder.name)] = int(found[1]) * 1024 if found else 0
-    ours = {int(Path("/proc/self").resolve().name)}
-    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    spark = sum(size for pid, size in sizes.items() if pid in ours and b"org.apache.spark" in names[pid])
-    python = sum(size for pid, size in sizes.items() if pid in ours and b"java" not in names[pid].partition(b"\0")[0])
-    return spark / 1e6, python / 1e6
+    spark = python = 0.0
+    for each in tree(os.getpid()):
+        with suppress(psutil.Error):
+            command = each.cmdline() or [""]
+            spark += own_mb(each) if any("org.apache.spark" in part for part in command) else 0
+            python += own_mb(each) if "java" not in command[0] else 0
+    return spark, python
 
 
 def sample(result: Any, began: float) -> Sample | None:

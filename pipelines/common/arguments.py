@@ -55,6 +55,7 @@ class ProvinceOptions:
       stop: None: the pipeline never ends.
       exactly_once: the group that keeps the position in the sink; None: writes are at least once.
       dead_letter_topic: the topic for bad input; None: bad input is left out, counted and logged.
+      audit_topic: the topic for sketches of what goes through, for `rmqio audit`; None: there are none.
       security: credentials, TLS, and the addresses that may be used.
     """
 
@@ -65,15 +66,16 @@ class ProvinceOptions:
     start: StartFrom | None = None
     stop: StopAt | None = None
     dead_letter_topic: str | None = None
+    audit_topic: str | None = None
     exactly_once: str | None = None
     security: Security = UNSECURED
 
     def __post_init__(self) -> None:
-        for topic in (self.source_topic, self.sink_topic, self.dead_letter_topic):
+        for topic in (self.source_topic, self.sink_topic, self.dead_letter_topic, self.audit_topic):
             if topic is not None:
                 validate_topic(topic)
-        if self.source_topic in (self.sink_topic, self.dead_letter_topic):
-            raise LocalError(f"{self.source_topic!r} is both read and written; that would never end")
+        if self.source_topic in (self.sink_topic, self.dead_letter_topic, self.audit_topic):
+            raise LocalError(f"{self.source_topic!r} is both read and written, so the job would never end")
         if self.consumer_group is not None:
             validate_group(self.consumer_group)
         if self.start is not None and self.start.needs_group and self.consumer_group is None:
@@ -110,6 +112,12 @@ def make_parser() -> argparse.ArgumentParser:
     add("--source_topic", required=True, metavar="TOPIC", help="topic with the addresses")
     add("--sink_topic", required=True, metavar="TOPIC", help="topic for the provinces; must exist")
     add("--dead_letter_topic", metavar="TOPIC", help="topic for bad input; must exist")
+    add(
+        "--audit_topic",
+        metavar="TOPIC",
+        help="count what is read and what has a province, so that `rmqio audit` finds where a message was lost; must"
+        " exist",
+    )
     add("--consumer_group", metavar="GROUP", help="commit offsets for this group, and start from them")
     add(
         "--start",
@@ -151,6 +159,7 @@ def parse(argv: Sequence[str]) -> Arguments:
             start=found.start,
             stop=found.stop,
             dead_letter_topic=found.dead_letter_topic,
+            audit_topic=found.audit_topic,
             exactly_once=found.exactly_once,
             security=security.from_arguments(found),
         )

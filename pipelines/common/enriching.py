@@ -22,13 +22,17 @@ def add_enrich_arguments(parser: argparse.ArgumentParser) -> None:
         "--enrich_key",
         action="append",
         metavar="FIELD[=COLUMN]",
-        help="the field of the event that is the table's key, and the column if its name is another; can be repeated",
+        help="the field of the event that is the table's key, and the column if it has another name; can be repeated",
     )
     add("--enrich_columns", metavar="A,B", help="the columns to add. Default: all but the key")
-    add("--enrich_prefix", default="", metavar="TEXT", help="before the name of each column in the event")
+    add("--enrich_prefix", default="", metavar="TEXT", help="a prefix for the names of the added columns")
     add("--enrich_types", metavar="A=int64,...", help="types of CSV columns, by Arrow's names. Default: text")
     add("--enrich_refresh_s", type=float, default=3600.0, help="how old the table may be, in seconds. Default: 3600")
-    add("--enrich_cache_dir", metavar="FOLDER", help="on a local disk, for the table. Default: in the user's cache")
+    add(
+        "--enrich_cache_dir",
+        metavar="FOLDER",
+        help="the folder for the table, on a local disk. Default: in the user's cache",
+    )
 
 
 def enrich_of(arguments: argparse.Namespace, **letters: Any) -> Enrich | None:
@@ -65,10 +69,10 @@ def _table(arguments: argparse.Namespace) -> Table:
     paths = arguments.enrich
     are_csv = [each.endswith(_CSV) for each in paths]
     if any(are_csv) and not all(are_csv):
-        raise LocalError("--enrich names files of CSV and of Parquet: one table has files of one format")
+        raise LocalError("--enrich names CSV and Parquet files: a table must have files of one format")
     if not all(are_csv):
         if arguments.enrich_types:
-            raise LocalError("--enrich_types is for CSV: files of Parquet know their types")
+            raise LocalError("--enrich_types is for CSV: Parquet files contain their types")
         return Table.from_parquet(paths, **kept)
     types = {}
     for each in _parts(arguments.enrich_types or ""):

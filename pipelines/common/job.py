@@ -1,4 +1,4 @@
-"""The common command line of the jobs that write totals."""
+"""The common command line of the jobs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 
 from rmqio import security
 from rmqio.command_line.arguments import add_name_server
+from rmqio.command_line.exits import FAILED, WRONG_USAGE
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
 from rmqio.pipelines.common.arguments import parse_start, parse_stop
 from rmqio.runners.options import options as pipeline_options
 from rmqio.runners.options import unknown_flags
-from rmqio.runners.program import WRONG_USAGE, count, run_program
+from rmqio.runners.program import count, failure_text, run_program
 from rmqio.sending.failures import FailedMessage
 from rmqio.skew import SkewReport, measure_shuffles
 from rmqio.start import StartFrom
 
 
-def make_parser(name: str, description: str, epilog: str, *, source: str) -> argparse.ArgumentParser:
-    """Return a parser with the options of every such job; `source` says what the source topic holds."""
+def make_parser(
+    name: str, description: str, epilog: str, *, source: str, sink: str = "totals"
+) -> argparse.ArgumentParser:
+    """Return a parser with the options of every such job; `source` and `sink` say what the topics hold."""
     parser = argparse.ArgumentParser(
         prog=name,
         description=description,
@@ -38,7 +41,7 @@ def make_parser(name: str, description: str, epilog: str, *, source: str) -> arg
     add = parser.add_argument
     add_name_server(parser)
     add("--source_topic", required=True, metavar="TOPIC", help=f"topic with the {source}")
-    add("--sink_topic", required=True, metavar="TOPIC", help="topic for the totals; must exist")
+    add("--sink_topic", required=True, metavar="TOPIC", help=f"topic for the {sink}; must exist")
     add("--consumer_group", metavar="GROUP", help="commit offsets for this group, for monitoring")
     add(
         "--start",
@@ -69,21 +72,28 @@ def run_job(
     argv: Sequence[str] | None,
     *,
     source: str,
+    sink: str = "totals",
     check: Callable[[PipelineOptions, argparse.Namespace], None] = lambda options, arguments: None,
 ) -> int:
-    """Run the job of a command line and return the exit status. `check` raises `LocalError` for bad options."""
+    """Run the job of a command line and return the exit status.
+
+    `check` raises `LocalError` for bad options, and another `RmqioError` for servers that do not answer as they should.
+    """
     arguments, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
     try:
         found = pipeline_options(rest)
         if unknown := unknown_flags(found):
             raise LocalError(f"unknown option {', '.join(unknown)}; --help lists the job's own options")
         if arguments.source_topic == arguments.sink_topic:
-            raise LocalError(f"{arguments.source_topic!r} is both read and written; that would never end")
+            raise LocalError(f"{arguments.source_topic!r} is both read and written, so the job would never end")
         security.from_arguments(arguments)
         check(found, arguments)
     except LocalError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return WRONG_USAGE
+    except RmqioError as error:
+        print(f"{parser.prog}: {failure_text(error)}", file=sys.stderr)
+        return FAILED
 
     def measured(pipeline: beam.Pipeline) -> None:
         build(pipeline, arguments)
@@ -91,7 +101,10 @@ def run_job(
             measure_shuffles(pipeline)
 
     def summary(result: Any) -> str:
-        text = f"{count(result, 'records_read')} {source} read, {count(result, 'messages_sent')} totals written"
+        read, sent, letters = (count(result, name) for name in ("records_read", "messages_sent", "dead_letters"))
+        text = f"{read} {source} read, {sent - letters} {sink} written"
+        if letters:
+            text = f"{text}, {letters} dead letters"
         return f"{text}\n{SkewReport.of(result)}" if arguments.skew_report else text
 
     return run_program(parser.prog, found, measured, summary, verbose=arguments.verbose)

@@ -17,8 +17,8 @@ _ROWS_OF_MB: Final = 10_000
 """Rows of 26 bytes, of both topics, beside copies of them while they are sorted."""
 
 _DESCRIPTION: Final = """\
-Compare two topics: which messages of the first are not in the second, are there twice, came late or out of order. With
-the sketches of the transform Audit, it says between which steps of the pipeline that was."""
+Compare two topics: find messages of the first that are missing in the second, are there twice, or arrived late or out
+of order. With the sketches of the transform Audit, also show between which steps of the pipeline this happened."""
 
 _EPILOG: Final = f"""\
 {TIME_HELP}.
@@ -37,27 +37,35 @@ def add_options(parser: Parser) -> None:
     parser.epilog = _EPILOG + ("\n\n" + parser.epilog if parser.epilog else "")
     add = parser.add_argument
     add("--from_topic", required=True, metavar="TOPIC", help="the topic that the messages came from")
-    add("--to_topic", required=True, metavar="TOPIC", help="the topic that they went to")
-    add("--dead_letter_topic", metavar="TOPIC", help="messages that are here as dead letters have arrived, too")
+    add("--to_topic", required=True, metavar="TOPIC", help="the topic that they were written to")
+    add("--dead_letter_topic", metavar="TOPIC", help="messages that are in this topic as dead letters count as arrived")
     add("--audit_topic", metavar="TOPIC", help="the topic of the pipeline's Audit transforms")
     add(
         "--by",
         type=_identity,
         default="auto",
         metavar="WHAT",
-        help=f"what is equal in both topics: {', '.join(KINDS)}; default: auto, which is id or place",
+        help=f"what identifies a message in both topics: {', '.join(KINDS)}; default: auto, which is id or place",
     )
+    add("--steps", action="append", default=[], metavar="TEXT", help="labels of transforms: '/Parse'; repeatable;"
+        " --audit_topic has them, too")  # fmt: skip
     add("--from", "--start", dest="start", type=start_parser("earliest", "latest", "timestamp:TIME"), metavar="WHERE",
         help="earliest (default), latest, or a TIME")  # fmt: skip
     add("--to", "--stop", dest="stop", type=stop_parser("latest", "timestamp:TIME"), metavar="WHERE",
         help="latest (default: the current end) or a TIME; of the first topic")  # fmt: skip
     add("--window", type=_some_time, default=60_000, metavar="TIME", help="length of a window, e.g. 10s; default: 1m")
-    add("--late", type=_duration, default=60_000, metavar="TIME", help="later than this is late; default: 1m")
+    add(
+        "--late",
+        type=_duration,
+        default=60_000,
+        metavar="TIME",
+        help="messages that arrive later than this are late; default: 1m",
+    )
     add("--grace", type=_duration, metavar="TIME", help="younger messages are on their way; default: 0s, live 1m")
     add("--limit", type=whole_number("number", 0), default=100, metavar="N", help="messages to name; default: 100")
-    add("--json", action="store_true", help="print the report as JSON")
+    add("--json", action="store_true", help="print the report as one line of JSON; with --live, a line each time")
     add("--html", type=Path, metavar="FILE", help="write the report as a page, too")
-    add("--live", action="store_true", help="go on until Ctrl-C, with a line of figures each time")
+    add("--live", action="store_true", help="continue until Ctrl-C, and print a line of figures each time")
     add("--every", type=_some_time, default=10_000, metavar="TIME", help="with --live: how often; default: 10s")
     add("--keep", type=_duration, default=3_600_000, metavar="TIME", help="with --live: how long a message is watched;"
         " default: 1h")  # fmt: skip
@@ -66,7 +74,7 @@ def add_options(parser: Parser) -> None:
         type=whole_number("number", 16),
         default=512,
         metavar="N",
-        help="more goes to files; default: 512",
+        help="memory limit; beyond it, messages go to temporary files; default: 512",
     )
 
 
@@ -84,8 +92,6 @@ def to_request(found: argparse.Namespace) -> Request:
             raise LocalError(f"{option} {topic} is {seen[topic]}, too: name another topic")
         if topic is not None:
             seen[topic] = option
-    if found.live and found.json:
-        raise LocalError("--live prints a line each time; with --json it would not end: leave one of them out")
     if found.live and found.stop is not None:
         raise LocalError("--live runs until Ctrl-C; remove --to")
     grace_ms = found.grace if found.grace is not None else 60_000 if found.live else 0
@@ -97,6 +103,7 @@ def to_request(found: argparse.Namespace) -> Request:
         found.to_topic,
         found.dead_letter_topic,
         found.audit_topic,
+        tuple(found.steps),
         by=found.by,
         window_ms=found.window,
         late_ms=found.late,
@@ -125,5 +132,5 @@ def _duration(text: str) -> int:
 def _some_time(text: str) -> int:
     found = _duration(text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} must be longer than nothing, e.g. 10s")
+        raise argparse.ArgumentTypeError(f"{text!r} must be longer than zero, e.g. 10s")
     return found

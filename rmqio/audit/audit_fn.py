@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from apache_beam.coders import TupleCoder, VarIntCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
-from apache_beam.transforms.window import WindowFn
+from apache_beam.transforms.window import GlobalWindow, GlobalWindows, WindowFn
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -116,10 +116,12 @@ class CountFn(beam.DoFn):
     def finish_bundle(self) -> Iterator[Any]:
         self._fold()
         totals, self._totals = self._totals, {}
+        # Beam makes a global window anew each time, from text: most of what a sketch costs here.
+        everything = (GlobalWindow(),) if type(self._windowing) is GlobalWindows else None
         for ((topic, broker, queue_id, steps), block, window_ms), total in totals.items():
             key = Key(self._run, self._hop, topic, broker, queue_id, block, window_ms, steps)
             at = max(Timestamp(micros=window_ms * 1000), MIN_TIMESTAMP)
-            windows = self._windowing.assign(WindowFn.AssignContext(at))
+            windows = everything or self._windowing.assign(WindowFn.AssignContext(at))
             pair = key.text(), _signed(total)
             yield beam.pvalue.TaggedOutput(SKETCHES_TAG, WindowedValue(pair, at, windows[:1]))
 
@@ -190,8 +192,8 @@ def _signed(total: Total) -> tuple[int, ...]:
 class TotalsFn(beam.DoFn):
     """Keeps the total of each key in the runner's state, and emits it whenever it grows.
 
-    The state is what the runner has committed. What a failed attempt has emitted is replaced, because the attempt that
-    succeeds emits the total of the same key again, later.
+    The state is what the runner has committed. A total that a failed attempt has emitted is replaced, because the
+    attempt that succeeds emits the total of the same key again, later.
     """
 
     TOTAL = ReadModifyWriteStateSpec("total", TupleCoder([VarIntCoder()] * len(Total._fields)))

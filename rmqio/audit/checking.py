@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from rmqio.audit.compare.entries import Spool, parts_of
+from rmqio.audit.compare.entries import Entries, Spool, parts_of
 from rmqio.audit.compare.findings import Findings
 from rmqio.audit.compare.matching import match
 from rmqio.audit.compare.order import Order
 from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, edges_of, passed_of
-from rmqio.audit.identity import Identity, candidates, hash_of, parse_identity
+from rmqio.audit.identity import Identity, candidates, hash_of, origin_of, parse_identity
 from rmqio.audit.reading import Side, Sketches, bounds_of, choose, read_into, sample
 from rmqio.audit.result import Request, Result
 from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, mixed_one
 from rmqio.audit.units import NO_QUEUE, Unit, Units, units_of
 from rmqio.errors import LocalError
 from rmqio.interfaces import QueueClient
-from rmqio.model import MessageQueue
+from rmqio.model import MessageQueue, Record
 from rmqio.start import StartFrom, StopAt
 
 _SAMPLE: Final = 200
@@ -32,6 +34,8 @@ _MOST_COPIED: Final = 5_000_000
 """Messages for which they are looked for, since each takes 3 us."""
 _CLOCKS_MS: Final = 60_000
 """How far the clocks of two brokers may be apart."""
+_PLAIN: Final = 2
+"""Identities to choose from without a label: the unique id, and the place."""
 _NEVER_MS: Final = 1 << 62
 
 
@@ -54,11 +58,14 @@ class Checker:
         self.source = Side(request.from_topic, self._spool())
         self.sink = Side(request.to_topic, self._spool())
         self.letters = None if request.dead_letter_topic is None else Side(request.dead_letter_topic, self.sink.spool)
+        self._origins: dict[MessageQueue, array[int]] = {}
+        """The offsets that dead letters name."""
         self._identity: Identity | None = None
         self._is_sure = False
         self._sketches = Sketches()
         self._notes: list[str] = []
-        self._checked_ms = 0
+        self.checked_ms = 0
+        """When `read` began last."""
 
     def _spool(self) -> Spool:
         return self._stack.enter_context(Spool(self._request.most_rows, self._request.folder))
@@ -71,15 +78,15 @@ class Checker:
 
     def read(self) -> None:
         """Read what is new, the sink after the source's end is known: what arrived meanwhile is no loss."""
-        request, self._checked_ms = self._request, int(time.time() * 1000)
+        request, self.checked_ms = self._request, int(time.time() * 1000)
         ranges: Mapping[MessageQueue, range] = self._new(self.source, request.start, request.stop)
         if request.audit_topic is not None:
             self._sketches.read(self._client, request.audit_topic)
         self._tell(f"reading {request.to_topic}")
         sinks = self._new(self.sink, _from_time(request.start), StopAt.latest())
-        # What was sent after the source's end was taken can be in the sink.
+        # The sink can have messages that were sent after the source's end was taken.
         self.source.is_to_end = all(self._client.max_offset(queue) <= each.stop for queue, each in ranges.items())
-        # With --by=auto, the sink is read first: all candidates are told by the same property there.
+        # With --by=auto, the sink is read first: all candidates identify messages by the same property there.
         of_sink = parse_identity("id" if request.by == "auto" else request.by).of_sink
         read_into(self._client, self.sink, sinks, of_sink)
         if not self._is_sure:
@@ -87,11 +94,18 @@ class Checker:
         identity = self.identity
         if self.letters is not None:
             letters = self._new(self.letters, _from_time(request.start), StopAt.latest())
-            read_into(self._client, self.letters, letters, identity.of_letter)
+            read_into(self._client, self.letters, letters, self._of_letter)
         self._tell(f"reading {request.from_topic}: {sum(map(len, ranges.values())):,} messages by {identity.name}")
         read_into(self._client, self.source, ranges, identity.of_source)
+        self.source.note_letters(self._origins)
         if request.audit_topic is not None:
             self._sketches.read(self._client, request.audit_topic)  # of what has arrived meanwhile
+
+    def _of_letter(self, letter: Record) -> str | None:
+        origin = origin_of(letter)
+        if origin is not None:
+            self._origins.setdefault(origin[0], array("q")).append(origin[1])
+        return self.identity.of_letter(letter)
 
     def forget(self, before_ms: int) -> None:
         """Forget messages that were stored before a time. Only for a check without files."""
@@ -114,6 +128,13 @@ class Checker:
             if side is not None:
                 side.forget_unidentified(side.ends)
         self._sketches.forget(source.begins)
+        topics = {queue.topic for queue in source.begins}
+        for queue in [*self._origins]:
+            if queue in source.begins:
+                newer = (offset for offset in self._origins[queue] if offset >= source.begins[queue])
+                self._origins[queue] = array("q", newer)
+            elif queue.topic not in topics:  # letters of other topics
+                del self._origins[queue]
 
     def _new(self, side: Side, start: StartFrom, stop: StopAt) -> dict[MessageQueue, range]:
         """The ranges that have not been read yet."""
@@ -124,6 +145,10 @@ class Checker:
                 begin = side.ends[queue]
             found[queue] = range(begin, max(begin, end))
         return found
+
+    def _candidates(self) -> list[Identity]:
+        of_sketches = (sketch.key.steps for sketch in self._sketches)
+        return candidates(dict.fromkeys((*self._request.steps, *of_sketches)))
 
     @property
     def identity(self) -> Identity:
@@ -144,7 +169,7 @@ class Checker:
         if request.by not in ("auto", "place"):
             self._identity, self._is_sure = parse_identity(request.by), True
             return ranges
-        among = candidates(dict.fromkeys(sketch.key.steps for sketch in self._sketches))
+        among = self._candidates()
         whole = {queue: range(source.begins.get(queue, each.start), each.stop) for queue, each in ranges.items()}
         found = sample(self._client, whole, _SAMPLE)
         identity, count = choose(found, self.sink.spool, among if request.by == "auto" else among[1:])
@@ -153,8 +178,9 @@ class Checker:
         if request.by == "auto" and not count and is_there and not self._is_live:
             raise LocalError(
                 f"no message of {request.to_topic} has an id of {request.from_topic}, neither the same unique id nor "
-                "one that rmqio derives from a place: say with --by what is equal in both, e.g. --by=keys or "
-                "--by=field:order_id"
+                "one that rmqio derives from a place: use --by to say what identifies a message in both, e.g. "
+                "--by=keys or --by=field:order_id. Labels of MapRecords and of SQL are a part of such an id: give "
+                "--audit_topic, or --steps"
             )
         if self._identity is None:
             self._identity = identity
@@ -172,19 +198,20 @@ class Checker:
 
     # ---- what came of them ------------------------------------------------------------------------------------------
 
-    def result(self) -> Result:
-        """Compare what was read so far."""
+    def result(self, old_before_ms: int = 0) -> Result:
+        """Compare what was read so far; `old_before_ms`: the time that `forget` is about to be called with."""
         request, identity = self._request, self.identity
-        pending_since_ms = self._checked_ms - request.grace_ms if request.grace_ms else _NEVER_MS
-        findings = Findings(request.window_ms, request.late_ms, pending_since_ms)
+        pending_since_ms = self.checked_ms - request.grace_ms if request.grace_ms else _NEVER_MS
+        findings = Findings(request.window_ms, request.late_ms, pending_since_ms, old_before_ms)
         letters = self._letter_numbers()
+        self._unify(letters)
         expected, arrived = Units(), Units()
         diverted: list[tuple[MessageQueue, int, int]] = []
         waits: set[Unit] = set()
         sources, sinks = self.source.spool.queues, self.sink.spool.queues
         with Order(request.most_rows, request.folder) as order:
             for sent, got in parts_of(self.source.spool, self.sink.spool):
-                found = match(sent, got)
+                found = match(sent, got, letters)
                 findings.add(found, sources, sinks, letters)
                 is_letter = np.isin(found.got["queue"], list(letters))
                 order.add(found.sent[~is_letter], found.got[~is_letter])
@@ -200,15 +227,51 @@ class Checker:
             for pairs in order.disorder():
                 findings.add_disorder(pairs, sources, sinks)
         self._find_copies(findings, identity, arrived)
-        for queue, offsets in self.source.without_identity.items():
+        for queue, offsets in (*self.source.without_identity.items(), *self.source.in_letters.items()):
             expected.add_offsets(queue, offsets)
         return self._with_hops(findings, identity, expected, arrived, diverted, waits)
+
+    def _unify(self, letters: set[int]) -> None:
+        """Give messages whose ids have other labels the identity that they have by the chosen ones: those of another
+        branch of the pipeline, or of a run in which a function had another label.
+        """
+        source, sink = self.source.spool, self.sink.spool
+        others = [each for each in self._candidates()[1:] if each.steps != self.identity.steps]
+        if self.identity.of_copy is None or not others:
+            return
+        if self._is_on_disk:
+            return
+        sent, got = source.all(), sink.all()
+        left = np.flatnonzero(~np.isin(got["id"], sent["id"]) & ~np.isin(got["queue"], list(letters)))
+        if self._is_live:  # this is repeated at each look: copies of what has arrived are of no message there
+            sent = sent[~np.isin(sent["id"], got["id"])]
+        for other in others:
+            if not len(left) or not len(sent):
+                return
+            hashes = self._hashes(other, sent, 0)
+            order = np.argsort(hashes)
+            places = order[np.minimum(np.searchsorted(hashes, got["id"][left], sorter=order), len(order) - 1)]
+            is_there = hashes[places] == got["id"][left]
+            got["id"][left[is_there]] = sent["id"][places[is_there]]
+            left = left[~is_there]
+
+    @property
+    def _is_on_disk(self) -> bool:
+        return self.source.spool.is_on_disk or self.sink.spool.is_on_disk
+
+    def _hashes(self, identity: Identity, sent: Entries, number: int) -> npt.NDArray[np.uint64]:
+        """The hashes of the ids of a value of each row, by an identity whose ids are derived from places."""
+        assert identity.of_copy is not None
+        queues = self.source.spool.queues
+        places = zip(sent["queue"].tolist(), sent["offset"].tolist(), strict=True)
+        hashes = [hash_of(identity.of_copy(queues[queue], offset, number)) for queue, offset in places]
+        return np.frombuffer(b"".join(hashes), ">u8").astype(np.uint64)
 
     def _find_copies(self, findings: Findings, identity: Identity, arrived: Units) -> None:
         """Find copies that have an id of their own: a function gave several values for one value of a batch."""
         if identity.of_copy is None or self.source.spool.count > _MOST_COPIED:
             return
-        since_ms = self._checked_ms - _CLOCKS_MS
+        since_ms = self.checked_ms - _CLOCKS_MS
         if self._is_live and all(place.time_ms >= since_ms for place in findings.places["foreign"]):
             return  # those of messages that were sent after the source's end was taken
         queues = self.source.spool.queues
@@ -217,9 +280,7 @@ class Checker:
             if not before:
                 return
             for (sent,) in parts_of(self.source.spool):
-                places = zip(sent["queue"].tolist(), sent["offset"].tolist(), strict=True)
-                hashes = [hash_of(identity.of_copy(queues[queue], offset, number)) for queue, offset in places]
-                rows, came = findings.known_copies(sent, queues, np.frombuffer(b"".join(hashes), ">u8").astype("<u8"))
+                rows, came = findings.known_copies(sent, queues, self._hashes(identity, sent, number))
                 arrived.add(rows, queues, came)
             if len(findings.places["foreign"]) == before:
                 return
@@ -242,6 +303,12 @@ class Checker:
         notes = list(self._notes)
         if request.audit_topic is not None and not hops:
             notes.append(f"{request.audit_topic} has no sketch of messages of {request.from_topic}")
+        has_labels = len(self._candidates()) > _PLAIN
+        if has_labels and self._is_on_disk and findings.total.lost and findings.total.foreign:
+            notes.append(
+                "topics that do not fit into --memory_mb are compared by ids with one label of MapRecords, here "
+                f"{identity.steps!r}: messages that another one has written look lost"
+            )
         if not self._sketches.is_whole:
             notes.append(
                 f"retention has deleted messages of {request.audit_topic}: what they had counted looks lost or doubled "
@@ -262,7 +329,7 @@ class Checker:
             units_judged=0,
             units_left_out=0,
             notes=notes,
-            checked_ms=self._checked_ms,
+            checked_ms=self.checked_ms,
         )
         for by_id in (False, True):
             of_kind = {name: passed.units for name, passed in hops.items() if passed.by_id == by_id}
@@ -273,6 +340,8 @@ class Checker:
             judged = self._judged(units, waits, by_id=by_id)
             places = findings.places
             gone = [(each.queue, each.offset, each.id) for each in places["lost"]] + list(diverted)
+            if not by_id:
+                gone += [(queue, offset, 0) for queue, some in self.source.in_letters.items() for offset in some]
             more = [(each.queue, each.offset, each.id) for each in places["doubled"]]
             own = [edge for edge in edges if edge.hop in of_kind or set(edge.before) & of_kind.keys()]
             comparison = Comparison(totals, own, _by_unit(gone, by_id), _by_unit(more, by_id))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 import time
 from dataclasses import replace
@@ -21,7 +20,7 @@ from rmqio.audit.report.text import TITLES, lines, summary
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.command_line.arguments import client_options
 from rmqio.command_line.connect import require_topics
-from rmqio.command_line.output import one_line
+from rmqio.command_line.output import one_line, print_json
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory, QueueClient
 from rmqio.model import MessageQueue
@@ -52,7 +51,7 @@ def run(found: argparse.Namespace, *, client_factory: ClientFactory | None = Non
         result = audit(client, request, _say if sys.stderr.isatty() else lambda text: None)
         report = report_of(client, result, found.limit)
         if found.json:
-            print(json.dumps(report), flush=True)
+            print_json(report)
         else:
             print("\n".join(lines(report)), flush=True)
         _write(found.html, report)
@@ -80,38 +79,46 @@ def _live(client: QueueClient, request: Request, found: argparse.Namespace) -> i
             except RmqioError as error:
                 if not error.retriable:
                     raise
-                _say(f"{one_line(str(error))}; it goes on where it was in {found.every // 1000} s")
+                _say(f"{one_line(str(error))}; it continues where it stopped in {found.every // 1000} s")
                 time.sleep(found.every / 1000)
                 continue
-            result = checker.result()
-            before_ms = result.checked_ms - found.keep
-            hint = "  (nothing has arrived by id or place: see --by)" if checker.is_unsure else ""
-            lost = result.findings.total.lost + forgotten.lost
-            print(_line(result, forgotten) + (hint if lost else ""), flush=True)
-            if found.html is not None:
-                _write(found.html, report_of(client, result, found.limit))
-            _settle(result, before_ms, forgotten)
+            before_ms = checker.checked_ms - found.keep
+            result = checker.result(before_ms)
+            so_far = _so_far(result, forgotten)
+            hint = "nothing has arrived by id or place: see --by" if checker.is_unsure and so_far["lost"] else ""
+            report: dict[str, Any] = {}
+            if found.json or found.html is not None:
+                report = report_of(client, result, found.limit)
+                notes = [*report["notes"], *([hint] if hint else [])]
+                report |= {"notes": notes, "so_far": so_far, "keep_ms": found.keep}
+            if found.json:
+                print_json(report)
+                sys.stdout.flush()
+            else:
+                print(_line(so_far) + (f"  ({hint})" if hint else ""), flush=True)
+            _write(found.html, report)
+            _settle(result.findings.old, forgotten)
             checker.forget(before_ms)
             time.sleep(max(0.0, found.every / 1000 - (time.monotonic() - began)))
 
 
-def _settle(result: Result, before_ms: int, into: Counts) -> None:
+def _settle(old: Counts, into: Counts) -> None:
     """Add what is about to be forgotten."""
-    rows = result.source.spool.all()
-    into.sent += int((rows["time"] < before_ms).sum())
-    for kind in _SHOWN:
-        old = sum(place.time_ms < before_ms for place in result.findings.places[kind])
-        setattr(into, kind, getattr(into, kind) + old)
+    for kind in ("sent", *_SHOWN):
+        setattr(into, kind, getattr(into, kind) + getattr(old, kind))
 
 
-def _line(result: Result, forgotten: Counts) -> str:
+def _so_far(result: Result, forgotten: Counts) -> dict[str, int]:
+    """Return the counts with those of messages that are no longer watched."""
     total = result.findings.total
-    shown = [f"{time.strftime('%H:%M:%S')}  sent {total.sent + forgotten.sent:,}"]
-    shown += [
-        f"{TITLES[kind]} {getattr(total, kind) + (getattr(forgotten, kind) if kind != 'pending' else 0):,}"
-        for kind in _SHOWN
-    ]
-    if unidentified := result.source.unidentified + result.sink.unidentified:
+    found = {kind: getattr(total, kind) + getattr(forgotten, kind) for kind in ("sent", *_SHOWN)}
+    return {**found, "unidentified": result.source.unidentified + result.sink.unidentified}
+
+
+def _line(so_far: dict[str, int]) -> str:
+    shown = [f"{time.strftime('%H:%M:%S')}  sent {so_far['sent']:,}"]
+    shown += [f"{TITLES[kind]} {so_far[kind]:,}" for kind in _SHOWN]
+    if unidentified := so_far["unidentified"]:
         shown.append(f"without identity {unidentified:,}")
     return "  ".join(shown)
 

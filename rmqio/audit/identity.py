@@ -36,8 +36,10 @@ class Identity:
     of_sink: Text
     of_letter: Text
     of_copy: Callable[[MessageQueue, int, int], str] | None = None
-    """The identity of a further value of a message in a batch, by queue, offset and the number of the value. None: it
-    is that of the first one."""
+    """The identity of a further value of a message in a batch, by queue, offset and the number of the value; 0: the
+    first one. None: it is that of the first one."""
+    steps: str = ""
+    """The labels that are a part of ids that are derived from places."""
 
 
 def hash_of(text: str) -> bytes:
@@ -84,9 +86,9 @@ def _by_place(steps: str) -> Identity:
         return None if place is None else place_ids(place[0], (place[1],), steps)[0]
 
     def of_copy(queue: MessageQueue, offset: int, number: int) -> str:
-        return place_ids(queue, (offset,), f"{steps}\0{number}")[0]
+        return place_ids(queue, (offset,), f"{steps}\0{number}" if number else steps)[0]
 
-    return Identity("place", of_source, unique_id, of_letter, of_copy)
+    return Identity("place", of_source, unique_id, of_letter, of_copy, steps)
 
 
 def origin_of(letter: Record) -> tuple[MessageQueue, int] | None:

@@ -23,8 +23,12 @@ class Side:
     spool: Spool
     without_identity: dict[MessageQueue, list[int]] = field(default_factory=dict)
     """Offsets of messages that have no identity, or cannot be decoded."""
+    in_letters: dict[MessageQueue, list[int]] = field(default_factory=dict)
+    """Offsets of such messages that dead letters name."""
     skipped: int = 0
     """Offsets that retention has deleted, or that are lost on the broker."""
+    left_out: int = 0
+    """Offsets before the first ones that were read."""
     begins: dict[MessageQueue, int] = field(default_factory=dict)
     ends: dict[MessageQueue, int] = field(default_factory=dict)
     """The offsets up to which each queue was read."""
@@ -41,7 +45,15 @@ class Side:
         """Forget what was read of it, but not where it begins."""
         self.spool.keep(self.spool.all()[:0])
         self.without_identity.clear()
+        self.in_letters.clear()
         self.skipped = self.forgotten = 0
+
+    def note_letters(self, origins: Mapping[MessageQueue, Iterable[int]]) -> None:
+        """Take those that dead letters name out of what has no identity."""
+        for queue in self.without_identity.keys() & origins.keys():
+            named, offsets = {*origins[queue]}, self.without_identity[queue]
+            self.in_letters.setdefault(queue, []).extend(offset for offset in offsets if offset in named)
+            self.without_identity[queue] = [offset for offset in offsets if offset not in named]
 
     def forget_unidentified(self, before: Mapping[MessageQueue, int]) -> None:
         """Forget the places below these offsets, and keep their number."""
@@ -49,6 +61,8 @@ class Side:
             kept = [offset for offset in offsets if offset >= before.get(queue, 0)]
             self.forgotten += len(offsets) - len(kept)
             self.without_identity[queue] = kept
+        for queue, offsets in self.in_letters.items():
+            self.in_letters[queue] = [offset for offset in offsets if offset >= before.get(queue, 0)]
 
 
 def bounds_of(client: QueueClient, topic: str, start: StartFrom, stop: StopAt) -> dict[MessageQueue, range]:
@@ -61,9 +75,11 @@ def bounds_of(client: QueueClient, topic: str, start: StartFrom, stop: StopAt) -
 
 
 def read_into(client: QueueClient, side: Side, ranges: Mapping[MessageQueue, range], identity: Text) -> None:
-    """Read ranges of a topic into its side. What was read before stays."""
+    """Read ranges of a topic into its side. Messages that were read before stay."""
     for queue, each in ranges.items():
-        side.begins.setdefault(queue, each.start)
+        if queue not in side.begins:
+            side.begins[queue] = each.start
+            side.left_out += each.start
         side.ends.setdefault(queue, each.start)
     for part in read_ranges(client, ranges):
         add_part(side, part, identity)

@@ -25,6 +25,7 @@ class Request:
     """Describes an audit.
 
     Args:
+      steps: labels of transforms that can be a part of ids, besides those that the sketches name.
       by: as `--by`.
       grace_ms: messages that were stored less long ago are on their way, and not lost.
       most_rows: of a topic in memory; more go to files.
@@ -34,6 +35,7 @@ class Request:
     to_topic: str
     dead_letter_topic: str | None = None
     audit_topic: str | None = None
+    steps: tuple[str, ...] = ()
     by: str = "auto"
     start: StartFrom = field(default_factory=StartFrom.earliest)
     stop: StopAt = field(default_factory=StopAt.latest)
@@ -66,7 +68,7 @@ class Result:
     @property
     def foreign_is_wrong(self) -> bool:
         """Whether the source was read as a whole, so that each message of the sink must be of it."""
-        return self.source.is_to_end and not any(self.source.begins.values())
+        return self.source.is_to_end and not self.source.skipped and not any(self.source.begins.values())
 
     @property
     def wrong(self) -> dict[str, int]:

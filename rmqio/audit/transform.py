@@ -20,6 +20,7 @@ from rmqio.model import Message, Record
 from rmqio.options import WriteOptions
 from rmqio.security import Security
 from rmqio.transforms import WriteToRocketMQ
+from rmqio.transforms.parts import is_in_process
 
 _PAIR: Final = Tuple[str, Tuple[int, int, int, int, int]]
 
@@ -40,7 +41,8 @@ class Audit(beam.PTransform):
       window_s: length of the windows of event time.
       run: names the run. None: a new one, or of a stream the folder of `--checkpoint_dir`, because one that is started
         again with it continues its totals. Flink from a savepoint: give the same name again. A stream that begins anew
-        needs another folder, or another name: its totals replace those of the same name.
+        needs another folder, or another name: its totals replace those of the same name. On the DirectRunner, which
+        keeps no totals, each start of a stream is a run of its own: a name gets a suffix.
       name_server, security, options, client_factory: for the audit topic, as in `WriteToRocketMQ`.
 
     Returns: the elements, unchanged. The order is that of the input, as are windows, timestamps and type.
@@ -95,8 +97,10 @@ class Audit(beam.PTransform):
         outputs = elements | "Count" >> counting.with_outputs(SKETCHES_TAG, main="passed")
         passed, sketches = outputs["passed"], outputs[SKETCHES_TAG]
         passed.element_type, sketches.element_type = element_type, _PAIR
-        pairs = sketches | "All time" >> beam.WindowInto(GlobalWindows()).with_output_types(_PAIR)
-        if self._is_stream(elements):
+        pairs, is_stream = sketches, self._is_stream(elements)
+        if is_stream or not elements.windowing.is_default():
+            pairs = sketches | "All time" >> beam.WindowInto(GlobalWindows()).with_output_types(_PAIR)
+        if is_stream:
             messages = pairs | "Total" >> beam.ParDo(TotalsFn(self.place)).with_output_types(Message)
         else:
             # Without state, each value of which Beam weighs for its cache: some milliseconds on the DirectRunner.
@@ -110,7 +114,7 @@ class Audit(beam.PTransform):
         return not elements.is_bounded or elements.pipeline.options.view_as(StandardOptions).streaming
 
     def _require_places(self, element_type: Any) -> None:
-        """Refuse a type that certainly has no place. Of others, each element is looked at."""
+        """Refuse a type that certainly has no place. Elements of other types are examined one by one."""
         if not isinstance(element_type, type) or issubclass(element_type, (Record, list)) or element_type is object:
             return
         raise LocalError(
@@ -119,12 +123,16 @@ class Audit(beam.PTransform):
         )
 
     def _run_of(self, elements: Any) -> str:
+        unique, is_stream = uuid.uuid4().hex[:16], self._is_stream(elements)
+        if is_stream and is_in_process(elements.pipeline):
+            # The runner keeps no state: each start begins its totals anew, but goes on from the group's offsets. Under
+            # one name, the totals of the second start would replace those of the first.
+            return f"{self._run}-{unique}" if self._run is not None else unique
         if self._run is not None:
             return self._run
         # A batch job begins its totals anew, whatever the folder: under its name, they would replace the last run's.
-        options = elements.pipeline.options
-        folder = options.get_all_options().get("checkpoint_dir") if self._is_stream(elements) else None
-        return str(folder) if folder else uuid.uuid4().hex[:16]
+        folder = elements.pipeline.options.get_all_options().get("checkpoint_dir") if is_stream else None
+        return str(folder) if folder else unique
 
     def _placed(self, elements: Any) -> Hop:
         """Find the hops before this one. Raises `LocalError` for a name that is there already."""

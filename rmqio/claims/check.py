@@ -17,6 +17,7 @@ PROPERTY: Final = "RMQIO_CLAIM"
 _MARK: Final = PROPERTY.encode() + b"\x01"
 _VALUE: Final = re.compile(r"1 (\d{4}-\d\d-\d\d)/([0-9a-f]{64}) (\d{1,15})")
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_OBJECT: Final = re.compile(r"[0-9a-f]{64}(\.[0-9a-f]{32}\.part)?")
 
 
 class ClaimStoreError(RmqioError):
@@ -94,9 +95,19 @@ def is_day(name: str) -> bool:
     return _DAY.fullmatch(name) is not None
 
 
+def is_object(name: str) -> bool:
+    """Whether a file of a day has the name of an object, or of one that a killed writer has not finished."""
+    return _OBJECT.fullmatch(name) is not None
+
+
+def path_of(folder: str, reference: Reference) -> str:
+    """The path of an object. Also for a file system that is not installed."""
+    return f"{folder.rstrip('/')}/{reference}"
+
+
 def with_reference(message: Message, reference: Reference, path: str) -> Message:
     """The message that is sent instead. Its body tells other consumers where the object is."""
-    body = {"claim_check": f"{path.rstrip('/')}/{reference}", "bytes": reference.size, "sha256": reference.sha256}
+    body = {"claim_check": path_of(path, reference), "bytes": reference.size, "sha256": reference.sha256}
     properties = {**message.properties, PROPERTY: reference.value}
     return message.replace(body=json.dumps(body).encode(), properties=properties)
 

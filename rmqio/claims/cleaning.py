@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rmqio.claims.check import ClaimCheck, ClaimStoreError, is_day
+from rmqio.claims.check import ClaimCheck, ClaimStoreError
+from rmqio.claims.listing import objects_of, remove
 from rmqio.errors import LocalError
 
 _DAY_S = 86_400
@@ -21,7 +22,14 @@ class Cleaned(NamedTuple):
     """The folders of the days that it emptied, sorted."""
 
 
-def clean(path: str, *, older_than_s: float, dry_run: bool = False, now_s: float | None = None) -> Cleaned:
+def clean(
+    path: str,
+    *,
+    older_than_s: float,
+    dry_run: bool = False,
+    now_s: float | None = None,
+    options: Any = None,
+) -> Cleaned:
     """Remove the objects of all days that ended longer ago than this. Anything else in the folder stays.
 
     Keep objects at least as long as the broker keeps messages (`fileReservedTime`, 72 hours by default) and as any
@@ -31,31 +39,27 @@ def clean(path: str, *, older_than_s: float, dry_run: bool = False, now_s: float
       path: the folder, `ClaimCheck.path`.
       older_than_s: seconds since the end of the day (UTC) on which an object was written.
       dry_run: remove nothing; say what would be.
+      options: `PipelineOptions` for Beam's file systems; HDFS needs `--hdfs_host`, `--hdfs_port` and `--hdfs_user`.
 
     Raises `LocalError` for a wrong argument, `ClaimStoreError` if the folder cannot be read or changed.
     """
-    from apache_beam.io.filesystem import BeamIOError
-    from apache_beam.io.filesystems import FileSystems
-
     folder = ClaimCheck(path).path
     if not older_than_s > 0:
         raise LocalError(f"older_than_s is {older_than_s!r}; it must be more than 0")
     now_s = time.time() if now_s is None else now_s
     try:
-        if "://" not in folder and not FileSystems.exists(folder):
-            raise LocalError(f"there is no folder {folder!r}")
-        pattern = FileSystems.join(folder, "????-??-??", "*")
-        (found,) = FileSystems.match([pattern])
-        old = []
-        for each in found.metadata_list:
-            day = FileSystems.split(FileSystems.split(each.path)[0])[1]
-            if is_day(day) and _ended_s(day) + older_than_s <= now_s:
-                old.append((each.path, each.size_in_bytes, day))
-        if old and not dry_run:
-            FileSystems.delete([path for path, _, _ in old])
-    except (OSError, BeamIOError) as error:
+        if options is not None:
+            from apache_beam.io.filesystems import FileSystems
+
+            FileSystems.set_options(options)
+        old = [each for each in objects_of(folder) if _ended_s(each.day) + older_than_s <= now_s]
+        if not dry_run:
+            remove([each.path for each in old])
+    except LocalError:
+        raise
+    except Exception as error:  # clients of object stores raise errors of their own
         raise ClaimStoreError(f"cannot clean {folder}: {type(error).__name__}: {error}") from error
-    return Cleaned(len(old), sum(size for _, size, _ in old), tuple(sorted({day for _, _, day in old})))
+    return Cleaned(len(old), sum(each.size for each in old), tuple(sorted({each.day for each in old})))
 
 
 def _ended_s(day: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from typing import Any, Final
 
 from rmqio.claims.cleaning import clean
 from rmqio.command_line.commands import optional_command
@@ -20,10 +20,14 @@ examples:
   rmqio claims clean /var/lib/claims --older_than 7d"""
 _CLEAN_MORE: Final = """\
 An object is as old as the end of the day (UTC) on which it was written. A message whose object is gone cannot be read:
-keep objects longer than brokers keep messages (72 hours by default).
+keep objects longer than brokers keep messages (72 hours by default). HDFS also needs Beam's options --hdfs_host,
+--hdfs_port and --hdfs_user, and takes --hdfs_full_urls.
 
-example:
-  rmqio claims clean gs://bucket/claims --older_than 7d"""
+examples:
+  rmqio claims clean gs://bucket/claims --older_than 7d
+  rmqio claims clean hdfs://claims --older_than 7d \\
+    --hdfs_host=namenode --hdfs_port=9870 --hdfs_user=claims"""
+_HDFS: Final = ("hdfs_host", "hdfs_port", "hdfs_user")
 
 
 def add_options(parser: Parser) -> None:
@@ -33,7 +37,10 @@ def add_options(parser: Parser) -> None:
     add = cleaning.add_argument
     add("folder", metavar="FOLDER", help="the folder of the claim check, in any file system of Beam")
     add("--older_than", required=True, type=_age, metavar="TIME", help="age like 7d or 36h")
-    add("--dry_run", action="store_true", help="remove nothing, and say what would be removed")
+    for name in _HDFS:
+        add(f"--{name}", metavar="VALUE", help=argparse.SUPPRESS)
+    add("--hdfs_full_urls", action="store_true", help=argparse.SUPPRESS)
+    add("--dry_run", action="store_true", help="show what would be removed, and remove nothing")
     add("--json", action="store_true", help="print one JSON document")
 
 
@@ -44,7 +51,12 @@ def show_help(arguments: argparse.Namespace) -> int:
 
 
 def _clean(arguments: argparse.Namespace) -> int:
-    cleaned = clean(arguments.folder, older_than_s=arguments.older_than, dry_run=arguments.dry_run)
+    cleaned = clean(
+        arguments.folder,
+        older_than_s=arguments.older_than,
+        dry_run=arguments.dry_run,
+        options=_file_system_options(arguments),
+    )
     if arguments.json:
         print_json(cleaned._asdict() | {"dry_run": arguments.dry_run})
         return 0
@@ -52,6 +64,17 @@ def _clean(arguments: argparse.Namespace) -> int:
     what = "would be removed" if arguments.dry_run else "removed"
     print(f"{cleaned.objects:,} objects{of} {what}, {cleaned.bytes:,} bytes")
     return 0
+
+
+def _file_system_options(arguments: argparse.Namespace) -> Any:
+    """The options of Beam's HDFS; None for others, so that the command need not load Beam."""
+    given = {name: getattr(arguments, name) for name in (*_HDFS, "hdfs_full_urls")}
+    if not any(given.values()):
+        return None
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    flags = [f"--{name}={given[name]}" for name in _HDFS if given[name] is not None]
+    return PipelineOptions([*flags, *(["--hdfs_full_urls"] if given["hdfs_full_urls"] else [])])
 
 
 def _age(text: str) -> int:

@@ -12,8 +12,7 @@ from rmqio.command_line.commands import new_command
 from rmqio.command_line.parser import Parser
 
 _MORE = """\
-It completes commands, options, values with a choice, files, and topics and groups, which it asks of the cluster in
-NAMESRV_ADDR.
+It completes commands, options, their choices, files, and the topics and groups of the cluster in NAMESRV_ADDR.
 
 examples, for the file that the shell reads at its start:
   eval "$(rmqio completion bash)"        ~/.bashrc

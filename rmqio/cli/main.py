@@ -7,7 +7,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Final
 
 from rmqio.cli import completion, programs
 from rmqio.cli.find import find, trace
@@ -17,14 +16,10 @@ from rmqio.cli.messages import produce, reading
 from rmqio.cli.queues import describe
 from rmqio.cli.topics import listing as topics
 from rmqio.command_line.commands import add_common
+from rmqio.command_line.exits import FAILED, INTERRUPTED, OK, WRONG_USAGE
 from rmqio.command_line.output import allow_any_text, one_line
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, RmqioError, TransportError
-
-OK: Final = 0
-FAILED: Final = 1
-WRONG_USAGE: Final = 2
-INTERRUPTED: Final = 130
 
 
 def make_parser() -> Parser:

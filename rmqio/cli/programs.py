@@ -19,12 +19,12 @@ def add_commands(commands: Any) -> None:
     sql.set_defaults(writes=True)
     sql.passes_on = True
     new_command(commands, "rules", None, "check, explain and run rules on topics", fill=_fill_rules)
-    copy = new_command(commands, "copy", None, "copy topics, files, tables to one another", fill=_fill_copy)
+    copy = new_command(commands, "copy", None, "copy data between topics, files, tables, Kafka", fill=_fill_copy)
     copy.set_defaults(writes=True)
     copy.passes_on = True
     replay = new_command(commands, "replay", None, "send the messages of dead letters again", fill=_fill_replay)
     replay.set_defaults(writes=True)
-    new_command(commands, "audit", None, "find what is lost or doubled between two topics", fill=_fill_audit)
+    new_command(commands, "audit", None, "find messages lost or doubled between two topics", fill=_fill_audit)
     new_command(commands, "claims", None, "clean the folder of big bodies by age", fill=_fill_claims, connects=False)
     summary = "list the Avro schemas of a folder, or check them"
     new_command(commands, "schemas", None, summary, fill=_fill_schemas, connects=False)

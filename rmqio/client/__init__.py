@@ -1,6 +1,6 @@
 """The remoting client: reading queues by offset, sending messages, transactions, administration.
 
-Names resolve on first use (PEP 562), so that transforms can import this package's pure modules without the sockets.
+Names resolve on first use (PEP 562), so that importing the factory does not import the sockets.
 """
 
 from __future__ import annotations

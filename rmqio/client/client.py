@@ -31,7 +31,6 @@ from rmqio.client.reading.reader import PipelinedReader
 from rmqio.client.reading.waiting import Waiter
 from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
-from rmqio.client.system_topics import users_topics
 from rmqio.errors import (
     CommitIgnored,
     LocalError,
@@ -45,6 +44,7 @@ from rmqio.errors import (
 from rmqio.interfaces import OffsetQuery, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
+from rmqio.topics.system_topics import users_topics
 from rmqio.wire import requests
 from rmqio.wire.command import Command
 

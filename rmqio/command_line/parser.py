@@ -141,8 +141,8 @@ class Parser(argparse.ArgumentParser):
     def _spelled(self, argv: Sequence[str]) -> Iterable[str]:
         """Spell options as the parser does, and give an option with an optional value its default.
 
-        Such a value needs the equals sign, so that the option does not take the word after it. What stands after a
-        bare `--` is left as it is.
+        Such a value needs the equals sign, so that the option does not take the word after it. Words after a bare `--`
+        are left as they are.
         """
         options = {name: action for action in self.arguments for name in action.option_strings}
         is_over = False

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-import unicodedata
 from collections.abc import Sequence
 from typing import Final
+
+from rmqio.carets import character_width
 
 COLUMNS: Final = 80
 """The width of help texts and tables."""
@@ -29,7 +30,7 @@ def line_width() -> int:
 
 def display_width(text: str) -> int:
     """Return the columns that text takes: Chinese characters take two."""
-    return len(text) if text.isascii() else sum(map(_width, text))
+    return len(text) if text.isascii() else sum(map(character_width, text))
 
 
 def safe(text: str) -> str:
@@ -48,7 +49,7 @@ def cut(text: str, columns: int) -> str:
     if display_width(text) <= columns:
         return text
     left, end = columns - 4, 0
-    while end < len(text) and (left := left - _width(text[end])) >= 0:
+    while end < len(text) and (left := left - character_width(text[end])) >= 0:
         end += 1
     return text[:end].rstrip() + " ..."
 
@@ -60,7 +61,7 @@ def without_middle(text: str, columns: int) -> str:
     head, tail, left = 0, len(text), columns - len(_DOTS)
     while head < tail:
         takes_head = head <= len(text) - tail
-        left -= _width(text[head if takes_head else tail - 1])
+        left -= character_width(text[head if takes_head else tail - 1])
         if left < 0:
             break
         head, tail = (head + 1, tail) if takes_head else (head, tail - 1)
@@ -70,7 +71,7 @@ def without_middle(text: str, columns: int) -> str:
 def with_short_names(rows: Sequence[Sequence[str]], names: Sequence[int], most: int) -> list[list[str]]:
     """Return a table's rows with the middle of long names left out, so that they take at most so many columns.
 
-    The widest of the columns `names` gives first. Where two names would then look the same, all stay whole.
+    The widest of the columns `names` gives first. All stay whole if two names would then look the same.
     """
     if not rows:
         return []
@@ -90,10 +91,6 @@ def with_short_names(rows: Sequence[Sequence[str]], names: Sequence[int], most: 
             for row, cell in zip(found, short, strict=True):
                 row[column] = cell
     return found
-
-
-def _width(character: str) -> int:
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Final
 
+from rmqio.command_line.exits import INTERRUPTED
 from rmqio.command_line.output import note, plural
 from rmqio.errors import RmqioError
 
-INTERRUPTED: Final = 130
 _HOME: Final = "\x1b[H"
 _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_BELOW: Final = "\x1b[J"

@@ -1,15 +1,36 @@
-"""Failures of elements that a sink refuses: the whole element, and where it comes from."""
+"""Failures of elements that a sink refuses: the whole element, where it comes from, and the warning in the log."""
 
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Hashable
 from typing import Any
 
-from rmqio.connect.rows import to_json
+from rmqio.connect.rows import rows_text, to_json
+from rmqio.connect.sink.base import RowRefused
 from rmqio.errors import SerdeError
+from rmqio.logs import event
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.transforms import ReadFailure
 from rmqio.transforms.parts import failure_of_record, failure_of_value
+
+_LOGGER = logging.getLogger("rmqio.connect")
+
+
+def warn_refused(name: str, destination: Hashable, count: int, first: Exception) -> None:
+    """Logs how many rows go to the failures. None: rows without a destination, or a sink that has only one."""
+    where = "" if destination is None else f" for {destination}"
+    text = "%s refuses %s%s; the first: %s: %s"
+    _LOGGER.warning(text, name, rows_text(count), where, type(first).__name__, first, extra=event(count=count))
+
+
+def refusal(name: str, count: int, first: ReadFailure, error: Exception, advice: str) -> str:
+    """Returns the text of an error for rows that a sink refuses, with the place of the first one if it is known."""
+    text = f"{error}" if isinstance(error, RowRefused) else f"{type(error).__name__}: {error}"
+    text = text.removeprefix(f"{name}: ")
+    where = f" ({first.topic}/{first.broker}/{first.queue_id}, offset {first.queue_offset})" if first.topic else ""
+    return f"{name} refuses {rows_text(count)}; the first{where}: {text}; to continue without such rows, {advice}"
 
 
 def failure_of(value: Any, place: tuple[MessageQueue, int] | None, error: Exception) -> ReadFailure:

@@ -7,23 +7,33 @@ import dataclasses
 import datetime as dt
 import json
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from rmqio.errors import SerdeError
 
+_SURELY_EXACT: Final = 16
+"""Characters of a number with a point: a float gives back each decimal of 15 digits."""
 
-def to_row(element: Any) -> dict[str, Any]:
+
+class JsonNumber(Decimal):
+    """A number of JSON that no float holds, such as 0.12345678901234567890."""
+
+
+def to_row(element: Any, *, exact: bool = False) -> dict[str, Any]:
     """Returns the fields of an element.
 
     Elements are dicts, `beam.Row`s, NamedTuples, dataclasses, or JSON objects: as bytes, as text, or as the body of a
     `Record`, a `Message` or a `KafkaRecord`. Raises `SerdeError`.
+
+    Args:
+      exact: a number of JSON that no float holds is a `JsonNumber`; otherwise it is the nearest float.
     """
     if isinstance(element, dict):
         return element
     body = element if isinstance(element, (bytes, bytearray, str)) else getattr(element, "body", None)
     if isinstance(body, (bytes, bytearray, str)):
-        return _object(body)
+        return _object(body, exact)
     if hasattr(element, "_asdict"):
         found = element._asdict()
     elif dataclasses.is_dataclass(element) and not isinstance(element, type):
@@ -38,9 +48,16 @@ def to_row(element: Any) -> dict[str, Any]:
     return dict(found)
 
 
-def _object(body: bytes | bytearray | str) -> dict[str, Any]:
+def _exact(text: str) -> float | JsonNumber:
+    found = float(text)
+    if len(text) <= _SURELY_EXACT or Decimal(text) == Decimal(repr(found)):
+        return found
+    return JsonNumber(text)
+
+
+def _object(body: bytes | bytearray | str, exact: bool) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        found = json.loads(body, parse_float=_exact if exact else None)
     except (ValueError, RecursionError) as error:  # or it is nested too deeply
         raise SerdeError(f"the body is not JSON: {error}") from error
     if not isinstance(found, dict):
@@ -59,7 +76,9 @@ def to_json(value: Any) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, (dt.datetime, dt.date, dt.time)):
         return value.isoformat()
-    if isinstance(value, (Decimal, UUID, dt.timedelta)):
+    if isinstance(value, dt.timedelta):
+        return text_of_duration(value)
+    if isinstance(value, (Decimal, UUID)):
         return str(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(bytes(value)).decode()
@@ -69,6 +88,15 @@ def _plain(value: Any) -> Any:
         return to_row(value)
     except SerdeError:
         raise TypeError(f"{type(value).__name__} has no form in JSON") from None
+
+
+def text_of_duration(value: dt.timedelta) -> str:
+    """Returns `-26:05:00` or `09:05:00.000001`: databases read it as a TIME of MySQL and as an INTERVAL."""
+    sign = "-" * (value < dt.timedelta(0))
+    minutes, rest = divmod(abs(value), dt.timedelta(minutes=1))
+    hours, minutes = divmod(minutes, 60)
+    fraction = f".{rest.microseconds:06}" if rest.microseconds else ""
+    return f"{sign}{hours:02}:{minutes:02}:{rest.seconds:02}{fraction}"
 
 
 def size_of(value: Any) -> int:
@@ -86,3 +114,8 @@ def _nested(value: Any) -> int:
     if isinstance(value, dict):
         return size_of(value)
     return 60 + sum(map(size_of, value)) if isinstance(value, (list, tuple)) else 40
+
+
+def rows_text(count: int) -> str:
+    """Returns `1 row` or `2 rows`."""
+    return "1 row" if count == 1 else f"{count} rows"

@@ -21,7 +21,7 @@ from rmqio.options import options_of_cluster
 from rmqio.security import Security
 from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
-from rmqio.sending.routes import WriteRoutes
+from rmqio.sending.writable_topics import WritableTopics
 from rmqio.start import StartFrom, StopAt
 from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, estimated_size
 from rmqio.wire.properties import validate_group, validate_topic
@@ -198,7 +198,7 @@ class Replay:
 
     def _accumulator_for(self, producer: Producer) -> BatchAccumulator:
         required = frozenset({self._choice.to} if self._choice.to else ())
-        routes = WriteRoutes(
+        topics = WritableTopics(
             producer,
             known_topics=set(),
             required_topics=required,
@@ -208,7 +208,7 @@ class Replay:
         sender = BatchSender(producer, self, max_in_flight=_MAX_IN_FLIGHT, ordered=True, required_topics=required)
         return BatchAccumulator(
             sender,
-            routes,
+            topics,
             self,
             max_messages=_MAX_BATCH_MESSAGES,
             max_bytes=_MAX_BATCH_BYTES,

@@ -147,7 +147,9 @@ class Table:
         from rmqio.enrich.sources.topic import Topic
 
         if "shared_dir" in kept or "valid_from" in kept or "valid_to" in kept:
-            raise LocalError("a table of a topic has the newest row of each key: leave shared_dir and validity out")
+            raise LocalError(
+                "a table of a topic has the newest row of each key: omit shared_dir, valid_from and valid_to"
+            )
         made = Topic.of(topic, name_server, types or {}, deserializer, on_bad_row, security, client_factory, queues)
         return cls(made, **_known(kept))
 

@@ -87,7 +87,7 @@ class EnrichFn(beam.DoFn):
             self.start_bundle()
         if self._batches:
             if isinstance(element, (str, bytes)) or not isinstance(element, list):
-                raise LocalError(f"Enrich(batches=True) takes batches, and this is {type(element).__name__}")
+                raise LocalError(f"Enrich(batches=True) takes batches, not {type(element).__name__}")
             batch = element if isinstance(element, Batch) else Batch(element)
         else:
             batch = Batch([element])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rmqio.enrich.table.names import nearest
 from rmqio.errors import SerdeError
+from rmqio.serde.json_objects import object_of
 
 
 class Clash(SerdeError):
@@ -21,13 +21,7 @@ def fields_of(element: Any) -> Any:
         body = getattr(element, "body", None)  # a Record or a Message
         if not isinstance(body, bytes) or not hasattr(element, "properties"):
             return element
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as error:  # or it is nested too deeply
-        raise SerdeError(f"the body is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise SerdeError(f"the body is JSON, but no object: {type(found).__name__}")
-    return found
+    return object_of(body)
 
 
 class KeyOf:

@@ -62,7 +62,7 @@ class Schedule:
     def __post_init__(self) -> None:
         for name in ("refresh_s", "max_age_s"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
                 raise LocalError(f"{name} is {value!r}; it must be a number of seconds above 0, or None")
         if self.on_error not in ("keep_previous", "fail"):
             raise LocalError(f"on_refresh_error is {self.on_error!r}; it must be keep_previous or fail")
@@ -135,7 +135,8 @@ class _Shared:
                 self._load(self._oldest())
                 target = self._refresh
         except RmqioError as error:
-            raise LocalError(f"{self.wanted.title} cannot be loaded: {error}") from error
+            why = str(error).removeprefix(source.shown).removeprefix(" cannot be read: ").removeprefix(": ")
+            raise LocalError(f"{self.wanted.title} cannot be loaded: {why}") from error
         threading.Thread(target=target, name=f"refresh {source.shown}"[:60], daemon=True).start()
 
     def _live_table(self) -> Live | None:
@@ -165,7 +166,7 @@ class _Shared:
         while True:
             assert self._now is not None
             left = every_s - (self._clock() - self._now[1]) if self._error is None else every_s
-            if self._stopped.wait(max(0.05, left)) or self._is_dropped():
+            if self._stopped.wait(min(max(0.05, left), threading.TIMEOUT_MAX)) or self._is_dropped():
                 return
             try:
                 # Another process of this machine can have loaded it since.

@@ -65,7 +65,7 @@ class Store:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # rows can be nobody else's business
         except OSError as error:
-            raise LocalError(f"the folder {folder} for tables cannot be made: {error}; set cache_dir") from error
+            raise LocalError(f"the folder {folder} for tables cannot be created: {error}; set cache_dir") from error
 
     def pointer(self) -> Pointer | None:
         """Returns which version is current. None: none is, or its file is not whole."""
@@ -152,6 +152,7 @@ class Store:
     def take(self, other: Store, pointer: Pointer) -> None:
         """Copies a version of another folder, and makes it the current one. The lock is held. Raises `BadTable`."""
         source = other.folder / pointer.version
+        self._clean()
         made = manifest.read(source)
         self._require_space(made.size)
         temporary = Path(tempfile.mkdtemp(prefix="new-", dir=self.folder))
@@ -181,9 +182,11 @@ class Store:
         """Removes what builds have left that did not end. The lock is held, so that none is running."""
         for each in self.folder.glob("new-*"):
             shutil.rmtree(each, ignore_errors=True)
+        for each in self.folder.glob(f"{_CURRENT}.*"):
+            each.unlink(missing_ok=True)
 
     def _collect(self, current: str) -> None:
-        """Removes versions that were replaced a while ago. Who has mapped one keeps it until it lets it go."""
+        """Removes versions that were replaced a while ago. A mapped version stays until its process lets it go."""
         for each in self.folder.iterdir():
             if not each.is_dir() or each.name == current or each.name.startswith("new-"):
                 continue
@@ -221,7 +224,7 @@ def default_folder() -> Path:
         beside.mkdir(mode=0o700, exist_ok=True)
         state = os.lstat(beside)
     except OSError as error:
-        raise LocalError(f"neither {folder} nor {beside} can be made for tables: {error}; {_SET}") from error
+        raise LocalError(f"neither {folder} nor {beside} can be created for tables: {error}; {_SET}") from error
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o022:
         raise LocalError(f"{folder} cannot be written, and {beside} is another user's: {_SET}")
     return beside / "enrich"

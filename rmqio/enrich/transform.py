@@ -13,7 +13,7 @@ from rmqio.enrich.enrich_fn import EnrichFn, LookUp
 from rmqio.enrich.loading import Wanted
 from rmqio.enrich.refresh import Schedule
 from rmqio.enrich.sources.topic import Topic
-from rmqio.enrich.table.rows import Spec
+from rmqio.enrich.table.rows import Spec, key_fields
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.security import Security
@@ -81,11 +81,11 @@ class Enrich(HandlesFailures):
             raise LocalError(f'on_missing is {on_missing!r}; it must be "null" or "error"{more}')
         if how == "inner" and on_missing == "error":
             raise LocalError('how="inner" leaves elements without a row out: on_missing="error" needs how="left"')
-        fields = key if isinstance(key, Mapping) else {each: each for each in ([key] if isinstance(key, str) else key)}
+        fields = key_fields(key)
         wanted = None if columns is None else tuple([columns] if isinstance(columns, str) else columns)
         spec = Spec(tuple(fields.values()), wanted, duplicates, table.valid_from, table.valid_to)
         if at is not None and not spec.has_times:
-            raise LocalError("at needs a table with valid_from or valid_to: other tables have the rows of now")
+            raise LocalError("at needs a table with valid_from or valid_to: other tables have only current rows")
         if batches and spec.has_times and at is None:
             raise LocalError(
                 "a batch has one timestamp for all of its elements: pass at=, the field that holds the time"

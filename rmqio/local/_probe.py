@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 UPDATE_AND_CREATE_TOPIC: Final = 17
+UPDATE_BROKER_CONFIG: Final = 25
 GET_ROUTEINFO_BY_TOPIC: Final = 105
 GET_BROKER_CLUSTER_INFO: Final = 106
 DELETE_TOPIC_IN_BROKER: Final = 215
@@ -52,6 +53,7 @@ def call(
     code: int,
     fields: Mapping[str, str] | None = None,
     *,
+    body: bytes = b"",
     credentials: tuple[str, str] | None = None,
     timeout_s: float = 3.0,
 ) -> Answer:
@@ -64,7 +66,7 @@ def call(
     ext = dict(fields or {})
     if credentials is not None:
         ext["AccessKey"], secret = credentials
-        signed = "".join(ext[key] for key in sorted(ext)).encode()
+        signed = "".join(ext[key] for key in sorted(ext)).encode() + body
         ext["Signature"] = base64.b64encode(hmac.new(secret.encode(), signed, hashlib.sha1).digest()).decode()
     head = {
         "code": code,
@@ -78,12 +80,12 @@ def call(
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + timeout_s
     with socket.create_connection((host, int(port)), timeout_s) as connection:
-        connection.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        connection.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
         while True:
-            answer, body = _read_frame(connection, deadline)
+            answer, received = _read_frame(connection, deadline)
             # A server also sends its own requests on our socket, and their opaque can equal ours: check the flag.
             if answer["flag"] & 1 and answer["opaque"] == opaque:
-                return Answer(answer["code"], answer.get("remark") or "", body)
+                return Answer(answer["code"], answer.get("remark") or "", received)
 
 
 def _read_frame(connection: socket.socket, deadline: float) -> tuple[dict[str, Any], bytes]:

@@ -13,7 +13,7 @@ from rmqio.local import _probe as probe
 from rmqio.local.config import Config
 from rmqio.local.errors import LocalBrokerError
 from rmqio.local.folder import locked, made_folder, require_space, temporary_folder
-from rmqio.local.install import Installation, Settings, install
+from rmqio.local.install import CONF, Installation, Settings, install
 from rmqio.local.processes import ready
 from rmqio.local.processes.ports import LOOPBACK, free_port, require_free
 from rmqio.local.processes.process import JavaProcess
@@ -171,8 +171,8 @@ class LocalRocketMQ:
         """Start `part` again on the same ports and data folder, and return when both answer.
 
         A part that is still running is asked to stop first (the broker takes about ten seconds: `kill` it first if a
-        clean stop does not matter). A restarted name server knows no broker until the broker registers again, within 10
-        s.
+        clean stop does not matter). A restarted name server knows no broker until the broker registers again. It is
+        asked to do so; with access control and without `credentials`, it does so within 10 s.
         """
         here = self._here
         for process in self._parts(part):
@@ -251,9 +251,16 @@ class LocalRocketMQ:
 
     def _wait_until_up(self, what: str) -> None:
         self._wait(lambda: ready.name_server_check(self.name_server), f"{what} (name server {self.name_server})")
-        self._wait(
-            lambda: ready.broker_check(self.name_server, self.name, self.broker), f"{what} (broker {self.broker})"
-        )
+        self._wait(self._broker_check, f"{what} (broker {self.broker})")
+        self._here.class_data.make()
+
+    def _broker_check(self) -> str | None:
+        missing = ready.broker_check(self.name_server, self.name, self.broker)
+        if missing is not None:
+            permission = self._settings.broker_config.get("brokerPermission", 6)
+            conf = self.data_dir / "broker" / CONF
+            ready.ask_to_register(self.broker, conf, permission=permission, credentials=self._credentials)
+        return missing
 
     def _wait(self, check: ready.Check, what: str) -> None:
         ready.wait_until(check, self._parts("all"), what=what, timeout_s=self._start_timeout_s)

@@ -50,7 +50,7 @@ def broker_properties(*, name: str, name_server: str, port: int, ha_port: int, s
         "timerWheelEnable": True,  # messages with an arbitrary delivery time
         # Each flush compares the wheel of timers, 37 MB, byte by byte with its file. Once a second, the default, that
         # keeps a sixth of a core busy. After a crash the broker reads the log of its timers from the last flush on.
-        "timerFlushIntervalMs": 15_000,
+        "timerFlushIntervalMs": 60_000,
         # After its restart a name server knows no broker until the broker registers again; 10 s is the minimum.
         "registerNameServerPeriod": 10_000,
         # For so long after its start, 10 s by default, the broker's TransactionMetricsFlushService asks the clock in a

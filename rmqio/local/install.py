@@ -11,7 +11,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,7 @@ from rmqio.local.config import (
 )
 from rmqio.local.fetch import fetch
 from rmqio.local.ha import write_ha_service
+from rmqio.local.processes.class_data import ClassData
 from rmqio.local.processes.java import Java, find_java
 from rmqio.local.processes.ports import LOOPBACK, free_port
 from rmqio.local.processes.process import JavaProcess, java_options
@@ -36,6 +37,7 @@ _NAME_SERVER_MAIN: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
 _BROKER_MAIN: Final = "org.apache.rocketmq.broker.BrokerStartup"
 _NAME_SERVER_HEAP_MB: Final = 128
 _SMALLEST_HEAP_MB: Final = 128
+CONF: Final = "conf.properties"
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 
@@ -75,6 +77,7 @@ class Installation:
     name_server_port: int
     broker: JavaProcess
     broker_port: int
+    class_data: ClassData
 
 
 def install(
@@ -96,8 +99,9 @@ def install(
         data_dir,
         name_server_process(settings, programs, name_server_dir, watchdog, ours),
         name_server_port,
-        broker_process(settings, programs, broker_dir, watchdog, brokers),
+        broker_process(settings, programs, broker_dir, watchdog, brokers, lists_classes=True),
         broker_port,
+        programs.class_data,
     )
 
 
@@ -107,6 +111,10 @@ class Programs:
 
     java: Java
     jars: Sequence[Path]
+    class_data: ClassData = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_data", ClassData(self.java, self.jars))
 
 
 def find_programs() -> Programs:
@@ -119,16 +127,29 @@ def name_server_process(
 ) -> JavaProcess:
     """Return an unstarted name server with these properties; writes its files to `folder`."""
     options = java_options(programs.java, heap_mb=_NAME_SERVER_HEAP_MB, throughput=False) + _tls_options(settings)
+    options += _more_options()
+    options += programs.class_data.options(options)
     command = _command(programs, options, folder, _NAME_SERVER_MAIN, config)
     return JavaProcess("name server", folder, watchdog, command)
 
 
 def broker_process(
-    settings: Settings, programs: Programs, folder: Path, watchdog: Watchdog, config: Config
+    settings: Settings,
+    programs: Programs,
+    folder: Path,
+    watchdog: Watchdog,
+    config: Config,
+    *,
+    lists_classes: bool = False,
 ) -> JavaProcess:
-    """Return an unstarted broker with these properties; writes its files to `folder`."""
+    """Return an unstarted broker with these properties; writes its files to `folder`.
+
+    `lists_classes`: the caller makes the file of classes (`ClassData.make`) when the broker is up.
+    """
     options = java_options(programs.java, heap_mb=settings.broker_heap_mb, throughput=True) + _tls_options(settings)
-    command = _command(programs, [*options, *settings.java_options], folder, _BROKER_MAIN, config)
+    options += [*settings.java_options, *_more_options()]
+    options += programs.class_data.options(options, lists_to=folder / "classes.list" if lists_classes else None)
+    command = _command(programs, options, folder, _BROKER_MAIN, config)
     write_ha_service(folder / "classes", has_port=uses_ha(settings.broker_config))
     return JavaProcess("broker", folder, watchdog, command)
 
@@ -149,7 +170,7 @@ def _more_options() -> list[str]:
 
 
 def _command(programs: Programs, options: Sequence[str], folder: Path, main_class: str, config: Config) -> list[str]:
-    classes, tmp, conf = folder / "classes", folder / "tmp", folder / "conf.properties"
+    classes, tmp, conf = folder / "classes", folder / "tmp", folder / CONF
     # Remains of an earlier run: libraries that Java unpacked before a SIGKILL, an HA service.
     for old in (classes, tmp):
         shutil.rmtree(old, ignore_errors=True)
@@ -163,12 +184,11 @@ def _command(programs: Programs, options: Sequence[str], folder: Path, main_clas
     return [
         str(programs.java.executable),
         *options,
-        *_more_options(),
         f"-Djava.io.tmpdir={tmp}",
         f"-Duser.home={folder}",  # where RocketMQ and its libraries write files whose place no property changes
         f"-Drocketmq.home.dir={folder}",
         "-cp",
-        os.pathsep.join(str(path) for path in (classes, *programs.jars)),
+        os.pathsep.join(str(path) for path in (*programs.jars, classes)),
         main_class,
         "-c",
         str(conf),

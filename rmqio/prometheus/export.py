@@ -26,6 +26,18 @@ _RETRY_S: Final = 10.0
 _MAX_RETRY_S: Final = 60.0
 
 
+_OF_READS: Final = ("decode_failures", "pull_retries", "offsets_skipped", "commit_failures")
+_OF_SINKS: Final = ("row_failures", "row_write_retries")
+_ANNOUNCED: Final = {
+    "lag_messages": _OF_READS,
+    "records_read": _OF_READS,
+    "messages_sent": ("weak_acknowledgements",),
+    "rows_written": _OF_SINKS,
+}
+"""Counters of failures that are shown as zero from the first value of another metric on. Prometheus' `increase` and
+`rate` do not count the first value of a series, so that the first failure would be on no dashboard and in no alert."""
+
+
 class Address(NamedTuple):
     host: str
     port: int
@@ -93,6 +105,7 @@ class Export:
         self._pid = 0
         self._has_failed = False
         self._values = Values(folder)
+        self._announced: set[tuple[str, tuple[str, ...]]] = set()
         for metric in METRICS.values():
             if metric.kind is Kind.COUNTER and not metric.labels:
                 self._values.add(metric, (), 0.0)  # shown from the start; and the file announces this process
@@ -108,10 +121,17 @@ class Export:
     def _record(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
         if self._pid != os.getpid():
             self.ensure_serving()
+        if metric.name in _ANNOUNCED and (metric.name, labels) not in self._announced:
+            self._announce(metric, labels)
         if metric.kind is Kind.GAUGE:
             self._values.set(metric, labels, value)
         else:
             self._values.add(metric, labels, value / 1000 if metric.unit == "ms" else value)
+
+    def _announce(self, metric: Metric, labels: tuple[str, ...]) -> None:
+        self._announced.add((metric.name, labels))
+        for each in map(METRICS.__getitem__, _ANNOUNCED[metric.name]):
+            self._values.add(each, labels[: len(each.labels)], 0.0)
 
     def close(self) -> None:
         """Stop recording. Serving continues."""
@@ -134,6 +154,7 @@ class Export:
         answer. Replace locks that threads of the parent may hold.
         """
         parents, self._values, self._starting = self._values, Values(self.folder), threading.Lock()
+        self._announced = set()
         if self._server is not None:
             self._server.socket.close()
             self._server = None

@@ -52,7 +52,7 @@ _NO_PROPERTIES: Final = Message(b"x").properties
 _NO_KEYS: Final[tuple[str, ...]] = ()
 
 
-class RowRefused(RmqioError):
+class RowIllegal(RmqioError):
     """A row that can never be sent. Its task fails, however often it is retried."""
 
 

@@ -16,14 +16,14 @@ from pyspark.sql.types import StructType
 
 from rmqio.errors import LocalError, RmqioError
 from rmqio.model import Message, SendResult
-from rmqio.pyspark.messages import RowMessageMaker, RowRefused, checked_columns
+from rmqio.pyspark.messages import RowIllegal, RowMessageMaker, checked_columns
 from rmqio.pyspark.options.write import WriteSettings
 from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
 from rmqio.sending.producers import ProducerLease
 from rmqio.sending.retrying import RetryingProducer
-from rmqio.sending.routes import WriteRoutes
 from rmqio.sending.traces.tracing import SendTrace
+from rmqio.sending.writable_topics import WritableTopics
 from rmqio.wire import accelerator
 from rmqio.wire.messages.batch import estimated_size
 from rmqio.wire.properties import is_reserved
@@ -59,7 +59,7 @@ class RocketMQWriter(DataSourceArrowWriter):
         self._names = checked_columns(schema, settings.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Sends the rows of a task. Raises `RowRefused`, and `BrokerError` or `TransportError` after an outage."""
+        """Sends the rows of a task. Raises `RowIllegal`, and `BrokerError` or `TransportError` after an outage."""
         return send_rows(self._settings, self._names, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -122,7 +122,7 @@ class _Outcomes:
             what += f", keys {' '.join(map(str, message.keys))!r:.200}"
         is_copied = message is not None and any(map(is_reserved, message.properties))
         hint = "; reservedProperties=drop drops what RocketMQ has added" if is_copied else ""
-        raise RowRefused(
+        raise RowIllegal(
             f"row {element} (from 0){where}, {what}, cannot be sent: {type(error).__name__}: {error}{hint}. Rows "
             "before and after it may have been sent"
         ) from error
@@ -131,7 +131,7 @@ class _Outcomes:
 def send_rows(settings: WriteSettings, names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Written:
     """Sends a task's rows and waits until all are acknowledged. Connects when the first row arrives.
 
-    Raises `RowRefused` for a row that can never be sent; `BrokerError` and `TransportError` if an outage, or a missing
+    Raises `RowIllegal` for a row that can never be sent; `BrokerError` and `TransportError` if an outage, or a missing
     topic, outlasts `outage_timeout_s`.
     """
     filled = (batch for batch in batches if batch.num_rows)
@@ -160,7 +160,7 @@ def _send(
         awaits_topic=lambda topic: (settings.streaming and topic in required) or topic in lease.known_topics,
     )
     outcomes = _Outcomes()
-    routes = WriteRoutes(
+    topics = WritableTopics(
         producer,
         known_topics=lease.known_topics,
         required_topics=required,
@@ -178,7 +178,7 @@ def _send(
     )
     accumulator = BatchAccumulator(
         sender,
-        routes,
+        topics,
         outcomes,
         max_messages=options.max_batch_messages,
         max_bytes=options.max_batch_bytes,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -26,6 +28,7 @@ from rmqio.pyspark.options.read import ReadSettings, read_settings
 from rmqio.pyspark.options.write import write_settings
 from rmqio.pyspark.reading.columns import SOURCE_SCHEMA, checked_names
 from rmqio.pyspark.reading.pushdown import Narrowing, push
+from rmqio.pyspark.reading.pushed import widened
 from rmqio.pyspark.reading.ranges import DataLoss, Range, partitions, read_range
 from rmqio.pyspark.reading.values import COLUMN, VALUE_NAMES, Values, value_options
 from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter
@@ -45,6 +48,11 @@ class RocketMQDataSource(DataSource):
     def name(cls) -> str:
         quiet()  # here, since each of Spark's processes asks for the name, and some ask for nothing else
         return "rocketmq"
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._load: Final = uuid.uuid4().hex
+        """The name of the `load()`: Spark makes the source once, and copies it for each query."""
 
     def schema(self) -> StructType:
         values = self._values
@@ -67,8 +75,9 @@ class RocketMQDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         settings, names = self._chosen(schema, streaming=False)
         # Spark rejects a reader that takes filters unless the session permits it, which cannot be seen here
-        reader = FilteredRocketMQReader if settings.push_filters else RocketMQReader
-        return reader(settings, names)
+        if settings.push_filters:
+            return FilteredRocketMQReader(settings, names, self._load)
+        return RocketMQReader(settings, names)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         quiet()
@@ -122,10 +131,24 @@ class RocketMQReader(DataSourceReader):
 
 
 class FilteredRocketMQReader(RocketMQReader):
-    """Skips what the query's filters exclude: queues, offsets, times and, through the broker, tags."""
+    """Skips what the query's filters exclude: queues, offsets, times and, through the broker, tags.
+
+    Spark applies all filters again, since a read also has what other queries of the same `load()` need: see `widened`.
+    """
+
+    def __init__(self, settings: ReadSettings, names: Sequence[str], load: str) -> None:
+        super().__init__(settings, names)
+        self._load = load
+        self._is_narrowed = False
+
+    def partitions(self) -> Sequence[InputPartition]:
+        if not self._is_narrowed:  # a query without filters, which later ones of this load must not narrow
+            widened(self._load, Narrowing())
+        return super().partitions()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._is_narrowed = True
         own = self._settings.message_filter
-        self._narrowing, left = push(filters, own)
+        self._narrowing = widened(self._load, push(filters, own))
         self._settings = dataclasses.replace(self._settings, message_filter=self._narrowing.of(own))
-        return left
+        return filters

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from rmqio.rules.alerts import alert_id
     from rmqio.rules.correlation.correlate import Correlate
+    from rmqio.rules.correlation.outputs import Correlated
     from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
     from rmqio.rules.ir import And, Atom, Kind, Not, Or, Rule
     from rmqio.rules.ruleset import RuleSet
@@ -19,6 +21,7 @@ __all__ = [
     "And",
     "Atom",
     "Correlate",
+    "Correlated",
     "CorrelationKind",
     "CorrelationRule",
     "Kind",
@@ -29,15 +32,18 @@ __all__ = [
     "Or",
     "Rule",
     "RuleSet",
+    "alert_id",
 ]
 _HOMES: Final = {
     "Correlate": "correlation.correlate",
+    "Correlated": "correlation.outputs",
     "CorrelationKind": "correlation.rule",
     "CorrelationRule": "correlation.rule",
     "Match": "transform",
     "MatchRules": "transform",
     "MatchedMessage": "transform",
     "RuleSet": "ruleset",
+    "alert_id": "alerts",
 }
 
 

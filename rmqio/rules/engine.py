@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from rmqio.errors import LocalError
+from rmqio.rules.errors import RuleError
 from rmqio.rules.ir import Atom, Kind, Rule
 from rmqio.rules.limits import Limits
 from rmqio.rules.match import regexes
@@ -16,7 +17,16 @@ from rmqio.rules.match.decode import Broken, event_of, events_of, failure_text
 from rmqio.rules.match.evidence import Evidence
 from rmqio.rules.match.field import FieldIndex
 from rmqio.rules.match.joined import JoinedTexts
-from rmqio.rules.match.patterns import Database, DatabaseStore, NoStore, Patterns, PlainPatterns, VectorscanPatterns
+from rmqio.rules.match.patterns import (
+    Database,
+    DatabaseStore,
+    NoStore,
+    Patterns,
+    PlainPatterns,
+    TooManyPatterns,
+    VectorscanPatterns,
+)
+from rmqio.rules.match.sizes import too_large
 from rmqio.rules.match.tables import Tables
 from rmqio.rules.plan.atoms import BadAtom
 from rmqio.rules.plan.flat import read_rules, write_rules
@@ -131,10 +141,12 @@ class Matcher:
         try:
             version, engine, limits, rules, databases = msgspec.msgpack.decode(raw)
             if version != 1:
-                raise ValueError(f"version {version}")
+                raise ValueError(f"they have version {version}, and this rmqio reads version 1")
             found = read_rules(rules)
         except (ValueError, TypeError, LookupError, msgspec.MsgspecError) as error:
-            raise LocalError(f"these bytes are not compiled rules: {error}") from error
+            raise LocalError(
+                f"Matcher.load cannot read these bytes as compiled rules: {error}. Dump the rules again with this rmqio"
+            ) from error
         return compile_rules(found, limits=Limits(**limits), engine=engine, store=_Given(databases))
 
     # ---- compiling ---------------------------------------------------------------------------------------------------
@@ -153,7 +165,10 @@ class Matcher:
     def _make_patterns(self, atoms: Sequence[tuple[int, Atom]]) -> Patterns:
         if self._engine == "plain":
             return PlainPatterns(atoms)
-        made = VectorscanPatterns(atoms, self._store, self.limits)
+        try:
+            made = VectorscanPatterns(atoms, self._store, self.limits)
+        except TooManyPatterns as error:
+            raise RuleError((too_large(self.rules, atoms, str(error)),)) from error
         self._databases |= {each.key: each for each in made.databases}
         return made
 
@@ -248,7 +263,7 @@ class _Reused:
 
 def _chosen(engine: Engine) -> Engine:
     if engine not in ("auto", "vectorscan", "plain"):
-        raise LocalError(f"engine is {engine!r}; there are auto, vectorscan and plain")
+        raise LocalError(f"engine is {engine!r}; it must be auto, vectorscan or plain")
     if engine == "vectorscan" and not regexes.has_vectorscan():
         raise LocalError("the engine vectorscan needs the wheel of hyperscan; install rmqio[rules]")
     if engine == "auto":

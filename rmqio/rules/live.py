@@ -71,6 +71,8 @@ class LiveRules:
         self._counts = Counts()
         self._signature = source.signature()  # before the load: a change between the two is seen at the next look
         self.matcher = compile_rules(source.load(), limits=limits, store=store)
+        # The set has been there: from now on, no files are no mistake, but rules that were deleted.
+        self._source = getattr(source, "after_start", lambda: source)()
         self._looked_at = clock()
         _note_in_force(self.matcher)
 
@@ -119,7 +121,7 @@ class LiveRules:
             if text != self._reported:  # once for each failure, and not at each look
                 self._reported = text
                 self._counts = Counts(self._counts.reloads, self._counts.failures + 1)
-                _LOGGER.error("the rules of version %s stay in force: %s", self.matcher.version, error)
+                _LOGGER.error("the rules of version %s stay in use: %s", self.matcher.version, error)
         self._looked_at = self._clock()
 
 

@@ -96,6 +96,15 @@ class RuleSet:
         """Returns the correlations of the set. Raises as `load` does."""
         return self.loaded().correlations
 
+    def after_start(self) -> RuleSet:
+        """Returns the set as it is read once it has been read: files may all have been deleted since.
+
+        At first, a pattern without files is an error, since it is likely to be a mistake.
+        """
+        if isinstance(self.source, Files):
+            return replace(self, source=replace(self.source, may_be_empty=True))
+        return self
+
     def loaded(self) -> Parsed:
         """Returns rules and correlations. Raises as `load` does."""
         found = self.parsed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Final
 
@@ -70,6 +71,30 @@ def _listed(given: And | Or | Not, parts: tuple[Condition, ...] | list[Condition
     if len(flat) == 1:
         return flat[0]
     return kind(tuple(flat)) if flat else neutral
+
+
+def unordered(condition: Condition) -> bytes:
+    """Returns a digest that is the same for conditions that differ only in the order and the repeats of their parts."""
+    done: list[bytes] = []
+    todo: list[tuple[Condition, bool]] = [(condition, False)]
+    while todo:
+        one, is_open = todo.pop()
+        if isinstance(one, Atom):
+            done.append(_digest(text_of(one).encode("utf-8", "surrogatepass")))
+            continue
+        inner = (one.condition,) if isinstance(one, Not) else one.conditions
+        if not is_open:
+            todo.append((one, True))
+            todo += [(each, False) for each in inner]
+        else:
+            parts = sorted({*done[len(done) - len(inner) :]})
+            del done[len(done) - len(inner) :]
+            done.append(_digest(type(one).__name__.encode() + b"".join(parts)))
+    return done[0]
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def text_of(condition: Condition) -> str:

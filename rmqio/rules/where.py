@@ -7,7 +7,7 @@ nor its NOT matches.
 
 from __future__ import annotations
 
-import itertools
+import re
 from typing import Final, NamedTuple
 
 from rmqio.rules.ir import Atom, Condition, Kind
@@ -18,6 +18,7 @@ from rmqio.sql.conditions import deep_trees, nodes, parse_condition, placed, spa
 from rmqio.sql.errors import Refusal
 
 _ORDER: Final = {"<": Kind.LESS, "<=": Kind.AT_MOST, ">": Kind.GREATER, ">=": Kind.AT_LEAST}
+_LIKE_PART: Final = re.compile(r"\\[%_]|.", re.DOTALL)
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 
 __all__ = ["condition_of", "sql_predicate"]
@@ -72,7 +73,8 @@ def _truth_of(node: nodes.Expression, text: _Text) -> _Truth:
     if isinstance(node, nodes.IsTest):
         return _is_test(node, text)
     if (path := path_of(node)) is not None:
-        return _known(path, Atom(path, Kind.EQUALS, True))
+        true = Atom(path, Kind.EQUALS, True)  # a value that is no boolean is NULL where SQL needs one, and not FALSE
+        return _Truth(true, all_of(Atom(path, Kind.EQUALS, False), negation(true)))
     return _plain(node) or _residual(node, text)
 
 
@@ -138,6 +140,8 @@ def _comparison(operator: str, left: nodes.Expression, right: nodes.Expression) 
     if value is None:
         return _Truth(NOTHING, NOTHING)
     if operator in ("=", "<>"):
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # the text of an equal number is then "5", as JSON writes it, and not "5.0"
         return _negated(_known(path, Atom(path, Kind.EQUALS, value)), operator == "<>")
     if isinstance(value, (str, bool)):
         return None
@@ -153,21 +157,10 @@ def _like(node: nodes.Like) -> _Truth | None:
 
 
 def _atom_of_like(path: str, pattern: str) -> Atom:
-    parts: list[str] = []  # texts; "%" and "_" after a NUL are signs
-    characters = iter(pattern)
-    for each in characters:
-        if each == "\\":
-            quoted = next(characters, "")
-            text = quoted if quoted and quoted in "%_" else each
-            if text == each and quoted:
-                characters = itertools.chain([quoted], characters)
-            parts.append(text)
-        elif each in "%_":
-            parts.append(f"\0{each}")
-        else:
-            parts.append(each)
-    shape = "".join(each if each[0] == "\0" else "x" for each in parts).replace("\0", "")
-    text = "".join(each for each in parts if each[0] != "\0")
+    # As in Flink, a backslash before another character is itself.
+    parts = [(each[0] in ("%", "_"), each[0][-1]) for each in _LIKE_PART.finditer(pattern)]
+    shape = "".join(each if is_sign else "x" for is_sign, each in parts)
+    text = "".join(each for is_sign, each in parts if not is_sign)
     many, one = shape.count("%"), shape.count("_")
     if one == 0 and many == 0:
         return Atom(path, Kind.EQUALS, text)
@@ -178,8 +171,9 @@ def _atom_of_like(path: str, pattern: str) -> Atom:
             return Atom(path, Kind.ENDS_WITH, text)
         if many == 2 and shape[0] == shape[-1] == "%":
             return Atom(path, Kind.CONTAINS, text)
-    signs = {"\0%": "*", "\0_": "?", "*": "\\*", "?": "\\?", "\\": "\\\\"}
-    return Atom(path, Kind.WILDCARD, "".join(signs.get(each, each) for each in parts))
+    signs = {"%": "*", "_": "?"}
+    pieces = (signs[each] if is_sign else f"\\{each}" if each in "*?\\" else each for is_sign, each in parts)
+    return Atom(path, Kind.WILDCARD, "".join(pieces))
 
 
 def _residual(node: nodes.Expression, text: _Text) -> _Truth:

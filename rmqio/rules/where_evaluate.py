@@ -64,7 +64,8 @@ def check(node: nodes.Expression) -> None:
 def sql_predicate(text: str) -> Callable[[Event], bool]:
     """Returns the function of a condition: whether SQL says TRUE for an event. Raises `SqlError`, a `LocalError`.
 
-    Of lists, up to a thousand combinations of members are tried. What fails, such as a division by zero, is not true.
+    Up to a thousand combinations of the members of lists are tried. An expression that fails, such as a division by
+    zero, is not true.
     """
     node = parse_condition(text)
     try:

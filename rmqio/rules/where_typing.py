@@ -1,7 +1,7 @@
 """Fields of JSON have no types, and SQL's columns do: each use of a field becomes a column of the type that it needs.
 
 A field is a number where a number is needed: a number of JSON, or a text that spells one. It is text where text is
-needed: a number and a boolean are as JSON writes them. Where it is not what is needed, it is NULL.
+needed: a number and a boolean are as JSON writes them. A field that is not what is needed is NULL.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Typing:
         """Returns a call whose arguments take the first kinds that it accepts: text before numbers before booleans."""
         open_places = [i for i, each in enumerate(arguments) if path_of(each) is not None]
         if len(open_places) > _MOST_TRIED:
-            raise Refusal(f"so many fields without a type in one call: use CAST in all but {_MOST_TRIED}", node.span)
+            raise Refusal(f"too many fields without a type in one call: use CAST in all but {_MOST_TRIED}", node.span)
         done = [each if i in open_places else _rewritten(each, self) for i, each in enumerate(arguments)]
         first: Refusal | None = None
         for kinds in itertools.product(_TRIED, repeat=len(open_places)):
@@ -108,7 +108,7 @@ class Typing:
 
 @functools.singledispatch
 def _rewritten(node: nodes.Expression, typing: Typing) -> nodes.Expression:
-    return node  # literals; what cannot stand here is refused when it is bound
+    return node  # literals; what cannot be used here is refused when it is bound
 
 
 @_rewritten.register
@@ -257,4 +257,4 @@ def _argument(node: nodes.Expression, typing: Typing) -> nodes.Expression:
 
 @_rewritten.register
 def _subscript(node: nodes.Subscript, typing: Typing) -> nodes.Expression:
-    raise Refusal("[...] takes the name of a field in quotes, and follows a field", node.span)
+    raise Refusal("[...] must follow a field, and contain the name of a field in quotes", node.span)

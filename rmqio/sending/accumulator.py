@@ -13,7 +13,7 @@ from rmqio.model import Message, MessageQueue
 from rmqio.sending.batch import ProducerBatch
 from rmqio.sending.batches import BatchSender
 from rmqio.sending.outcomes import Outcomes
-from rmqio.sending.routes import WriteRoutes
+from rmqio.sending.writable_topics import WritableTopics
 from rmqio.wire.messages.batch import batchable
 
 _FIRST_LIMIT: Final = 1_024
@@ -33,7 +33,7 @@ class BatchAccumulator:
     nothing is in flight, unsent messages are lost, and everything added since `begin` must be added again.
 
     Args:
-      sender, routes: of one producer.
+      sender, topics: of one producer.
       outcomes: notified of messages that have no queue because their topic is refused.
       max_messages, max_bytes: limits of a batch. A larger message is sent alone.
       max_total_bytes: limit of all batches that wait; at least `max_bytes`.
@@ -44,7 +44,7 @@ class BatchAccumulator:
     def __init__(
         self,
         sender: BatchSender,
-        routes: WriteRoutes,
+        topics: WritableTopics,
         outcomes: Outcomes,
         *,
         max_messages: int,
@@ -54,7 +54,7 @@ class BatchAccumulator:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sender = sender
-        self._routes = routes
+        self._topics = topics
         self._outcomes = outcomes
         self._max_messages = max_messages
         self._max_bytes = max_bytes
@@ -73,7 +73,7 @@ class BatchAccumulator:
         """Discard unsent messages, wait for those in flight, and check for changed queues."""
         self._sender.abandon()
         self._clear()
-        self._routes.refresh_all(now=not self._is_finished)
+        self._topics.refresh_all(now=not self._is_finished)
         self._is_finished = False
 
     def add(self, message: Message, topic: str, message_id: str | None, element: Any, origin: Any, size: int) -> None:
@@ -167,8 +167,8 @@ class BatchAccumulator:
         """Return the queue of a message; None when its topic is refused: the message is then settled."""
         try:
             if message.sharding_key is None:
-                return self._routes.next_queue(topic)
-            return self._routes.queue_for_key(topic, message.sharding_key)
+                return self._topics.next_queue(topic)
+            return self._topics.queue_for_key(topic, message.sharding_key)
         except (LocalError, TopicNotExist) as error:
             self._outcomes.failed(element, origin, message, topic, error)
             return None
@@ -234,7 +234,7 @@ class BatchAccumulator:
     def _flush(self, batch: ProducerBatch) -> None:
         self._sender.send(batch)
         topic = batch.queue.topic
-        if self._routes.refresh(topic):
+        if self._topics.refresh(topic):
             # Keys move to other queues: messages sent to the old ones must be stored first.
             for keyed in [each for each in self._keyed.values() if each.queue.topic == topic]:
                 self._sender.send(self._taken(keyed))

@@ -16,13 +16,15 @@ class ProducerBatch:
     the queue follows from a sharding key.
     """
 
-    __slots__ = ("elements", "ids", "keyed", "limit", "messages", "origins", "queue", "since", "size")
+    __slots__ = ("elements", "ids", "keyed", "limit", "messages", "numbers", "origins", "queue", "since", "size")
 
     def __init__(self, queue: MessageQueue, *, keyed: bool) -> None:
         self.queue = queue
         self.keyed = keyed
         self.messages: list[Message] = []
         self.ids: list[str | None] = []
+        self.numbers: Sequence[str] | None = None
+        """Ids of all messages, if none has a stable one and it was numbered when it was sent."""
         self.elements: list[Any] = []
         self.origins: list[Any] = []
         self.size = 0
@@ -31,6 +33,11 @@ class ProducerBatch:
         """Its size until it asks for more memory."""
         self.since = 0.0
         """When it was begun."""
+
+    @property
+    def message_ids(self) -> Sequence[str]:
+        """The ids of all messages, which all have one by now."""
+        return self.ids if self.numbers is None else self.numbers  # type: ignore[return-value]
 
     def add(self, message: Message, message_id: str | None, element: Any, origin: Any, size: int) -> None:
         """Add a message; the caller checks whether it fits."""
@@ -65,5 +72,7 @@ class ProducerBatch:
         parts = (ProducerBatch(self.queue, keyed=self.keyed), ProducerBatch(self.queue, keyed=self.keyed))
         for part, selectors in zip(parts, (is_first, [not each for each in is_first]), strict=True):
             part.messages, part.ids = [*compress(self.messages, selectors)], [*compress(self.ids, selectors)]
+            if self.numbers is not None:
+                part.numbers = [*compress(self.numbers, selectors)]
             part.elements, part.origins = [*compress(self.elements, selectors)], [*compress(self.origins, selectors)]
         return parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from rmqio.sending.failures import refuses_message, refuses_topic
 from rmqio.sending.gate import Gate
 from rmqio.sending.outcomes import Outcomes
 from rmqio.sending.traces.tracing import SendTrace
-from rmqio.wire.messages.batch import MessageIds
+from rmqio.wire.messages.ids import MessageIds
 
 
 class _Flight(NamedTuple):
@@ -134,7 +134,7 @@ class BatchSender:
     def _number(self, batch: ProducerBatch) -> None:
         # Each message gets its id once, here, and keeps it when it is sent again in a smaller batch.
         if not any(batch.ids):
-            batch.ids = [*self._ids.take(len(batch.messages))]
+            batch.numbers = self._ids.take(len(batch.messages))
         elif None in batch.ids:
             batch.ids = [known or next(self._ids) for known in batch.ids]
 
@@ -146,7 +146,7 @@ class BatchSender:
         try:
             # Without a key the producer chooses the queue, so that a retry can use another broker.
             queue = batch.queue if batch.keyed or self._gate is not None else None
-            result = self._producer.send(message, queue, message_id=batch.ids[0])
+            result = self._producer.send(message, queue, message_id=batch.message_ids[0])
         except RmqioError as error:
             self._recover(batch, error)
         else:
@@ -160,7 +160,7 @@ class BatchSender:
                 batch.messages,
                 batch.queue,
                 ordered=batch.keyed and self._ordered,
-                message_ids=batch.ids,  # type: ignore[arg-type]  # assigned before
+                message_ids=batch.message_ids,
             )
         except RmqioError as error:
             self._recover(batch, error)
@@ -187,7 +187,7 @@ class BatchSender:
         else:
             self._stored(flight.batch, results, flight.started)
 
-    def _stored(self, batch: ProducerBatch, results: list[SendResult], started: float) -> None:
+    def _stored(self, batch: ProducerBatch, results: Sequence[SendResult], started: float) -> None:
         if self._gate is not None:
             self._gate.stored(results)
         latency_s = self._clock() - started

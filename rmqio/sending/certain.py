@@ -102,7 +102,7 @@ class CertainProducer:
         """As `interfaces.Producer`; requires ids and a queue."""
         if queue is None:
             raise LocalError("a CertainProducer requires a queue and message ids")
-        return self.submit(messages, queue, ordered=True, message_ids=message_ids).result()
+        return list(self.submit(messages, queue, ordered=True, message_ids=message_ids).result())
 
     def submit(
         self,
@@ -116,7 +116,7 @@ class CertainProducer:
         if message_ids is None:
             raise LocalError("a CertainProducer requires message ids")
 
-        def attempt(some: Sequence[Message], to: MessageQueue, ids: Sequence[str]) -> list[SendResult]:
+        def attempt(some: Sequence[Message], to: MessageQueue, ids: Sequence[str]) -> Sequence[SendResult]:
             return self._producer.submit(some, to, ordered=True, message_ids=ids).result()
 
         try:
@@ -132,7 +132,7 @@ class CertainProducer:
         messages: Sequence[Message],
         queue: MessageQueue,
         ids: Sequence[str],
-        attempt: Callable[[Sequence[Message], MessageQueue, Sequence[str]], list[SendResult]],
+        attempt: Callable[[Sequence[Message], MessageQueue, Sequence[str]], Sequence[SendResult]],
         *,
         may_move: bool = False,
     ) -> list[SendResult]:

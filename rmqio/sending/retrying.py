@@ -86,11 +86,11 @@ class RetryingProducer:
     def close(self) -> None:
         """Do nothing: somebody else owns the producer."""
 
-    def settle(self, first: PendingSend, again: Callable[[], PendingSend]) -> list[SendResult]:
+    def settle(self, first: PendingSend, again: Callable[[], PendingSend]) -> Sequence[SendResult]:
         """Return the result of a send, repeating it until it succeeds. Raises the last error."""
         tries = [first]
 
-        def result() -> list[SendResult]:
+        def result() -> Sequence[SendResult]:
             return (tries.pop() if tries else again()).result()
 
         return self._patiently(result)
@@ -125,12 +125,12 @@ class _PatientSend:
         self._producer = producer
         self._pending = pending
         self._again = again
-        self._outcome: list[SendResult] | RmqioError | None = None
+        self._outcome: Sequence[SendResult] | RmqioError | None = None
 
     def is_done(self) -> bool:
         return self._outcome is not None or self._pending.is_done()
 
-    def result(self) -> list[SendResult]:
+    def result(self) -> Sequence[SendResult]:
         if self._outcome is None:
             try:
                 self._outcome = self._producer.settle(self._pending, self._again)

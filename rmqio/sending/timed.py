@@ -57,8 +57,8 @@ class Deferred:
 class TimedAccumulator:
     """A `BatchAccumulator` whose batches are sent after `max_wait_s`, also while no message is added.
 
-    Order and delivery are those of the accumulator: all calls, and the thread, take turns. What fails in the thread is
-    raised by the next call, and nothing more is sent before `begin`.
+    Order and delivery are those of the accumulator: all calls, and the thread, take turns. The next call raises an
+    error of the thread, and nothing more is sent before `begin`.
 
     Args:
       accumulator: the accumulator, with `deferred` as its outcomes and those of its sender.
@@ -150,15 +150,19 @@ class TimedAccumulator:
         waited = self._accumulator.oldest() is not None
         try:
             add()
+            if not waited and self._accumulator.oldest() is not None:
+                self._wake()
         except BaseException:
             self._is_open = False
             raise
-        if not waited and self._accumulator.oldest() is not None:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rmqio max_wait_ms", daemon=True)
-                self._thread.start()
-            else:
-                self._turn.notify_all()
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="rmqio max_wait_ms", daemon=True)
+            thread.start()  # if it cannot, the next bundle tries again
+            self._thread = thread
+        else:
+            self._turn.notify_all()
 
     def _raise(self) -> None:
         if self._error is not None:

@@ -16,11 +16,11 @@ from apache_beam.transforms.userstate import (
     TimerSpec,
     on_timer,
 )
-from apache_beam.transforms.util import ReshufflePerKey
 from apache_beam.typehints import List, Tuple
 from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.errors import LocalError
+from rmqio.skew.beam import ReshufflePerKey
 from rmqio.transforms.parts import is_in_process
 
 

@@ -8,14 +8,13 @@ from typing import Any, Final
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
-from apache_beam.pipeline import PTransformOverride
-from apache_beam.transforms.util import ReshufflePerKey
 
 from rmqio.errors import LocalError
 from rmqio.interfaces import SKEW_NAMESPACE
+from rmqio.skew.beam import ReshufflePerKey, replace_transforms
 from rmqio.skew.salted import SaltedCombinePerKey
 from rmqio.skew.sketch import HeavyKeys
-from rmqio.transforms.parts import Share
+from rmqio.transforms.parts import Share, observe_process
 
 _CAPACITY: Final = 256
 _MOST_KEYS: Final = 10
@@ -55,6 +54,7 @@ class _MeasureFn(beam.DoFn):
         self._begin()
 
     def setup(self) -> None:
+        observe_process()
         self._begin()
 
     def _begin(self) -> None:
@@ -118,20 +118,21 @@ def _kind_of(shuffle: Any) -> str:
     return "combine" if isinstance(shuffle, beam.CombinePerKey) else "group"
 
 
-class _MeasureShuffles(PTransformOverride):
-    """Replaces each shuffle that no other transform uses for itself."""
+_SHUFFLES: Final = (beam.GroupByKey, beam.CombinePerKey, SaltedCombinePerKey)
+_OWN: Final = (*_SHUFFLES, _Measured, beam.CombineGlobally, beam.Reshuffle, ReshufflePerKey)
+"""Transforms that use shuffles for themselves."""
 
-    _SHUFFLES: Final = (beam.GroupByKey, beam.CombinePerKey, SaltedCombinePerKey)
-    _OWN: Final = (*_SHUFFLES, _Measured, beam.Reshuffle, ReshufflePerKey)
 
-    def matches(self, applied_ptransform: Any) -> bool:
-        return isinstance(applied_ptransform.transform, self._SHUFFLES) and not any(
-            isinstance(each.transform, self._OWN) for each in _ancestors(applied_ptransform)
-        )
+def _is_shuffle(applied: Any) -> bool:
+    """Whether it is a shuffle that no other transform uses for itself."""
+    return isinstance(applied.transform, _SHUFFLES) and not any(
+        isinstance(each.transform, _OWN) for each in _ancestors(applied)
+    )
 
-    def get_replacement_transform_for_applied_ptransform(self, applied_ptransform: Any) -> Any:
-        (output,) = applied_ptransform.outputs.values()
-        return _Measured(applied_ptransform.transform, applied_ptransform.full_label, output.element_type)
+
+def _measured(applied: Any) -> _Measured:
+    (output,) = applied.outputs.values()
+    return _Measured(applied.transform, applied.full_label, output.element_type)
 
 
 def _ancestors(applied: Any) -> Iterator[Any]:
@@ -146,4 +147,4 @@ def measure_shuffles(pipeline: beam.Pipeline) -> None:
 
     It changes the pipeline: a stream that goes on from a checkpoint must be started with or without it each time.
     """
-    pipeline.replace_all([_MeasureShuffles()])
+    replace_transforms(pipeline, _is_shuffle, _measured)

@@ -48,16 +48,17 @@ class Shuffle(NamedTuple):
         """Advice in words; empty if there is none."""
         if self.largest_share < _HOT or self.elements < _FEW:
             return ""
-        share = f"{self.largest_share:.0%} of all elements have the key {self.keys[0].key}: one worker gets them all."
-        return f"{share} {_SUGGESTIONS[self.kind]}"
+        share = f"{self.largest_share:.0%} of all elements have the key {self.keys[0].key}"
+        return f"{share}{_SUGGESTIONS[self.kind]}"
 
 
 _SUGGESTIONS: Final = {
-    "combine": "Use rmqio.skew.SaltedCombinePerKey instead of CombinePerKey.",
-    "salted": "SaltedCombinePerKey spreads them already; if one worker is still late, give a higher fanout.",
-    "group": "Combine instead of grouping, use rmqio.skew.BoundedGroupIntoBatches, or make the key finer, e.g. with "
-    "the hour; if it stands for missing values, leave them out before.",
-    "state": "Make the key finer, or leave out before the step what it does not need.",
+    "combine": ". A runner that combines before the shuffle leaves one worker little of them. If that worker is late, "
+    "try rmqio.skew.SaltedCombinePerKey instead of CombinePerKey, and measure.",
+    "salted": ". SaltedCombinePerKey spreads them already; if one worker is still late, give a higher fanout.",
+    "group": ": one worker gets them all. Combine instead of grouping, use rmqio.skew.BoundedGroupIntoBatches, or make "
+    "the key finer, e.g. with the hour; if it stands for missing values, leave them out before.",
+    "state": ": one worker gets them all. Make the key finer, or leave out before the step what it does not need.",
 }
 
 
@@ -73,7 +74,7 @@ class SkewReport(NamedTuple):
 
     shuffles: tuple[Shuffle, ...]
     queues: tuple[QueueLoad, ...]
-    """The fullest first. Queues of which nothing was read are not among them."""
+    """The fullest first, with empty ones, which make the load uneven, too."""
 
     @classmethod
     def of(cls, result: Any) -> SkewReport:

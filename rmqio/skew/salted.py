@@ -36,8 +36,8 @@ class SaltedCombinePerKey(beam.PTransform):
     values. Other keys are shuffled once.
 
     The results are those of `CombinePerKey` with the same function: in bounded pipelines and in streams, for all
-    windows and triggers with which two phases can give them; others are refused when it is applied. Which panes fire
-    early or late depends on the clock, as in one phase.
+    windows and triggers with which two phases can give them; others are refused when it is applied. The clock decides
+    which panes fire early or late, as in one phase.
 
     It helps if values of a key are many, or cost much to combine; the last phase still has one accumulator for each
     part of a key. A runner that combines before the shuffle does the same for small accumulators.

@@ -9,13 +9,17 @@ from typing import Any, Final
 
 from rmqio import security
 from rmqio.command_line.arguments import start_parser, stop_parser
+from rmqio.command_line.exits import OK, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
+from rmqio.sql.explain.fitting import for_terminal
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.jobs import command as jobs
-from rmqio.sql.jobs.checking import check_replaced
+from rmqio.sql.jobs.checking import is_same, keeps_checkpoint
+from rmqio.sql.jobs.resuming import obstacles
+from rmqio.sql.jobs.state import UNCHANGED
 from rmqio.sql.planning.pushdown import endless_reads
 from rmqio.sql.scripts.job_options import options_of
 from rmqio.sql.scripts.script import Script
@@ -23,8 +27,6 @@ from rmqio.sql.shell import command as shell
 from rmqio.sql.values import in_zone
 from rmqio.start.texts import TIME_HELP
 
-OK: Final = 0
-WRONG_USAGE: Final = 2
 _ANY_SERVER: Final = "127.0.0.1:9876"
 """For a pipeline that is only shown: nothing connects."""
 
@@ -53,12 +55,16 @@ def add_options(parser: Parser) -> None:
         action="store_true",
         help="show the plan of the job, with --runner also what the runner does with it, and do not run it",
     )
-    add("--check", action="store_true", help="check the statements, and do not run them")
+    add(
+        "--check",
+        action="store_true",
+        help="check the statements, with --runner and --stop as these would run them, and do not run them",
+    )
     add(
         "--start",
         type=start_parser("earliest", "latest", "timestamp:TIME"),
         metavar="WHERE",
-        help="where reads begin, if a table does not say it: earliest, latest, timestamp:TIME; default: the"
+        help="where reads begin, if their table does not say: earliest, latest, timestamp:TIME; default: the"
         " offsets of their group, or latest without a group",
     )
     add(
@@ -82,77 +88,120 @@ def run(arguments: argparse.Namespace) -> int:
             return shell.run(arguments)
         arguments.file = arguments.file or "-"
         load_catalogs(script, arguments.catalog)
-        script.run(_text_of(arguments.text_of or arguments.file), "" if arguments.file == "-" else arguments.file)
+        name = "" if arguments.file == "-" else arguments.file
+        script.run(_text_of(arguments.text_of or arguments.file, arguments.file), name)
         if not script.sinks and not script.explained:
             raise SqlError(f"{arguments.file}: there is nothing to do: no INSERT INTO")
-        check_replaced(script, arguments)
+        if arguments.stop is None:
+            script.require_no_feedback()
+        is_unchanged = is_same(script, arguments)
     except SqlError as error:
         print(f"rmqio sql: {error}", file=sys.stderr, flush=True)
         return WRONG_USAGE
     if script.explained and not arguments.check:
-        print(explain(script.explained), flush=True)
+        print(for_terminal(explain(script.explained)), flush=True)
         if not script.sinks:
             return OK
     if arguments.explain:
-        print(explain(script.sinks))
+        print(for_terminal(explain(script.sinks)))
         return OK if arguments.runner is None else run_job(script, arguments)
     if arguments.check:
-        count = len(script.sinks)
-        print(f"{arguments.file}: valid, {count} INSERT INTO")
-        return OK
+        return _check(script, arguments, UNCHANGED if is_unchanged else OK)
     return run_job(script, arguments)
 
 
-def _text_of(file: str) -> str:
+def _check(script: Script, arguments: argparse.Namespace, valid: int) -> int:
+    """Plans the statements as the runner would; without one, as far as all runners agree. Returns the exit status.
+
+    Args:
+      valid: the exit status of valid statements.
+    """
+    try:
+        if arguments.runner is None:
+            from rmqio.sql.runtime.translation import check_plans
+
+            with in_zone(script.settings.zone):
+                check_plans(script.sinks, _connection(script, arguments), script.texts.error)
+        else:
+            import apache_beam as beam
+
+            from rmqio.runners.report import report_of
+
+            pipeline = beam.Pipeline(options=_options(script, arguments))
+            _add(script, arguments, pipeline)
+            report_of(pipeline).check()
+    except (LocalError, ImportError, AttributeError, ValueError) as error:  # also a missing runner class
+        print(f"rmqio sql: {str(error).removeprefix('rmqio sql: ')}", file=sys.stderr, flush=True)
+        return WRONG_USAGE
+    print(f"{arguments.file}: valid, {len(script.sinks)} INSERT INTO")
+    return valid
+
+
+def _text_of(file: str, name: str) -> str:
+    """Returns the text of a script. `name`: the file that the user knows, in errors."""
     if file == "-":
         return sys.stdin.read().removeprefix("\ufeff")
     try:
         return Path(file).read_text("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SqlError(f"{file} is not UTF-8: byte {error.start} is not") from error
+        raise SqlError(f"{name} is not UTF-8: byte {error.start} is not") from error
     except OSError as error:
-        raise SqlError(f"cannot read {file}: {error.strerror}") from error
+        raise SqlError(f"cannot read {name}: {error.strerror}") from error
 
 
-def run_job(script: Script, arguments: argparse.Namespace) -> int:
-    """Runs the statements of a script that write, as one job, and returns its exit status."""
-    from rmqio import runners
-    from rmqio.runners.program import count, run_program
-    from rmqio.runners.report import ReportOptions
+def _connection(script: Script, arguments: argparse.Namespace) -> Any:
     from rmqio.sql.runtime.connection import Connection
-    from rmqio.sql.runtime.explain_runner import how_it_runs
-    from rmqio.sql.runtime.kept_signature import check_signature, checkpoint_of
-    from rmqio.sql.runtime.translation import Translation
 
-    runner = arguments.runner or "DirectRunner"
-    try:
-        endless = [] if arguments.stop is not None else endless_reads(script.sinks)
-        flags = [*arguments.rest, *options_of(script.settings, runner, arguments.rest, endless)]
-    except SqlError as error:
-        print(f"rmqio sql: {error}", file=sys.stderr, flush=True)
-        return WRONG_USAGE
-    options = runners.options(flags, runner=runner)
-    if arguments.explain:
-        options.view_as(ReportOptions).report = True
-    elif (folder := checkpoint_of(options)) is not None:
-        try:
-            check_signature(folder, script.sinks)
-        except SqlError as error:
-            print(f"rmqio sql: {error}", file=sys.stderr, flush=True)
-            return WRONG_USAGE
-    if unknown := runners.unknown_flags(options):
-        raise LocalError(f"rmqio sql: unknown argument {unknown[0]!r}")
-    connection = Connection(
-        name_server=arguments.name_server or (_ANY_SERVER if arguments.explain else None),
+    return Connection(
+        name_server=arguments.name_server or (_ANY_SERVER if arguments.explain or arguments.check else None),
         security=security.from_arguments(arguments),
         start=arguments.start,
         stop=arguments.stop,
         idle_timeout_ms=script.settings.idle_ms or None,
+        resumed_ms=None if keeps_checkpoint(script, arguments) or obstacles(script.sinks) else arguments.resume,
     )
 
+
+def _options(script: Script, arguments: argparse.Namespace) -> Any:
+    """The options of the job's pipeline. Raises `LocalError` for flags that contradict the script, or are unknown."""
+    from rmqio import runners
+    from rmqio.runners.report import ReportOptions
+    from rmqio.sql.runtime.kept_signature import check_signature, checkpoint_of
+
+    runner = arguments.runner or "DirectRunner"
+    endless = [] if arguments.stop is not None else endless_reads(script.sinks)
+    flags = [*arguments.rest, *options_of(script.settings, runner, arguments.rest, endless)]
+    options = runners.options(flags, runner=runner)
+    if arguments.explain:
+        options.view_as(ReportOptions).report = True
+    elif (folder := checkpoint_of(options)) is not None:
+        script.sinks = check_signature(folder, script.sinks, stores=not arguments.check)
+    if unknown := runners.unknown_flags(options):
+        raise LocalError(f"rmqio sql: unknown argument {unknown[0]!r}")
+    return options
+
+
+def _add(script: Script, arguments: argparse.Namespace, pipeline: Any) -> None:
+    from rmqio.sql.runtime.translation import Translation
+
+    with in_zone(script.settings.zone):
+        translation = Translation(pipeline, _connection(script, arguments), errors=script.texts.error)
+        translation.add_all(script.sinks)
+
+
+def run_job(script: Script, arguments: argparse.Namespace) -> int:
+    """Runs the statements of a script that write, as one job, and returns its exit status."""
+    from rmqio.runners.program import count, run_program
+    from rmqio.sql.runtime.explain_runner import how_it_runs
+
+    try:
+        options = _options(script, arguments)
+    except SqlError as error:
+        print(f"rmqio sql: {error}", file=sys.stderr, flush=True)
+        return WRONG_USAGE
+
     def build(pipeline: Any) -> None:
-        with in_zone(script.settings.zone):
-            Translation(pipeline, connection, errors=script.texts.error).add_all(script.sinks)
+        _add(script, arguments, pipeline)
         if arguments.explain:
             print(f"\n{how_it_runs(pipeline)}\n")
 

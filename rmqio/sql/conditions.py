@@ -53,7 +53,7 @@ def parse_condition(text: str, file: str = "") -> nodes.Expression:
         or (isinstance(query, nodes.Query) and (query.order_by or query.limit is not None or query.offset))
         or select.group_by or select.having is not None or select.emit
     ):  # fmt: skip
-        raise Source(text, file).error("a condition stands alone: no other clause and no statement can follow", None)
+        raise Source(text, file).error("no other clause and no statement can follow a condition", None)
     return select.where
 
 

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rmqio.carets import line_with_carets
 from rmqio.errors import LocalError
 
-_MOST_SHOWN: Final = 320
-"""Characters of a line."""
 _LONG_WORD: Final = re.compile(r"(\S{100})\S{100,}")
 
 
@@ -68,22 +67,7 @@ class Source:
         line = self.text[begin : end if end >= 0 else len(self.text)].rstrip("\r")
         number = self.text.count("\n", 0, start) + 1
         column = start - begin + 1
-        return SqlError(message, self.file, number, column, _shown(line, start - begin, span.end - start))
-
-
-def _shown(line: str, start: int, count: int) -> str:
-    """Returns the line with carets under some of its characters; of a long line what is near them."""
-    if len(line) > _MOST_SHOWN:
-        cut = max(0, min(start - _MOST_SHOWN // 2, len(line) - _MOST_SHOWN))
-        head, tail = "..." * (cut > 0), "..." * (cut + _MOST_SHOWN < len(line))
-        line = head + line[cut : cut + _MOST_SHOWN] + tail
-        start += len(head) - cut
-        count = min(count, len(line) - len(tail) - start)
-    marked = line[start : start + max(1, count)]
-    # Tabs stay tabs, and wide characters take two columns of a terminal.
-    indent = "".join("\t" if each == "\t" else " " * _width(each) for each in line[:start])
-    text = "".join("\ufffd" if (each < " " and each != "\t") or each == "\x7f" else each for each in line)
-    return f"  {text}\n  {indent}{'^' * max(1, sum(map(_width, marked)))}"
+        return SqlError(message, self.file, number, column, line_with_carets(line, start - begin, span.end - start))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -94,15 +78,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return ""
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns `1 name` or `2 names`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def listed(names: Iterable[Any], last: str = "or") -> str:
     """Returns `a, b or c`."""
     *first, end = map(str, names)
     return f"{', '.join(first)} {last} {end}" if first else end
-
-
-def _width(character: str) -> int:
-    import unicodedata
-
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):  # accents, and what is not seen
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

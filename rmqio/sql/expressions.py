@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from rmqio.sql import types
 from rmqio.sql.types import SqlType
+
+SET_NUMBER: Final = "$set"
+"""The name of the column with the number of a row's grouping set."""
+IN_QUERY: Final = " IN (query)"
+"""How the name of a column ends that says whether a query has a row with a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +162,22 @@ class Membership(Expr):
     operand: Expr
     values: tuple[Constant, ...]
 
+    def __hash__(self) -> int:  # of thousands of constants, the first ones tell enough
+        return hash((self.type, self.operand, len(self.values), self.values[:4]))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # an object for each constant takes several times as long
+        kinds = tuple(each.type for each in self.values)
+        return _membership, (self.type, self.operand, kinds, tuple(each.value for each in self.values))
+
     def children(self) -> tuple[Expr, ...]:
         return (self.operand,)
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return replace(self, operand=children[0])
+
+
+def _membership(kind: SqlType, operand: Expr, kinds: tuple[SqlType, ...], values: tuple[Any, ...]) -> Membership:
+    return Membership(kind, operand, tuple(map(Constant, kinds, values)))
 
 
 def is_processing_time(expression: Expr) -> bool:

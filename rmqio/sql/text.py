@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from rmqio.sql import values
 from rmqio.sql.expressions import (
+    IN_QUERY,
+    SET_NUMBER,
     Conditional,
     Constant,
     Conversion,
@@ -27,6 +29,12 @@ _BINARY: Final = {
 }  # fmt: skip
 
 
+_PHRASES: Final = {
+    "JSON ITEM": "{0}", "JSON ITEM OR NULL": "{0} NULL ON NULL",
+    "JSON MEMBER": "KEY {0} VALUE {1} ABSENT ON NULL", "JSON MEMBER OR NULL": "KEY {0} VALUE {1}",
+}  # fmt: skip
+
+
 def text_of(expression: Expr, names: Sequence[str]) -> str:
     """Returns the expression as SQL. `names`: those of the columns that it reads."""
 
@@ -39,11 +47,13 @@ def text_of(expression: Expr, names: Sequence[str]) -> str:
 
     match expression:
         case InputRef():
-            return names[expression.index]
+            name = names[expression.index]
+            return name if name != SET_NUMBER else "grouping set"
         case Constant():
             return constant_text(expression.value, expression.type)
         case Operation():
-            return _operation(expression, [inner(each) for each in expression.arguments])
+            given = [each for each in expression.arguments if each.type.kind != "CARRIED"]
+            return _operation(expression, [inner(each) for each in given])
         case UserCall():
             return f"{expression.function.name}({', '.join(map(of, expression.arguments))})"
         case Logical():
@@ -60,6 +70,8 @@ def text_of(expression: Expr, names: Sequence[str]) -> str:
         case Membership():
             return f"{inner(expression.operand)} IN ({', '.join(map(of, expression.values))})"
         case Conditional():
+            if shown := _meant(expression, names):
+                return shown if isinstance(shown, str) else of(shown)
             *parts, otherwise = expression.parts
             whens = " ".join(
                 f"WHEN {of(condition)} THEN {of(result)}"
@@ -67,6 +79,19 @@ def text_of(expression: Expr, names: Sequence[str]) -> str:
             )
             return f"CASE {whens} ELSE {of(otherwise)} END"
     return "?"
+
+
+def _meant(expression: Conditional, names: Sequence[str]) -> str | Expr | None:
+    """Returns what a query says where the optimizer has written a CASE: a column of a grouping set, and IN of a query,
+    which is NULL if the value or one of the rows is NULL and no row has the value.
+    """
+    condition, result, *others = expression.parts
+    match condition:
+        case Membership(operand=InputRef(index=index)) if names[index] == SET_NUMBER:
+            return others[0] if isinstance(result, Constant) and result.value is None else None
+        case InputRef(index=index) if names[index].endswith(IN_QUERY) and len(expression.parts) == 7:
+            return names[index]
+    return None
 
 
 def _operation(expression: Operation, arguments: list[str]) -> str:
@@ -80,6 +105,10 @@ def _operation(expression: Operation, arguments: list[str]) -> str:
     if operator in ("+", "-", "*", "/", "%") or name in _BINARY:
         shown = [f"({each})" if " " in each and each[0] != "'" and name not in _BINARY else each for each in arguments]
         return f" {operator if name not in _BINARY else name} ".join(shown[:2])
+    if name in _PHRASES:
+        return _PHRASES[name].format(*arguments)
+    if name.startswith("IS JSON"):
+        return f"{arguments[0]} {name.removesuffix(' VALUE')}"
     if name == "NEGATE":
         return f"-{arguments[0]}"
     return f"{name.replace(' OF TIMESTAMP', '').replace(' + MONTHS', '')}({', '.join(arguments)})"
@@ -89,7 +118,9 @@ def _negated(operand: Expr, inner: Any) -> str:
     if isinstance(operand, Is):
         return f"{inner(operand.operand)} IS NOT {_truth(operand.value)}"
     text = inner(operand)
-    if isinstance(operand, Membership):
+    if isinstance(operand, Operation) and operand.name.startswith("IS JSON"):
+        return " IS NOT JSON".join(text.rsplit(" IS JSON", 1))
+    if isinstance(operand, Membership) or text.endswith(IN_QUERY):
         return str(text.replace(" IN (", " NOT IN (", 1))
     return f"NOT {text}"
 

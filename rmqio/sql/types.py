@@ -60,7 +60,10 @@ class SqlType:
 
     def nullable(self, is_nullable: bool = True) -> SqlType:
         """Returns the same type that can, or cannot, be NULL."""
-        return self if self.is_nullable == is_nullable else replace(self, is_nullable=is_nullable)
+        if self.is_nullable == is_nullable:
+            return self
+        # `replace` takes several times as long, and a list of IN has a type for each of its items
+        return SqlType(self.kind, is_nullable, self.precision, self.scale, self.elements, self.names)
 
 
 BOOLEAN: Final = SqlType("BOOLEAN")
@@ -142,7 +145,13 @@ def _with_parameters(found: SqlType, name: TypeName) -> SqlType:
         case "TIME" | "TIMESTAMP" | "TIMESTAMP_LTZ" if not rest:
             if first > 9:
                 raise Refusal(f"{name.name} has 0 to 9 digits of a second's fraction, not {first}", name.span)
-            return replace(found, precision=min(first, MAX_FRACTION))
+            if first > MAX_FRACTION:
+                raise Refusal(
+                    f"{name.name}({first}) would lose digits: times are kept in microseconds, so use "
+                    f"{name.name}({MAX_FRACTION})",
+                    name.span,
+                )
+            return replace(found, precision=first)
     raise Refusal(f"{name.name} does not take ({', '.join(map(str, name.parameters))})", name.span)
 
 

@@ -28,7 +28,7 @@ _DATE: Final = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})")
 _TIME: Final = re.compile(r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,9}))?)?")
 _MONTH: Final = re.compile(r"([0-9]{4})(?:-([0-9]{1,2}))?")
 _TIMESTAMP: Final = re.compile(_DATE.pattern + r"(?:[ T]" + _TIME.pattern + r")?")
-_ZONED: Final = re.compile(_TIMESTAMP.pattern + r"(Z|[+-][0-9]{2}:?[0-9]{2})?")
+_ZONED: Final = re.compile(_TIMESTAMP.pattern + r"(Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])?")
 
 
 class ValueFailure(SerdeError):
@@ -298,7 +298,7 @@ def zone(name: str) -> tzinfo:
     try:
         return zoneinfo.ZoneInfo(_JAVA_ZONES.get(name, name))
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
-        raise ValueFailure(f"{shown(name)} is not a time zone, as Europe/Berlin or GMT+08:00 are") from None
+        raise ValueFailure(f"{shown(name)} is not a time zone, such as Europe/Berlin or GMT+08:00") from None
 
 
 _OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
@@ -324,6 +324,19 @@ def rounded(number: Decimal, precision: int, scale: int) -> Decimal | None:
     if not found:
         return found.copy_abs()
     return found if len(found.as_tuple().digits) <= precision else None
+
+
+def fitting(number: Decimal, precision: int, scale: int) -> Decimal:
+    """Returns the number with so many digits after the point. Raises `ValueFailure` if it has too many before it.
+
+    Flink has NULL there.
+    """
+    found = rounded(number, precision, scale)
+    if found is None:
+        text = format(number, "f")
+        short = text if len(text) <= 80 else f"{number:.9e}"
+        raise ValueFailure(f"{short} has too many digits for DECIMAL({precision}, {scale})")
+    return found
 
 
 def integer_of_double(number: float, bits: int) -> int:

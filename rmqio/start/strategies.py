@@ -59,7 +59,7 @@ class StartFrom:
 
     kind: Literal["earliest", "latest", "timestamp", "group_offsets", "specific_offsets", "resolved"]
     timestamp_ms: int = 0
-    reset: Reset = "error"
+    reset: Reset | Literal["timestamp"] = "error"
     offsets: tuple[tuple[MessageQueue, int], ...] = ()
 
     @classmethod
@@ -95,6 +95,16 @@ class StartFrom:
     def resolved(cls, queue: MessageQueue, offset: int) -> StartFrom:
         """Start one queue at the offset that another strategy resolved to, without asking the broker again."""
         return cls("resolved", offsets=((queue, offset),))
+
+    def resumed(self, began_ms: int) -> StartFrom:
+        """Start at the group's offsets; a queue without one starts where it did when the read began, at that time."""
+        if self.kind == "specific_offsets" or (self.kind == "group_offsets" and self.reset != "latest"):
+            return self
+        if self.kind == "earliest":
+            return StartFrom.group_offsets("earliest")
+        return StartFrom(
+            "group_offsets", self.timestamp_ms if self.kind == "timestamp" else began_ms, reset="timestamp"
+        )
 
     @property
     def named(self) -> tuple[MessageQueue, ...]:
@@ -139,9 +149,10 @@ class StartFrom:
                 return clamp_offset(queue, wanted, lookup, on_out_of_range)
         if late is not None and late.new_queue_start and _is_new(queue, lookup, late.began_ms):
             return lookup.min_offset(queue) if late.new_queue_start == "earliest" else lookup.max_offset(queue)
-        if self.kind == "timestamp":
-            return self._resolve_timestamp(queue, lookup, "latest" if late else on_timestamp_after_end)
         where = self.reset if self.needs_group else self.kind
+        if where == "timestamp":
+            is_strict = self.kind == "timestamp" and late is None
+            return self._resolve_timestamp(queue, lookup, on_timestamp_after_end if is_strict else "latest")
         if where == "earliest":
             return lookup.min_offset(queue)
         if where == "latest":

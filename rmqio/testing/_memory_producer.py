@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from rmqio.client.selection import WritableQueues
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import PendingSend
 from rmqio.model import WRITE_PERMISSION, Message, MessageQueue, SendResult
 from rmqio.testing.cluster import InMemoryCluster
-from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, BatchBuilder, MessageIds
+from rmqio.topics.queue_selection import WritableQueues
+from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, BatchBuilder
+from rmqio.wire.messages.ids import MessageIds
 from rmqio.wire.properties import encode_properties, validate_group, validate_topic
 
 DELAY_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -70,7 +71,7 @@ class InMemoryProducer:
         if not messages:
             return []
         self._check_open()
-        return self.submit(messages, self._choose(messages, queue), message_ids=message_ids).result()
+        return list(self.submit(messages, self._choose(messages, queue), message_ids=message_ids).result())
 
     def submit(
         self,

@@ -82,6 +82,9 @@ class ScriptedTransport:
                 if self._responder is not None and not request.is_response:
                     self.feed(*(answer_bytes(request, item) for item in self._responder(request)))
 
+    def send_parts(self, head: bytes, body: bytes, timeout_ms: float) -> None:
+        self.send_all(head + body, timeout_ms)
+
     def recv(self, max_bytes: int, timeout_ms: float) -> bytes | None:
         with self._changed:
             self._check_open()

@@ -1,1 +1,1 @@
-"""The topics of a pipeline: subscriptions, and the look-up of topics when a pipeline is submitted."""
+"""Topics: subscriptions, look-ups when a pipeline is submitted, turns and keys of queues, names of RocketMQ's own."""

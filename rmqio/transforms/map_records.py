@@ -95,7 +95,7 @@ class MapRecordsFn(beam.DoFn):
 
     def process(self, element: Sequence[Any], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         if isinstance(element, (str, bytes)) or not isinstance(element, Sequence):
-            raise LocalError(f"MapRecords takes batches, and this is {type(element).__name__}: read with batches=True")
+            raise LocalError(f"MapRecords takes batches, not {type(element).__name__}: read with batches=True")
         batch = element if isinstance(element, Batch) else Batch(element)
         results, failed = self._results(batch)
         if failed:

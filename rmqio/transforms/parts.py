@@ -1,4 +1,4 @@
-"""The parts of our transforms, for transforms on top of them: batches, failures with coordinates, metrics, coders.
+"""The parts of our transforms, for transforms on top of them: batches, failures, metrics, coders, elements that wait.
 
 Packages on top of `rmqio.transforms` import its public names and these, and none of its other modules.
 """
@@ -17,11 +17,14 @@ from rmqio.transforms.reading.options import factory_of
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, located_at
 from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker
 from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks, beam_timestamp
+from rmqio.transforms.waiting import WAITING_LEVELS, Waiting, second_after
+from rmqio.transforms.writing.sendable import check_sendable
 
 __all__ = [
     "DECODE_ERRORS",
     "ENCODE_ERRORS",
     "ERRORS_TAG",
+    "WAITING_LEVELS",
     "BatchConstraint",
     "Claim",
     "Count",
@@ -35,7 +38,9 @@ __all__ = [
     "RecordCoder",
     "Share",
     "ValueCoder",
+    "Waiting",
     "beam_timestamp",
+    "check_sendable",
     "factory_of",
     "failure_of_member",
     "failure_of_record",
@@ -45,4 +50,5 @@ __all__ = [
     "located_at",
     "located_member",
     "observe_process",
+    "second_after",
 ]

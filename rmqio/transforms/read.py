@@ -231,8 +231,8 @@ class ReadFromRocketMQ(_Read):
         shuffle.
       claim_check: the `ClaimCheck` that writers use: messages with references get their bodies, before decoding. An
         object that is missing or changed is an error of its message.
-      max_records_per_second: the most records of all queues together, on average over half a second. Workers keep it
-        without a word between them: see docs/operate/skew.md.
+      max_records_per_second: the most records of all queues together; at once, at most a second's worth. Workers
+        keep it without a word between them: see docs/operate/skew.md.
       options: `ReadOptions`.
       client_factory: another way to create clients, for tests. It replaces `client` and `name_server`.
 
@@ -294,7 +294,13 @@ class ReadFromRocketMQ(_Read):
     def expand(self, pbegin: Any) -> Any:
         discovery = self._discovery(self._subscription)
         if self._rate is not None:
-            limit = RateLimit(self._rate, self._subscription, self._read_id, alone=_is_alone(pbegin.pipeline))
+            limit = RateLimit(
+                self._rate,
+                self._subscription,
+                self._read_id,
+                alone=_is_alone(pbegin.pipeline),
+                splits_per_queue=self._config.options.splits_per_queue,
+            )
             self._config = dataclasses.replace(self._config, rate_limit=limit)
         source = _planned_source(pbegin.pipeline)
         if source is not None and self._config.options.max_num_records is None:

@@ -116,6 +116,9 @@ class WriteToRocketMQ(beam.PTransform):
     Raises `LocalError` when it is built or applied, if arguments do not fit together.
     """
 
+    id_advice = "Give id_fn="
+    """The end of the warning that ids are random, in the words of whoever built the pipeline."""
+
     def __init__(
         self,
         topic: str | None = None,
@@ -270,7 +273,7 @@ class WriteToRocketMQ(beam.PTransform):
         else:
             self._ids_shown = RANDOM_IDS
             _LOGGER.warning(
-                "%s: ids: random; when a bundle is run again, its copies cannot be dropped. Give id_fn=", label
+                "%s: ids: random; when a bundle is run again, its copies cannot be dropped. %s", label, self.id_advice
             )
         return ids
 

@@ -21,9 +21,9 @@ _INTERRUPTED: Final = 130
 _AWAY: Final = 1
 
 MORE: Final = """\
-LAG is what the group has yet to read, WAIT how long the oldest of that has waited, COMMIT how long ago the group's
-offset was seen to move. Rates are means of ten seconds. Nothing is committed, and no group is joined. The exit status
-of --once is 1 if a broker or the exporter is away.
+LAG is the number of messages that the group has yet to read, WAIT how long the oldest of them has waited, COMMIT how
+long ago the group's offset last moved. Rates are means over ten seconds. Nothing is committed, and no group is joined.
+The exit status of --once is 1 if a broker or the exporter does not answer.
 
 examples:
   rmqio watch --topic orders --group billing
@@ -47,18 +47,18 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--metrics", metavar="URL", help="the pipeline's exporter (RMQIO_PROMETHEUS): delay and errors")
     parser.add_argument(
-        "--every", type=parse_seconds, default=1.0, metavar="SECONDS", help="time between two looks (default: 1)"
+        "--every", type=parse_seconds, default=1.0, metavar="SECONDS", help="time between two polls (default: 1)"
     )
-    parser.add_argument("--once", action="store_true", help="show what two looks find, and end")
+    parser.add_argument("--once", action="store_true", help="poll twice, print the result, and end")
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--json", action="store_true", help="print one JSON document a line")
+    shown.add_argument("--json", action="store_true", help="print one JSON document per line")
     shown.add_argument(
         "--web",
         nargs="?",
         type=whole_number("port", 0),
         const=DEFAULT_PORT,
         metavar="PORT",
-        help=f"serve a page on this machine only, on PORT (default: {DEFAULT_PORT}; 0: any that is free)",
+        help=f"serve a page on this machine only, on PORT (default: {DEFAULT_PORT}; 0: any free port)",
     )
 
 
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Watch as the options say, and return the exit status."""
     if arguments.web is not None:
         if arguments.once:
-            arguments.parser.error("--once does not go with --web: a page is there until Ctrl-C")
+            arguments.parser.error("--once cannot be combined with --web, which serves a page until Ctrl-C")
         if arguments.web > 65_535:
             arguments.parser.error(f"--web {arguments.web}: a port is at most 65535")
     target = _target(arguments)

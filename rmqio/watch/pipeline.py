@@ -18,6 +18,7 @@ ERRORS: Final = (
     "decode_failures",
     "send_failures",
     "lookup_failures",
+    "row_failures",
     "commit_failures",
     "offsets_skipped",
     "unknown_outcomes",
@@ -25,6 +26,7 @@ ERRORS: Final = (
     "table_refresh_failures",
     "pull_retries",
     "send_retries",
+    "row_write_retries",
     "dead_letters",
 )
 """The counters that say that something went wrong, the worst first."""

@@ -28,6 +28,12 @@ int install_message_constructor(PyTypeObject *message_type);
    the type is not that of `install_message_constructor`. */
 PyObject *new_message(PyTypeObject *type, PyObject *const *fields);
 
+PyObject *encode_usual(PyObject *module, PyObject *const *args, Py_ssize_t count);
+extern const char encode_usual_doc[];
+PyObject *usual_properties(PyObject *module, PyObject *const *args, Py_ssize_t count);
+extern const char usual_properties_doc[];
+PyObject *is_for_topic(PyObject *module, PyObject *const *args, Py_ssize_t count);
+extern const char is_for_topic_doc[];
 PyObject *copies_of_usual(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char copies_of_usual_doc[];
 PyObject *usual_place_ids(PyObject *module, PyObject *const *args, Py_ssize_t count);

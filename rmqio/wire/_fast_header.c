@@ -41,12 +41,21 @@ take_text(Cursor *from, Text *text)
     if (!take(from, '"')) {
         return 0;
     }
-    text->start = from->at;
-    while (from->at < from->end && *from->at >= ' ' && *from->at <= '~' && *from->at != '"' && *from->at != '\\') {
-        from->at++;
+    /* Two loops, each many bytes a step: the ids of a batch are a text of 16 KB. */
+    const char *end = memchr(from->at, '"', (size_t)(from->end - from->at));
+    if (end == NULL) {
+        return 0;
     }
-    text->size = from->at - text->start;
-    return take(from, '"');
+    text->start = from->at;
+    text->size = end - from->at;
+    from->at = end + 1;
+    uint8_t unusual = 0;
+    for (Py_ssize_t i = 0; i < text->size; i++) {
+        uint8_t byte = (uint8_t)text->start[i];
+        unusual |= (uint8_t)(byte - ' ') > '~' - ' ';
+        unusual |= byte == '\\';
+    }
+    return !unusual;
 }
 
 /* More digits, a point or an exponent stay after the number, where the caller expects none. */

@@ -29,11 +29,14 @@ DecodeUsual = Callable[[bytes, int, list[Record], str, str | None, bool], int]
 decode_usual: Final[DecodeUsual | None] = getattr(_fast, "decode_usual", None)
 """As `stored._decode_usual_in_python`, but also accepts messages of both versions and with any hosts."""
 
-EncodeUsual = Callable[[Sequence[Message], Sequence[str], int, int, int], tuple[bytes, int]]
+EncodeUsual = Callable[[Sequence[Message], Sequence[str] | str, int, int, int], tuple[bytes, int]]
 encode_usual: Final[EncodeUsual | None] = getattr(_fast, "encode_usual", None)
-"""Takes messages and their ids, a start index, and the maximum number and size. Returns the bytes of the leading
-members that are usual and fit, and their number.
+"""Takes messages, their ids (or the first id, if the others count up from it), a start index, and the maximum number
+and size. Returns the bytes of the leading members that are usual and fit, and their number.
 """
+
+is_for_topic: Final[Callable[[Sequence[Message], str], bool] | None] = getattr(_fast, "is_for_topic", None)
+"""Whether each message names this topic or none; False also if one is not usual."""
 
 CopiesOfUsual = Callable[[list[Record], int], list[Message]]
 copies_of_usual: Final[CopiesOfUsual | None] = getattr(_fast, "copies_of_usual", None)

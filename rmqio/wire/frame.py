@@ -23,11 +23,16 @@ def encode_frame(command: Command, serialization: Serialization = Serialization.
 
 def make_frame(header: bytes, body: bytes, request: object, serialization: int = 0) -> bytes:
     """Return the bytes to send; an error names the request. Raises as `encode_frame`."""
+    return frame_head(header, len(body), request, serialization) + body
+
+
+def frame_head(header: bytes, body_size: int, request: object, serialization: int = 0) -> bytes:
+    """Return what is before the body of a frame. Raises as `make_frame`."""
     size = len(header)
-    length = 4 + size + len(body)
+    length = 4 + size + body_size
     if length > MAX_FRAME_BYTES:
         raise LocalError(f"{request!r} makes a frame of {length} bytes; a server closes the connection above 16 MiB")
-    return b"".join((_LENGTHS.pack(length, serialization << 24 | size), header, body))
+    return _LENGTHS.pack(length, serialization << 24 | size) + header
 
 
 class FrameDecoder:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rmqio.errors import WireError, broker_error
+from rmqio.errors import SubscriptionGroupNotExist, WireError, broker_error
 from rmqio.model import (
     BrokerData,
     MessageFilter,
@@ -192,7 +192,11 @@ def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
     """Return the result of a pull. Raises `BrokerError`, `WireError`, and `CorruptMessage` for lost framing."""
     status = _PULL_STATUS.get(answer.code)
     if status is None:
-        raise broker_error(answer.code, answer.remark, f"pull of {queue} at {offset}")
+        remark = answer.remark
+        if answer.code == SubscriptionGroupNotExist.number:
+            # With autoCreateSubscriptionGroup=false, a broker knows only the groups that an operator has made.
+            remark = f"{remark}; pulls need it (pull_group): mqadmin updateSubGroup -c CLUSTER -g GROUP creates it"
+        raise broker_error(answer.code, remark, f"pull of {queue} at {offset}")
     ext = answer.ext
     try:
         next_offset, suggested = int(ext["nextBeginOffset"]), int(ext["suggestWhichBrokerId"])
@@ -290,7 +294,13 @@ _SEND_STATUS = {status.value: status for status in SendStatus}
 
 
 def parse_send(answer: Command, what: object) -> tuple[SendStatus, int, int, list[str]]:
-    """Return the status, queue id, first queue offset and offset message ids (one per message of a batch).
+    """As `parse_stored`, with the offset message ids as a list: one per message of a batch."""
+    status, queue_id, first_offset, ids = parse_stored(answer, what)
+    return status, queue_id, first_offset, ids.split(",") if ids else []
+
+
+def parse_stored(answer: Command, what: object) -> tuple[SendStatus, int, int, str]:
+    """Return the status, queue id, first queue offset and offset message ids, separated by commas.
 
     `what` is used in error messages.
 
@@ -299,12 +309,11 @@ def parse_send(answer: Command, what: object) -> tuple[SendStatus, int, int, lis
     status = _SEND_STATUS.get(answer.code)
     if status is None:
         raise broker_error(answer.code, answer.remark, str(what))
-    ids = answer.ext.get("msgId") or ""
     return (
         status,
         _ext_int(answer, "queueId", what),
         _ext_int(answer, "queueOffset", what),
-        ids.split(",") if ids else [],
+        answer.ext.get("msgId") or "",
     )
 
 

@@ -26,7 +26,7 @@ def is_logical(queue: MessageQueue) -> bool:
 def owners(route: Mapping[str, Any]) -> dict[tuple[str, int], str]:
     """Return the current brokers of a static topic's queues, from a route's JSON: (name in place of a broker, number).
 
-    Where two brokers claim a queue, the later epoch wins. Raises the errors that malformed JSON values cause.
+    The later epoch wins if two brokers claim a queue. Raises the errors that malformed JSON values cause.
     """
     found: dict[tuple[str, int], tuple[int, str]] = {}
     for broker, mapping in (route.get("topicQueueMappingByBroker") or {}).items():

@@ -27,7 +27,7 @@ _AVRO_LOGICAL: Final = {
 def columns_of_json(schema: Any) -> dict[str, str]:
     """Returns the columns of a JSON Schema. Raises `LocalError` for what is none, and for types that SQL lacks."""
     if not isinstance(schema, Mapping) or not isinstance(schema.get("properties"), Mapping):
-        raise LocalError(f"schema is {schema!r:.80}; of format json, it must be {{type: object, properties: ...}}")
+        raise LocalError(f"schema is {schema!r:.80}; for the format json, it must be {{type: object, properties: ...}}")
     required = set(schema.get("required", ()))
     return {
         name: _json_type(kind, name) + (" NOT NULL" if name in required else "")
@@ -55,7 +55,7 @@ def _json_type(kind: Any, path: str) -> str:
         return f"MAP<STRING, {_json_type(kind['additionalProperties'], f'{path}.*')}>"
     known = ", ".join(_JSON)
     raise LocalError(
-        f"schema: {path} is {kind!r:.80}; a type is {known}, array with items, or object with properties or "
+        f"schema: {path} is {kind!r:.80}; it must be {known}, array with items, or object with properties or "
         "additionalProperties"
     )
 
@@ -66,9 +66,9 @@ def columns_of_avro(schema: Any) -> dict[str, str]:
         try:
             schema = json.loads(schema)
         except ValueError as error:
-            raise LocalError(f"schema is not JSON, as an Avro schema is: {error}") from None
+            raise LocalError(f"schema is not JSON, which an Avro schema must be: {error}") from None
     if not isinstance(schema, Mapping) or schema.get("type") != "record" or not schema.get("fields"):
-        raise LocalError(f"schema is {schema!r:.80}; of format avro, it must be a record with fields")
+        raise LocalError(f"schema is {schema!r:.80}; for the format avro, it must be a record with fields")
     named: dict[str, Any] = {}
     return {each["name"]: _avro_column(each["type"], each["name"], named) for each in schema["fields"]}
 

@@ -1,4 +1,4 @@
 """The private parts of Beam that all runners use, those of its in-process runner, and the versions that have them.
 
-The runners for Spark and Flink have their own: `runners/spark/beam` and `runners/flink/_beam`.
+The runners for Spark and Flink have their own: `runners/spark/beam` and `runners/flink/beam`.
 """

@@ -6,24 +6,22 @@ Not in `portable`, which every program imports: it imports slowly.
 from __future__ import annotations
 
 import itertools
-import threading
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rmqio.runners.beam import versions
 
 try:
     from apache_beam.metrics import monitoring_infos
-    from apache_beam.portability import common_urns
-    from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
+    from apache_beam.portability.api import beam_fn_api_pb2
     from apache_beam.runners.portability import fn_api_runner
-    from apache_beam.runners.portability.fn_api_runner import translations
     from apache_beam.runners.portability.fn_api_runner.fn_runner import BundleManager, ParallelBundleManager
     from apache_beam.runners.worker.bundle_processor import BundleProcessor
     from apache_beam.runners.worker.sdk_worker import GlobalCachingStateHandler
     from apache_beam.utils.thread_pool_executor import shared_unbounded_instance
+
+    from rmqio.runners.beam.patches import timers_apart
 except ImportError:
     versions.check("DirectRunner")  # an untested Beam may lack a name
     raise
@@ -75,40 +73,11 @@ class _WholeBundleManager(ParallelBundleManager):
         return whole, [split for _, splits in results for split in splits]
 
 
-_FUSING = threading.Lock()
-_PAR_DO = common_urns.primitives.PAR_DO.urn
-
-
-def _has_timers(stage: Any) -> bool:
-    return any(
-        beam_runner_api_pb2.ParDoPayload.FromString(each.spec.payload).timer_family_specs
-        for each in stage.transforms
-        if each.spec.urn == _PAR_DO
-    )
-
-
-@contextmanager
-def _timers_apart() -> Iterator[None]:
-    """Keeps DoFns with timers out of each other's stages. Of two in a stage, Beam loses what the timers of one emit."""
-    stage: Any = translations.Stage
-    with _FUSING:
-        can_fuse = stage.can_fuse
-
-        def can_fuse_timers(self: Any, consumer: Any, context: Any) -> bool:
-            return not (_has_timers(self) and _has_timers(consumer)) and bool(can_fuse(self, consumer, context))
-
-        stage.can_fuse = can_fuse_timers
-        try:
-            yield
-        finally:
-            stage.can_fuse = can_fuse
-
-
 class FnApiRunner(fn_api_runner.FnApiRunner):
     """Beam's runner. It loses neither what a bundle defers on several workers, nor what several timers emit."""
 
     def create_stages(self, pipeline_proto: Any) -> Any:
-        with _timers_apart():
+        with timers_apart():
             return super().create_stages(pipeline_proto)
 
     def _get_bundle_manager(self, bundle_context_manager: Any) -> Any:

@@ -68,7 +68,7 @@ def shortened(trace: str) -> str:
 def once(*, is_stream: bool) -> Iterator[None]:
     """While a job runs, let the workers in this process say of each failure what `shortened` says.
 
-    Of a batch job, say nothing: Flink tries it again, and the error at its end says the same. A stream can go on for
+    Say nothing of a batch job: Flink tries it again, and the error at its end says the same. A stream can go on for
     long after a failure.
     """
     if shows_all():

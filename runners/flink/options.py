@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import (
 
 from rmqio.errors import LocalError
 from rmqio.runners.checkpoints.options import CheckpointOptions
-from rmqio.runners.flink._beam import finalizes, has_no_end
+from rmqio.runners.flink.beam import finalizes, has_no_end
 from rmqio.runners.flink.jobserver.command import SMALLEST_HEAP_MB, Settings
 
 DEFAULT_INTERVAL_MS: Final = 10_000
@@ -70,9 +70,19 @@ class FlinkOptions(PipelineOptions):
             metavar="N",
             help="How many checkpoints may be made at the same time. Default: 1, which exactly-once writes need.",
         )
-        add("--finish_bundle_before_checkpointing", action="store_true", default=None, help="Always set.")
+        add(
+            "--finish_bundle_before_checkpointing",
+            action="store_true",
+            default=None,
+            help="Finish bundles before each checkpoint. Streaming jobs always do this.",
+        )
         add("--savepoint_path", metavar="URL", help="A savepoint or checkpoint to resume from.")
-        add("--allow_non_restored_state", action="store_true", default=None, help="Drop state that fits no step.")
+        add(
+            "--allow_non_restored_state",
+            action="store_true",
+            default=None,
+            help="Drop state that belongs to no step of the pipeline.",
+        )
         add("--shutdown_sources_after_idle_ms", type=int, metavar="MS", help="When a source that has ended shuts down.")
 
 
@@ -170,7 +180,7 @@ def dangers(options: PipelineOptions, job: Job) -> list[str]:
     if flink.checkpointing_interval < 0:
         found.append(
             "--checkpointing_interval=-1: without checkpoints no bundle is finalized, so no group offset is "
-            "committed, and after a failure the job starts over"
+            "committed, and after a failure the job starts from scratch"
         )
     if flink.checkpointing_mode == "AT_LEAST_ONCE":
         found.append("--checkpointing_mode=AT_LEAST_ONCE: after a failure state may have counted elements twice")

@@ -90,7 +90,7 @@ class FlinkRest:
                     raise FlinkError(f"no savepoint of job {job_id}: {_cause(operation.get('failure-cause'))}")
                 return str(operation["location"])
             time.sleep(_POLL_S)
-        raise FlinkError(f"the savepoint of job {job_id} was not done after {timeout_s:.0f} s; it may still be made")
+        raise FlinkError(f"the savepoint of job {job_id} was not done after {timeout_s:.0f} s; it may still complete")
 
     def metrics(self, job_id: str) -> dict[str, Any]:
         """Return records and bytes by vertex, as `/jobs/ID` reports them."""

@@ -16,7 +16,7 @@ import grpc
 
 from rmqio.errors import LocalError
 from rmqio.local.processes.ports import LOOPBACK
-from rmqio.runners.flink._beam import (
+from rmqio.runners.flink.beam import (
     HARNESS,
     BeamFnExternalWorkerPoolServicer,
     beam_fn_api_pb2,

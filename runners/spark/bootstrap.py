@@ -21,7 +21,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, 
 from pyspark import SparkFiles
 
 from rmqio.errors import LocalError
-from rmqio.runners.spark.beam.private import pickler
+from rmqio.runners.spark.beam.private import dump_session, load_session, pickler_dumps, pickler_loads
 from rmqio.runners.spark.log import LOGGER
 from rmqio.runners.spark.options import is_given
 
@@ -78,7 +78,7 @@ def _main_classes(must: bool) -> bytes | None:
     if not classes:
         return None
     try:
-        return bytes(pickler.dumps(classes))
+        return bytes(pickler_dumps(classes))
     except Exception as error:
         if must:
             raise LocalError(
@@ -86,12 +86,12 @@ def _main_classes(must: bool) -> bytes | None:
                 "module that the workers can import"
             ) from error
     # Then each class by itself: the classes that the elements need may be among those that can be pickled
-    return bytes(pickler.dumps({name: each for name, each in classes.items() if _pickles(each)}))
+    return bytes(pickler_dumps({name: each for name, each in classes.items() if _pickles(each)}))
 
 
 def _pickles(each: type) -> bool:
     try:
-        pickler.dumps(each)
+        pickler_dumps(each)
     except Exception:  # noqa: BLE001  a user's class may raise any error
         return False
     return True
@@ -101,7 +101,7 @@ def _registries(must: bool) -> bytes | None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "session")
         try:
-            pickler.dump_session(str(file))
+            dump_session(str(file))
         except Exception as error:
             if must:
                 raise LocalError(
@@ -150,7 +150,7 @@ def _load(must: bool, load: Callable[[bytes], None], pickled: bytes | None) -> N
 def _load_classes(pickled: bytes) -> None:
     # A new module: Spark's daemon runs in the real one, and the user's names must not replace the names there
     main = types.ModuleType("__main__")
-    vars(main).update(pickler.loads(pickled))
+    vars(main).update(pickler_loads(pickled))
     sys.modules["__main__"] = main
 
 
@@ -158,7 +158,7 @@ def _load_registries(pickled: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "session")
         file.write_bytes(pickled)
-        pickler.load_session(str(file))
+        load_session(str(file))
 
 
 def _forget_packages(packages: str | None) -> None:

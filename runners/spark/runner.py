@@ -28,12 +28,14 @@ from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare
 from rmqio.runners.requirements import exactly_once_writes
 from rmqio.runners.spark.beam import versions
 from rmqio.runners.spark.beam.private import (
+    EMBEDDED_PYTHON,
+    PICKLED_TRANSFORM,
+    EmbeddedPythonEnvironment,
     FnApiMetrics,
     common_urns,
-    environments,
     group_by_key_input_visitor,
     metrics_pb2,
-    python_urns,
+    python_sdk_capabilities,
 )
 from rmqio.runners.spark.bootstrap import bootstrap_for
 from rmqio.runners.spark.errors import failure_in, without_java_frames
@@ -96,7 +98,7 @@ class SparkRunner(runner.PipelineRunner):
             versions.check_streams()
         RuntimeValueProvider.set_runtime_options({})
         pipeline.visit(group_by_key_input_visitor(not options.view_as(TypeOptions).allow_non_deterministic_key_coders))
-        environment = environments.EmbeddedPythonEnvironment(capabilities=environments.python_sdk_capabilities())
+        environment = EmbeddedPythonEnvironment(capabilities=python_sdk_capabilities())
         proto = pipeline.to_runner_api(default_environment=environment)
         if streaming:
             plan_test_streams(proto)
@@ -145,14 +147,14 @@ class SparkRunner(runner.PipelineRunner):
             is_leaf = not transform.subtransforms and not set(transform.outputs.values()) <= {
                 *transform.inputs.values()
             }
-            if is_leaf and transform.spec.urn == python_urns.PICKLED_TRANSFORM:
+            if is_leaf and transform.spec.urn == PICKLED_TRANSFORM:
                 raise NotImplementedError(
                     f"{transform.unique_name}: neither made of other transforms nor a transform of Beam's model. Only "
                     "the runner for which it was made can run it: use that runner, or another transform"
                 )
             if transform.environment_id:
                 environment = proto.components.environments[transform.environment_id]
-                if environment.urn != python_urns.EMBEDDED_PYTHON:
+                if environment.urn != EMBEDDED_PYTHON:
                     raise NotImplementedError(
                         f"{transform.unique_name}: SparkRunner runs Python transforms only, and this one needs "
                         f"{environment.urn}"

@@ -158,9 +158,12 @@ def audit_copies(copies: Sent, reads: Sequence[Entry], stored: Sent, *, failed_r
     )
 
 
-def audit_topics(client: QueueClient, source: str, sink: str) -> Audit:
-    """Compares the source with its copies by unique id. It knows nothing of runs: copies too many are only a count."""
-    found = audit(client, Request(source, sink, by="id")).findings
+def audit_topics(client: QueueClient, source: str, sink: str, by: str = "id") -> Audit:
+    """Compares the source with its copies, by unique id or another identity of `rmqio audit`.
+
+    It knows nothing of runs: copies too many are only a count.
+    """
+    found = audit(client, Request(source, sink, by=by)).findings
     total = found.total
     return Audit(
         "rmqio audit",

@@ -25,6 +25,7 @@ from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
+from tests.chaos.writers import SENT_ID
 from tests.helpers.ledgers.ledger import Entry
 
 _READ = ReadOptions(
@@ -74,7 +75,11 @@ class Note(beam.DoFn):
 def copy_of(record: Record) -> Message:
     """Its body says which message of which queue it was; copies of one queue stay in order."""
     entry = Entry(record.queue, record.queue_offset, record.body.decode())
-    return Message(json.dumps(entry).encode(), sharding_key=f"{record.broker}/{record.queue_id}")
+    return Message(
+        json.dumps(entry).encode(),
+        sharding_key=f"{record.broker}/{record.queue_id}",
+        properties={SENT_ID: record.body.decode()},
+    )
 
 
 def original_of(body: bytes) -> Entry:

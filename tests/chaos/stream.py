@@ -14,7 +14,7 @@ from typing import Final
 from rmqio.client.client import RemotingQueueClient
 from rmqio.local.config import Config
 from rmqio.model import MessageFilter, MessageQueue, Record
-from tests.chaos.audit import Audit
+from tests.chaos.audit import Audit, audit_topics
 from tests.chaos.faults import Fault
 from tests.chaos.stream_audit import (
     Stored,
@@ -30,8 +30,8 @@ from tests.chaos.stream_audit import (
     wanted_windows,
 )
 from tests.chaos.stream_pipeline import place_of
-from tests.chaos.subject import Records, Setting
-from tests.chaos.writers import EVENT_TIME
+from tests.chaos.subject import SOURCE, Records, Setting
+from tests.chaos.writers import EVENT_TIME, SENT_ID
 from tests.helpers.servers.jobs import Job
 
 _COPIES, _PANES, _COUNTS = "chaos-copies", "chaos-panes", "chaos-counts"
@@ -199,6 +199,7 @@ class Stream:
         return [
             audit_sunk("copies", copies),
             audit_copied(copies, messages),
+            audit_topics(self._setting.client, SOURCE, _COPIES, f"property:{SENT_ID}"),
             audit_sunk("panes", panes),
             audit_panes(panes, messages, repeats=self._repeats),
             audit_sunk("counts", counts),

@@ -17,6 +17,8 @@ from rmqio.security import UNSECURED, Security
 
 Kind = Literal["single", "batch", "ordered"]
 EVENT_TIME: Final = "event_time_ms"
+SENT_ID: Final = "chaos_id"
+"""The property with the id of what was sent, which copies keep."""
 """The property with a message's event time: up to a second behind the clock, for one in forty up to `LATE_MS`."""
 LATE_MS: Final = 15_000
 _PAUSE_S = 0.2
@@ -129,7 +131,7 @@ class Writer:
     def _message(self, id_: str) -> Message:
         late_ms = self._rng.uniform(0, LATE_MS if self._rng.random() < 0.025 else 1_000)
         at_ms = int(time.time() * 1000 - late_ms)
-        return Message(id_.encode(), topic=self.topic, properties={EVENT_TIME: str(at_ms)})
+        return Message(id_.encode(), topic=self.topic, properties={EVENT_TIME: str(at_ms), SENT_ID: id_})
 
     def _request(self, messages: list[Message], ids: Sequence[str]) -> Callable[[], Sequence[SendResult]]:
         producer = self._producer

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from rmqio.client.selection import queue_for_key
 from rmqio.errors import LocalError, RmqioError
 from rmqio.model import DELAY, SHARDING_KEY, TOMBSTONE, UNIQ_KEY, Message, MessageQueue, SendStatus
+from rmqio.topics.queue_selection import queue_for_key
 from rmqio.wire import requests
 from rmqio.wire.command import Command
 from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, encode_batch

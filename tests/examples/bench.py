@@ -77,8 +77,18 @@ class Bench:
         return [*words, *topics, *options]
 
     def run(self, name: str, *options: str, master: str = "") -> subprocess.CompletedProcess[str]:
+        return self._run(self.command(name, *options, master=master))
+
+    def run_told(self, name: str, command: Sequence[str], *options: str) -> subprocess.CompletedProcess[str]:
+        """Runs another command of a program's text, with this run's broker and topics."""
+        topics = {topic: topic + self._suffix for topic in PROGRAMS[name].topics.values()}
+        at = f"--name_server={self._rocketmq.name_server}"
+        words = [at if word.startswith("--name_server=") else topics.get(word, word) for word in command]
+        return self._run([*words, *options])
+
+    def _run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(name, *options, master=master),
+            command,
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -65,7 +66,12 @@ BEAM: Final = {
     "windowed_count.py": Case(4),
     "json_rows.py": Case(3, "sink_topic", TOTALS),
     "sql_rows.py": Case(3, "sink_topic", TOTALS),
+    "match_rules.py": Case(4),
+    "enrich_orders.py": Case(12),
     "avro_rows.py": Case(3),
+    "audit_hops.py": Case(3, "sink_topic", [sent(each) for each in ORDERS if each.tags == "sale"]),
+    "big_bodies.py": Case(4),
+    "hot_keys.py": Case(9),
     "dead_letters.py": Case(12, "dead_letter_topic", [sent(BROKEN)], [*ORDERS, BROKEN]),
 }
 PYSPARK: Final = {
@@ -94,6 +100,10 @@ def require(name: str, options: Sequence[str]) -> None:
     """Skips the test if the program needs an extra that is not installed."""
     if options != DIRECT:
         pytest.importorskip("pyspark", reason="it needs the extra 'spark'")
+    if name == "match_rules.py":
+        pytest.importorskip("msgspec", reason="it needs the extra 'rules'")
+    if name == "enrich_orders.py":
+        pytest.importorskip("pyarrow", reason="it needs the extra 'enrich'")
     if name == "avro_rows.py":
         pytest.importorskip("fastavro", reason="it needs the extra 'avro'")
 
@@ -133,6 +143,19 @@ def test_orders_with_the_same_sharding_key_are_in_one_queue(bench: Bench) -> Non
     assert done.returncode == 0, done.stderr
     places = {(each.sharding_key, each.queue_id) for each in bench.holds("write_with_keys.py", "sink_topic")}
     assert len(places) == 3
+
+
+def test_the_audit_says_between_which_hops_refunds_were_lost(bench: Bench) -> None:
+    bench.create("audit_hops.py", ORDERS)
+    done = bench.run("audit_hops.py")
+    assert done.returncode == 0, done.stderr
+    told = shlex.split(PROGRAMS["audit_hops.py"].blocks[2][0])
+    done = bench.run_told("audit_hops.py", told, "--json")
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["sent"], report["lost"], report["doubled"]) == (12, 3, 0)
+    lost = {(*each["keys"], each["where"]) for each in report["messages"]["lost"]}
+    assert lost == {(key, "between 'read' and 'sales'") for key in ("o-3", "o-7", "o-11")}
 
 
 def test_avro_orders_are_stored_as_their_class_says(bench: Bench) -> None:

@@ -11,7 +11,18 @@ import pytest
 
 from tests.examples.programs import FOLDER, PROGRAMS, Program
 
-PUBLIC = {"rmqio", "rmqio.replay", "rmqio.runners", "rmqio.serde", "rmqio.serde.avro", "rmqio.sql"}
+PUBLIC = {
+    "rmqio",
+    "rmqio.audit",
+    "rmqio.replay",
+    "rmqio.runners",
+    "rmqio.serde",
+    "rmqio.serde.avro",
+    "rmqio.enrich",
+    "rmqio.rules",
+    "rmqio.skew",
+    "rmqio.sql",
+}
 
 each_program = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 

@@ -65,15 +65,18 @@ def bounded(data: bytes, call: Callable[[], Any], *, times: int = 64, plus: int 
     """Returns a call's result. For some inputs it must hold at most `times` the input and `plus` bytes at a time.
 
     64: an empty list in JSON is two bytes, and 56 bytes in Python. Seen is what Python allocates, and not what the
-    libraries of LZ4 and zstd do.
+    libraries of LZ4 and zstd do. What other threads allocate meanwhile, and a module that is imported at first use, is
+    seen, too: an input holds too much if it does so each time.
     """
     if zlib.crc32(data) % measure_one_in or tracemalloc.is_tracing():
         return call()
-    tracemalloc.start()
-    try:
-        result = call()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    require(peak <= times * len(data) + plus, f"{peak} bytes were held for an input of {len(data)}", data)
-    return result
+    for _ in range(3):
+        tracemalloc.start()
+        try:
+            result = call()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        if peak <= times * len(data) + plus:
+            return result
+    raise Violation(f"{peak} bytes were held for an input of {len(data)}: {data!r:.600}")

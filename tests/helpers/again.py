@@ -21,7 +21,9 @@ _OF_THE_REPOSITORY: Final = (
     "tests/unit/docs/test_shell.py",
     "tests/unit/docs/test_site.py",
     "tests/unit/structure/test_circles.py",
+    "tests/unit/structure/test_docstrings.py",
     "tests/unit/structure/test_layers.py",
+    "tests/unit/structure/test_mirrors.py",
     "tests/unit/structure/test_no_pickle.py",
     "tests/unit/tools/",
 )
@@ -36,6 +38,7 @@ _WITHOUT_BEAM: Final = (
     "tests/unit/sql/functions/",
     "tests/unit/sql/syntax/",
     "tests/unit/testing/",
+    "tests/unit/topics/",
     "tests/unit/wire/",
 )
 """They test modules that import neither Beam (see `test_layers`) nor another package of tests/oldest.txt."""
@@ -46,8 +49,15 @@ _COMPRESSION: Final = (
     "tests/unit/wire/messages/test_bodies.py",
 )
 """The tests among them that do, for lz4 and zstandard."""
+_ORACLES: Final = (
+    "tests/unit/sql/runtime/joins/test_subqueries.py",
+    "tests/unit/sql/runtime/test_composed_queries.py",
+    "tests/unit/sql/runtime/test_nexmark.py",
+    "tests/unit/sql/transform/test_oracle.py",
+)
+"""They compare long results with DuckDB's. The tests beside them compile and run the same on each Python."""
 LEFT_OUT: Final[dict[Other, tuple[str, ...]]] = {
-    "python": _OF_THE_REPOSITORY + _SCRIPTED,
+    "python": _OF_THE_REPOSITORY + _SCRIPTED + _ORACLES,
     "beam": _OF_THE_REPOSITORY + _WITHOUT_BEAM,
     "daily": _SCRIPTED,
 }
@@ -55,29 +65,37 @@ ALL_CASES: Final[dict[Other, tuple[str, ...]]] = {
     "python": (),
     "daily": (),
     "beam": (
-        "tests/unit/pipelines/",
         "tests/unit/runners/",
         "tests/unit/sql/transform/",
         "tests/unit/transforms/",
         "tests/unit/yaml/",
     ),
 }
-"""Tests that run with all their parameters. Each other test function runs with its first and its last parameters only:
-the others are more data for one code. What builds and runs pipelines is where one Beam differs from another by case."""
+"""Tests that run with all their parameters. Each other test function runs with its first and its last parameters only,
+on another Python with the first: the others are more data for one code. Transforms and runners are where one Beam
+differs from another by case."""
+
+
+def is_left_out(path: str, other: Other) -> bool:
+    """Whether none of its tests run again: it need not be imported. `path`: from the root; a folder has a slash."""
+    return path.startswith(LEFT_OUT[other]) and not any(
+        path.startswith(each) or each.startswith(path) for each in _COMPRESSION
+    )
 
 
 def run_again(node_ids: Sequence[str], other: Other) -> set[str]:
     """Returns the ids of the tests to run, of all ids in their order."""
     kept = [each for each in node_ids if not each.startswith(LEFT_OUT[other]) or (each.startswith(_COMPRESSION))]
     whole = {each for each in kept if each.startswith(ALL_CASES[other])}
-    return whole | _first_and_last(each for each in kept if each not in whole)
+    return whole | _of_each_function((each for each in kept if each not in whole), has_last=other != "python")
 
 
-def _first_and_last(node_ids: Iterable[str]) -> set[str]:
+def _of_each_function(node_ids: Iterable[str], *, has_last: bool) -> set[str]:
+    """The first case of each test function, and the last."""
     cases: dict[str, list[str]] = {}
     for each in node_ids:
         cases.setdefault(each.partition("[")[0], []).append(each)
-    return {case for found in cases.values() for case in (found[0], found[-1])}
+    return {case for found in cases.values() for case in (found[0], *found[-1:] * has_last)}
 
 
 _SETTINGS: Final = "_hypothesis_internal_use_settings"

@@ -52,3 +52,11 @@ BLOCKS: Final = _blocks()
 
 def blocks_that_need(what: str) -> list[Block]:
     return [block for block in BLOCKS if block.runs_on == what]
+
+
+def program_with(page: str, text: str, name_server: str) -> str:
+    """Returns a block of a page of docs/migrate as a program: with the imports and definitions of earlier blocks."""
+    blocks = [block for block in BLOCKS if block.page == f"docs/migrate/{page}.md" and block.runs_on == "here"]
+    (place,) = [place for place, block in enumerate(blocks) if text in block.code]
+    before = [block.code.partition("\nwith beam.Pipeline(")[0] for block in blocks[:place]]
+    return NAME_SERVER.sub(name_server, "\n".join([*before, blocks[place].code]))

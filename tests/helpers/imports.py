@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,10 +43,7 @@ def imports_of(source: str, module: str, where: str, *, is_package: bool = False
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            parts = module.split(".")
-            base = parts[: len(parts) - node.level + is_package] if node.level else []
-            origin = ".".join([*base, *([node.module] if node.module else [])])
-            targets = [f"{origin}.{alias.name}" for alias in node.names]
+            targets = targets_of(node, module, is_package=is_package)
         elif isinstance(node, ast.Call) and _is_import_call(node):
             targets = [node.args[0].value] if isinstance(node.args[0], ast.Constant) else []  # type: ignore[list-item]
         else:
@@ -56,6 +54,14 @@ def imports_of(source: str, module: str, where: str, *, is_package: bool = False
 
     visit(ast.parse(source), False)
     return found
+
+
+def targets_of(node: ast.ImportFrom, module: str, *, is_package: bool = False) -> list[str]:
+    """Returns the absolute name of each thing that a statement of a module imports."""
+    parts = module.split(".")
+    base = parts[: len(parts) - node.level + is_package] if node.level else []
+    origin = ".".join([*base, *([node.module] if node.module else [])])
+    return [f"{origin}.{alias.name}" for alias in node.names]
 
 
 def _is_import_call(node: ast.Call) -> bool:
@@ -71,7 +77,9 @@ def sources() -> Iterator[tuple[str, Path]]:
             yield ".".join([package, *(part for part in parts if part != "__init__")]), path
 
 
+@functools.cache
 def all_imports() -> list[Import]:
+    """Returns every import of the project. Takes seconds: call it in a test, not while tests are collected."""
     return [
         imported
         for module, path in sources()

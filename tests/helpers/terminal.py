@@ -57,11 +57,14 @@ class Terminal:
         return part
 
     def interrupt(self, wanted: str = "interrupted", timeout_s: float = 60) -> None:
-        """Types Ctrl-C, once a second, until what is shown matches: an editor of lines takes it as a key."""
+        """Types Ctrl-C, every three seconds, until what is shown matches: an editor of lines takes it as a key.
+
+        An editor that starts is ended by it: on a busy machine it needs more than a second.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                self.wait_for(wanted, 1)
+                self.wait_for(wanted, 3)
                 return
             except AssertionError:
                 if time.monotonic() > deadline:

@@ -95,6 +95,21 @@ def test_what_cannot_be_read_names_the_reason(
         loaded(Table.from_sql(url, query, cache_dir=str(tmp_path)), "id", columns=columns)
 
 
+SLOW = {
+    "mysql": ("read_timeout=1", "SELECT id FROM users WHERE SLEEP(60) = 0", "timed out"),
+    "postgresql": ("options=-c%20statement_timeout%3D1000", "SELECT id FROM users, pg_sleep(60)", "statement timeout"),
+}
+"""The limits that docs/enrich/sources.md names."""
+
+
+@pytest.mark.timeout(50)
+def test_a_limit_of_the_driver_ends_a_query_that_hangs(url: str, tmp_path: Path) -> None:
+    limit, query, reason = SLOW[url.partition(":")[0]]
+    source = Table.from_sql(f"{url}{'&' if '?' in url else '?'}{limit}", query, cache_dir=str(tmp_path))
+    with pytest.raises(LocalError, match=f"cannot be read: .*{reason}"):
+        loaded(source, "id")
+
+
 def test_a_server_that_is_away_is_an_error_without_the_password(tmp_path: Path) -> None:
     table = Table.from_sql("mysql://me:secret@127.0.0.1:1/shop", "users", cache_dir=str(tmp_path))
     with pytest.raises(LocalError, match="cannot be read") as caught:

@@ -166,7 +166,7 @@ def test_insecure_tls_must_be_asked_for_and_warns(
         send(guarded.options(replace(guarded.security, tls=insecure)), topic, b"x")
         send(guarded.options(replace(guarded.security, tls=insecure)), topic, b"x")
     assert [record.message for record in caplog.records if "insecure" in record.message] == [
-        "TLS is insecure: certificates are not verified, so anybody on the way can read and change all"
+        "TLS is insecure: certificates are not verified, so anyone on the network path can read and change everything"
     ]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,18 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
+from rmqio.audit.checking import Request, audit
 from rmqio.model import MessageQueue
 from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
 from tests.helpers.command_line import Tool
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.delivery import FLINK, SPARK_STREAMING, Copies
+from tests.helpers.ledgers.delivery import Mode as Running
+from tests.helpers.ledgers.ledger import Findings, Lab, wait_until
 from tests.helpers.pipelines.auditing import BAD, DOUBLED, DROPPED, SLOW_QUEUE, SLOW_S
+from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic, sending
+from tests.helpers.servers.cluster import Cluster
+from tests.helpers.servers.jobs import Job, started
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -90,3 +99,89 @@ def test_each_fault_is_named_with_its_hop(
     by_place: Any = rmqio.json("audit", *topics, status=1)
     found = by_place["by"], by_place["lost"], by_place["doubled"], by_place["foreign"]
     assert found == ("place", len(DROPPED), 1, 0), "the copy has an id of its own"
+
+
+STREAMS = [
+    pytest.param(
+        replace(SPARK_STREAMING, flags=(*SPARK_STREAMING.flags, "--max_records_per_trigger=500", "--spark_buckets=2")),
+        id="SparkRunner --streaming",
+        marks=pytest.mark.shows(Mode.SPARK_STREAMING),
+    ),
+    pytest.param(FLINK, id="FlinkRunner", marks=pytest.mark.shows(Mode.FLINK_STREAMING)),
+]
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_stream_that_is_killed_counts_what_went_through_once(
+    stream: Running, lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hops count what the runner has committed; what an attempt has sent that it did not commit is named as doubled."""
+    # Spark is killed in its second micro-batch, and Flink, whose bundles are longer, before the first ones have ended.
+    count, share = (1_500, 0.2) if stream.is_flink else (600, 0.5)
+    with contextlib.closing(Copies(lab.broker, tmp_path, count, count)) as copies:
+        hops = f"{copies.sink}-hops"
+        lab.broker.create_topic(hops, queues=2)
+        flags = (f"--hops={hops}", "--pause_us=2000")
+        with copies.running(stream, 2, *flags) as job:
+            job.wait_until(lambda: copies.copied >= share * copies.sent, "some of them")
+            job.kill()
+        killed_at = copies.copied
+        assert killed_at <= 0.9 * copies.sent, killed_at
+        rmqio = Tool(lab.broker.name_server, capsys)
+        topics = ["--from-topic", copies.sources[0].topic, "--to-topic", copies.sink, "--audit-topic", hops]
+
+        def counts() -> dict[str, int]:
+            found = audit(lab.client, Request(copies.sources[0].topic, copies.sink, audit_topic=hops, by="id"))
+            return {name: passed.count for name, passed in found.hops.items()}
+
+        wanted = {"before the write": copies.sent}
+        with copies.running(stream, 2, *flags) as job:
+            job.wait_until(lambda: not copies.findings().lost and counts() == wanted, "all to be copied and counted")
+            assert job.interrupt() == 130, job.log.read_text()[-4000:]
+        found = copies.findings()
+        audited = rmqio.json("audit", *topics, "--by", "id", status=int(bool(found.duplicated)))
+    assert found == Findings(duplicated=found.duplicated)
+    assert {hop["hop"]: hop["count"] for hop in audited["hops"] if hop["hop"]} == wanted
+    assert (audited["lost"], audited["doubled"], audited["foreign"]) == (0, len(found.duplicated), 0)
+    assert {(fault["after"][0], fault["lost"]) for fault in audited["faults"]} <= {("before the write", 0)}
+    named = [(at["queue"], at["offset"]) for fault in audited["faults"] for at in fault["doubled_messages"]]
+    assert sum(fault["doubled"] for fault in audited["faults"]) == len(found.duplicated)
+    assert len(named) == len(found.duplicated)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_broker_that_hangs_changes_no_count_and_late_messages_are_told(
+    stream: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of two brokers hangs for a while. The messages from before the start of the job are late."""
+    late_s = 3
+    with Cluster(brokers=(STAYS, GOES), config=CONFIG) as cluster, contextlib.closing(Topic(cluster)) as topic:
+        hops = f"{topic.name}-hops"
+        cluster.create_topic(hops, 2, on=[STAYS])
+        topic.send(topic.queues, 200)
+        flags = ["--start=earliest", f"--hops={hops}", f"--checkpoint_dir={tmp_path / 'checkpoint'}"]
+        asked = Request(topic.name, topic.sink, audit_topic=hops, by="id", late_ms=late_s * 1000)
+        with started(Job(topic.command([*stream.with_workers(2), *flags]), tmp_path)) as job:
+            job.wait_until(lambda: bool(topic.copied()), "the first ones")
+            with sending(cluster, topic):
+                time.sleep(2)
+                cluster.brokers[GOES].pause()
+                time.sleep(8)
+                cluster.brokers[GOES].resume()
+                time.sleep(2)
+            stored = topic.stored()
+
+            def counts() -> dict[str, int]:
+                return {name: passed.count for name, passed in audit(topic.client, asked).hops.items()}
+
+            job.wait_until(lambda: counts() == {"before the write": len(stored)}, "all to be counted")
+            assert job.interrupt() == 130, job.log.read_text()[-4000:]
+        topics = ["--from-topic", topic.name, "--to-topic", topic.sink, "--audit-topic", hops]
+        audited = Tool(cluster.name_server, capsys).json("audit", *topics, "--by", "id", "--late", f"{late_s}s")
+        copied = topic.copy_times()
+    assert {hop["hop"]: hop["count"] for hop in audited["hops"] if hop["hop"]} == {"before the write": len(stored)}
+    assert (audited["sent"], audited["lost"], audited["doubled"], audited["foreign"]) == (len(stored), 0, 0, 0)
+    late = sum(copied[place] - at > late_s * 1000 for place, at in stored.items())
+    assert late >= 4 * 200, "those from before the start"
+    assert audited["late"] == late

@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-databases'")
 
 from rmqio.pipelines.check import read_topic
+from rmqio.runners.capabilities import Mode
 from tests.helpers.ledgers.ledger import Lab, wait_until
 from tests.helpers.pipelines.killed_files import check_killed_and_started_again
 from tests.runners.sql.test_sql import BOUNDED, Topics, send, topics
@@ -44,6 +45,7 @@ def test_all_runners_write_each_row_once_and_the_dead_letter(
 
 
 @pytest.mark.spark
+@pytest.mark.shows(Mode.SPARK)
 def test_a_spark_that_is_killed_and_started_again_leaves_each_row_in_one_file(tmp_path: Path) -> None:
-    """On the Direct runner: tests/unit/connect/test_file_residues.py."""
+    """On the Direct runner: tests/unit/connect/files/test_residues.py."""
     check_killed_and_started_again("SparkRunner --spark_master_url=local[2]", tmp_path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import threading
 import uuid
 from collections import Counter
@@ -23,6 +24,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from apache_beam.transforms.error_handling import ErrorHandler
+from pyspark import TaskContext
 
 from rmqio import (
     MapRecords,
@@ -60,6 +62,7 @@ TAGS = ("a", "b", "c")
 NOT_A_TOPIC = "no topic/of that name"
 UNSENT = (("tags", 0), ("sql", 20), ("batches", 1))
 END = "the end"
+TASK = "task"
 QUICK = ReadOptions(poll_timeout_ms=200)
 
 
@@ -135,7 +138,13 @@ def numbered(element: Any, branch: str) -> Message:
         raise RmqioError(END)
     # A message that can never be sent becomes a dead letter of the write, or goes to its error handler.
     topic = NOT_A_TOPIC if (branch, number) in UNSENT else None
-    return Message(f"{branch} {number}".encode(), topic=topic)
+    return Message(f"{branch} {number}".encode(), topic=topic, properties={TASK: task()})
+
+
+def task() -> str:
+    """Tells Spark's tasks apart."""
+    context = TaskContext.get()
+    return f"{os.getpid()}/{None if context is None else context.partitionId()}"
 
 
 def of_record(record: Record) -> Message:
@@ -266,4 +275,7 @@ def test_filters_letters_and_new_queues_with_credentials_and_tls(given: Run, top
     for topic, body in ((topics.unsent, b"tags 0"), (topics.refused, b"sql 20"), (topics.left_out, b"batches 1")):
         (letter,) = topics.records(topic)
         assert (letter.body, letter.get_property(SINK_TOPIC)) == (body, NOT_A_TOPIC)
+    if given.flags == "--runner=SparkRunner":
+        tasks = {each.get_property(TASK) for each in topics.records(topics.sink) if each.body.startswith(b"tags")}
+        assert len(tasks) > 1, "one queue, with splits_per_queue: the runner gives the parts to several tasks"
     assert letter.get_property(ORIGIN) == f"{topics.broken}/guarded/0/1", "a batch knows where its values come from"

@@ -1,4 +1,4 @@
-"""Sessions and sliding windows of a live topic, with data out of order, late and too late, compared with a reference.
+"""Sessions, sliding windows and batches of a live topic, with data out of order, late and too late, and a reference.
 
 The reference is computed from the messages alone. The pane in which an element arrives depends on how messages are cut
 into bundles. The total contents of a window's panes, and which panes are on time or late, do not.
@@ -28,6 +28,7 @@ from rmqio.pipelines.check import read_topic
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.jobserver.servers import SERVERS
+from rmqio.skew import BoundedGroupIntoBatches
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab, wait_until
 
@@ -41,6 +42,7 @@ pytestmark = [
 BEGIN = 1_700_000_000
 GAP, SIZE, PERIOD = 10, 20, 10
 DISORDER, LATENESS = 5, 100
+BATCH = "batch"
 WINDOWS = {"sessions": window.Sessions(GAP), "sliding": window.SlidingWindows(SIZE, PERIOD)}
 MODES = {
     "accumulating": trigger.AccumulationMode.ACCUMULATING,
@@ -86,6 +88,11 @@ def told(group: Any, kind: str, bounds: Any = beam.DoFn.WindowParam, pane: Any =
     return Message(json.dumps(found).encode())
 
 
+def told_batch(batch: tuple[str, list[int]]) -> Message:
+    """Returns a batch as JSON."""
+    return Message(json.dumps(batch).encode(), tags=BATCH)
+
+
 def build(pipeline: Any, lab: Lab, source: str, sink: str) -> None:
     pairs = (
         pipeline
@@ -115,6 +122,8 @@ def build(pipeline: Any, lab: Lab, source: str, sink: str) -> None:
                 | f"Tell {kind}" >> beam.Map(told, kind).with_output_types(Message)
                 | f"As one {kind}" >> beam.WindowInto(window.GlobalWindows())
             )
+    batches = pairs | BoundedGroupIntoBatches(1_000, max_wait_ms=500)  # never full: only the clock ends them
+    panes.append(batches | "Tell batches" >> beam.Map(told_batch).with_output_types(Message))
     written = panes | beam.Flatten() | WriteToRocketMQ(sink, name_server=lab.broker.name_server, with_sent=False)
     _ = written.failed | "Refused" >> beam.Map(print)
 
@@ -179,7 +188,12 @@ class Topic:
         return sent
 
     def panes(self) -> list[Pane]:
-        return [Pane(*json.loads(record.body)) for record in read_topic(self._lab.client, self.sink)]
+        found = read_topic(self._lab.client, self.sink)
+        return [Pane(*json.loads(record.body)) for record in found if record.tags != BATCH]
+
+    def batches(self) -> list[tuple[str, list[int]]]:
+        found = read_topic(self._lab.client, self.sink)
+        return [tuple(json.loads(record.body)) for record in found if record.tags == BATCH]
 
 
 def out_of_order(chance: random.Random, *bursts: tuple[str, int, int]) -> list[tuple[str, int]]:
@@ -227,14 +241,22 @@ def test_sessions_and_sliding_windows_of_a_live_topic(flags: str, lab: Lab, topi
         late = topic.send(("a", 124), ("a", 121), ("b", 131), ("b", 144), ("c", 150), ("c", 152))
         kinds = len(WINDOWS) * len(MODES)
         wait_until(lambda: is_told(topic.panes(), late, kinds), "all that is late, and not too late", timeout_s=60)
+        everything = {each.number: each.key for each in (*in_time, *too_late, *late)}
+        wait_until(lambda: numbers_of(topic.batches()) >= everything.keys(), "all batches, by the clock", timeout_s=60)
     finally:
         result.cancel()
+    batched = [(key, number) for key, numbers in topic.batches() for number in numbers]
+    assert sorted(batched, key=lambda pair: pair[1]) == [(key, number) for number, key in sorted(everything.items())]
     panes = [pane for pane in topic.panes() if not is_second_end(pane, flags)]
     assert not {each.number for each in too_late} & {number for pane in panes for number in pane.numbers}
     for shape, reference in REFERENCES.items():
         for name in MODES:
             of_kind = [pane for pane in panes if pane.kind == f"{shape}, {name}"]
             check(of_kind, in_time, late, reference(in_time), reference([*in_time, *late]), name)
+
+
+def numbers_of(batches: list[tuple[str, list[int]]]) -> set[int]:
+    return {number for _, numbers in batches for number in numbers}
 
 
 def is_second_end(pane: Pane, flags: str) -> bool:

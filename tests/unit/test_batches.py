@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from apache_beam.coders import FastPrimitivesCoder
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqio.batches import Batch, MessageBatch, offsets_of, place_ids, record_id
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, Record
+from rmqio.transforms.coders.batch import BatchCoder
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 
@@ -103,3 +108,77 @@ def test_columns_become_messages() -> None:
 def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], error: str) -> None:
     with pytest.raises(LocalError, match=error):
         MessageBatch(bodies=[b"a", b"b"], **columns)
+
+
+class Lying(Sequence[Any]):
+    """Says that it has another length."""
+
+    def __init__(self, values: list[Any], told: int) -> None:
+        self.values = values
+        self.told = told
+
+    def __len__(self) -> int:
+        return self.told
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.values[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+
+COLUMNS: dict[str, Any] = {
+    "bodies": b"body",
+    "topics": "t",
+    "tags": None,
+    "keys": ("k",),
+    "properties": {"p": "v"},
+    "sharding_keys": "s",
+    "ids": "id",
+}
+
+
+@given(
+    st.integers(0, 4),
+    st.sets(st.sampled_from(sorted(COLUMNS))).map(lambda some: {*some, "bodies"}),
+    st.dictionaries(st.sampled_from(sorted(COLUMNS)), st.integers(0, 6), max_size=2),
+    st.booleans(),
+)
+def test_no_message_is_lost_or_invented_whatever_a_column_says(
+    count: int, names: set[str], real: dict[str, int], told: bool
+) -> None:
+    """A column that is shorter or longer than the bodies: it lies from the start, or is changed later."""
+    columns: dict[str, Any] = {name: [COLUMNS[name]] * count for name in names}
+    if told:
+        columns |= {name: Lying([COLUMNS[name]] * number, count) for name, number in real.items() if name in names}
+    batch = MessageBatch(**columns)
+    if not told:
+        for name, number in real.items():
+            if name in names:
+                columns[name][:] = [COLUMNS[name]] * number
+    lengths = {name: len([*column]) for name, column in columns.items()}
+    if len({*lengths.values(), len(batch)}) == 1:
+        assert len(batch.messages()) == len(batch)
+        return
+    try:
+        messages = batch.messages()
+    except LocalError:
+        return
+    lengths.pop("ids", None)  # who writes them pairs them with the messages
+    assert {*lengths.values(), len(messages)} == {len(batch)}
+    assert all(message.body == b"body" for message in messages)
+
+
+def test_variants_go_with_their_values() -> None:
+    batch = Batch("ab", QUEUE, [4, 5]).with_values("xyzx", [0, 0, 1, 0], step="s", variants=["1", "2", "1", "1"])
+    ids = batch.ids()
+    assert ids == [batch.id_at(place) for place in range(4)]
+    assert len({*ids}) == 4
+    assert pickle.loads(pickle.dumps(batch)).ids() == ids
+    coder = BatchCoder(FastPrimitivesCoder())
+    back = coder.decode(coder.encode(batch))
+    assert (back, back.ids(), list(back.variants)) == (batch, ids, ["1", "2", "1", "1"])
+    assert batch.with_values("zy", [2, 1]).ids() == [ids[2], ids[1]]
+    assert Batch("ab", QUEUE, [4, 4], "/s").id_at(1) not in ids  # the second of a place is no variant "1"
+    with pytest.raises(LocalError, match="a batch has 1 values, but 2 variants"):
+        Batch("a", variants=["x", "y"])

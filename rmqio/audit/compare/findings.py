@@ -63,12 +63,16 @@ class Findings:
       window_ms: length of a window of the first topic's store time.
       late_ms: a message that arrives later than this is late.
       pending_since_ms: a message that was stored at or after this is on its way, and not lost.
+      old_before_ms: a message that was stored before this is about to be forgotten.
     """
 
     window_ms: int
     late_ms: int
     pending_since_ms: int
+    old_before_ms: int = 0
     total: Counts = field(default_factory=Counts)
+    old: Counts = field(default_factory=Counts)
+    """The part of `total` that is about to be forgotten; only sent, lost, doubled, late and out of order."""
     in_letters: int = 0
     """How many of those that arrived are dead letters."""
     sources: dict[MessageQueue, Counts] = field(default_factory=dict)
@@ -80,9 +84,6 @@ class Findings:
 
     def add(self, found: Matched, sources: list[MessageQueue], sinks: list[MessageQueue], letters: set[int]) -> None:
         """Add what was matched; `letters`: numbers of queues with dead letters."""
-        foreign = found.foreign
-        if letters:  # a topic of dead letters can have those of other topics
-            foreign = foreign[~np.isin(foreign["queue"], list(letters))]
         waits = found.lost["time"] >= self.pending_since_ms
         lost, pending = found.lost[~waits], found.lost[waits]
         delays = found.got["time"] - found.sent["time"]
@@ -96,8 +97,10 @@ class Findings:
         ):  # fmt: skip
             self._count(name, rows, sources, self.sources)
             self._count_windows(name, rows)
+            self._count_old(name, rows)
+        self._count_old("doubled", found.doubled_of)
         self._count_windows("doubled", found.doubled_of)
-        for name, rows in (("arrived", found.got), ("doubled", found.doubled), ("foreign", foreign),
+        for name, rows in (("arrived", found.got), ("doubled", found.doubled), ("foreign", found.foreign),
                            ("late", late_got)):  # fmt: skip
             self._count(name, rows, sinks, self.sinks)
         total = self.total
@@ -106,12 +109,12 @@ class Findings:
         total.lost += len(lost)
         total.pending += len(pending)
         total.doubled += len(found.doubled)
-        total.foreign += len(foreign)
+        total.foreign += len(found.foreign)
         total.late += len(late)
         self._add_delays(found.sent, delays)
         self._keep("lost", lost, sources)
         self._keep("pending", pending, sources)
-        self._keep("foreign", foreign, sinks)
+        self._keep("foreign", found.foreign, sinks)
         self._keep("doubled", found.doubled_of, sources, found.doubled, sinks)
         self._keep("late", late, sources, late_got, sinks)
 
@@ -138,6 +141,7 @@ class Findings:
                 counts.doubled += 1
         found = {by_hash[int(hashes[at])] for at in there.tolist()}
         self.places["foreign"] = [place for place in self.places["foreign"] if place not in found]
+        self._count_old("doubled", rows)
         self._count_windows("doubled", rows)
         return rows, came
 
@@ -145,6 +149,7 @@ class Findings:
         """Add pairs of `Order.disorder`."""
         self.total.out_of_order += len(pairs)
         self._count("out_of_order", pairs, sinks, self.sinks, "to")
+        self._count_old("out_of_order", pairs)
         room = _MOST_PLACES - len(self.places["out_of_order"])
         for pair in pairs[:room].tolist():
             to, at, source, offset, time_ms, came_ms = pair
@@ -189,6 +194,10 @@ class Findings:
         for number, count in enumerate(np.bincount(rows[column], minlength=len(queues)).tolist()):
             counts = into.setdefault(queues[number], Counts())
             setattr(counts, name, getattr(counts, name) + count)
+
+    def _count_old(self, name: str, rows: npt.NDArray[Any]) -> None:
+        count = int((rows["time"] < self.old_before_ms).sum())
+        setattr(self.old, name, getattr(self.old, name) + count)
 
     def _count_windows(self, name: str, rows: Entries) -> None:
         numbers, counts = np.unique(rows["time"] // self.window_ms, return_counts=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +29,24 @@ class Matched(NamedTuple):
     """Rows of the second topic whose identity is not in the first."""
 
 
-def match(sent: Entries, got: Entries) -> Matched:
-    """Pair rows: of one identity, the first with the first, and so on, in order of time."""
+def match(sent: Entries, got: Entries, letters: Collection[int] = ()) -> Matched:
+    """Pair rows: of one identity, the first with the first, and so on, in order of time.
+
+    Args:
+      letters: numbers of queues with dead letters. A letter counts only for a message that is not in the second topic:
+        one that was sent back, or could not be written to another topic, has a letter and has arrived.
+    """
+    if not letters:
+        return _matched(sent, got)
+    is_letter = np.isin(got["queue"], list(letters))
+    found = _matched(sent, got[~is_letter])
+    rest = _matched(found.lost, got[is_letter])
+    return found._replace(
+        sent=np.concatenate((found.sent, rest.sent)), got=np.concatenate((found.got, rest.got)), lost=rest.lost
+    )
+
+
+def _matched(sent: Entries, got: Entries) -> Matched:
     sent, got = _sorted(sent), _sorted(got)
     sent_ids, sent_at, sent_counts = _groups(sent)
     got_ids, got_at, got_counts = _groups(got)

@@ -183,12 +183,17 @@ def _notes(result: Result) -> Iterable[str]:
             "range, or have messages that are younger than --grace"
         )
     for side in (source, sink):
+        what = f"have no identity by {result.identity.name}, or do not decode"
         if side.unidentified:
-            what = f"have no identity by {result.identity.name}, or do not decode"
             yield f"{side.unidentified} messages of {side.topic} {what}"
+        if named := sum(map(len, side.in_letters.values())):
+            yield f"{named} messages of {side.topic} {what}, and dead letters name them"
         if side.skipped:
             yield f"{side.skipped} messages of {side.topic} were deleted by retention while they were read"
-    if result.request.start.kind == "earliest" and any(sink.begins.values()):
+    is_whole = result.request.start.kind == "earliest"
+    if is_whole and source.left_out:
+        yield f"retention has deleted {source.left_out:,} messages of {source.topic}: what came of them is not known"
+    if is_whole and any(sink.begins.values()):
         yield f"retention has deleted messages of {sink.topic}: what they were counts as lost"
     if result.findings.total.foreign and not result.foreign_is_wrong:
         yield (

@@ -29,6 +29,8 @@ svg .title { fill: var(--ink); font-weight: 600; } svg .tick { text-anchor: end;
 .s-late { fill: var(--late); } .s-pending { fill: var(--pending); } .s-max_delay_ms { fill: var(--arrived); }
 """
 _KEYS: Final = ("arrived", "lost", "doubled", "late", "pending")
+_ALWAYS: Final = ("sent", "lost", "doubled")
+"""Figures that are shown if they are 0, too."""
 
 
 def page(report: dict[str, Any]) -> str:
@@ -42,16 +44,21 @@ def page(report: dict[str, Any]) -> str:
 
 
 def _body(report: dict[str, Any]) -> Iterator[str]:
-    verdict = "good" if report["is_good"] else "bad"
-    yield f'<h1 class="{verdict}">{_t(summary(report))}</h1>'
+    so_far = report.get("so_far", {})
+    wrong = report["wrong"] | {kind: so_far[kind] for kind in ("lost", "doubled", "unidentified") if so_far.get(kind)}
+    yield f'<h1 class="{"bad" if wrong else "good"}">{_t(summary(report | {"wrong": wrong}))}</h1>'
     more = [f"checked {time_text(report['checked_ms'])}"]
     more += [f"dead letters in {report['dead_letter_topic']}"] if report["dead_letter_topic"] else []
     more += [f"hops in {report['audit_topic']}"] if report["audit_topic"] else []
     yield f'<p class="soft">{_t("; ".join(more))}</p>'
+    if so_far:
+        yield "<h2>Since the audit began</h2>"
+        yield _figures([(TITLES.get(kind, kind), n) for kind, n in so_far.items() if n or kind in _ALWAYS])
+        yield f"<h2>Watched now: what was stored in the last {duration(report['keep_ms'])}</h2>"
     figures = [("sent", report["sent"]), ("arrived", report["arrived"])]
     figures += [("as dead letters", report["in_dead_letters"])] if report["in_dead_letters"] else []
-    figures += [(title, report[kind]) for kind, title in TITLES.items() if report[kind] or kind in ("lost", "doubled")]
-    yield '<div class="figures">' + "".join(f"<div>{_t(name)}<b>{n:,}</b></div>" for name, n in figures) + "</div>"
+    figures += [(title, report[kind]) for kind, title in TITLES.items() if report[kind] or kind in _ALWAYS]
+    yield _figures(figures)
     if report["arrived"]:
         delay = report["delay_ms"]
         yield (
@@ -111,6 +118,10 @@ def _body(report: dict[str, Any]) -> Iterator[str]:
         )
     for title, key in ((f"Queues of {report['from_topic']}", "from_queues"), ("Queues it came to", "to_queues")):
         yield f"<h2>{_t(title)}</h2>" + _queues(report[key], with_topic=key == "to_queues")
+
+
+def _figures(figures: Sequence[tuple[str, int]]) -> str:
+    return '<div class="figures">' + "".join(f"<div>{_t(name)}<b>{n:,}</b></div>" for name, n in figures) + "</div>"
 
 
 def _plot(report: dict[str, Any]) -> str:

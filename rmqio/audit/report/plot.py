@@ -47,7 +47,8 @@ def svg(
     for number, panel in enumerate(panels):
         top = number * (_HEIGHT + _GAP) + 22
         bottom = top + _HEIGHT
-        most = max(sum(bar.get(each.key, 0) for each in panel.series) for bar in bars) or 1
+        most = max(sum(bar.get(each.key, 0) for each in panel.series) for bar in bars) or 2
+        most += most % 2  # the label of the half is a whole number
         parts.append(f'<text class="title" x="{_LEFT}" y="{top - 8}">{escape(panel.title)}</text>')
         if len(panel.series) > 1:
             for place, each in enumerate(panel.series):

@@ -24,7 +24,7 @@ from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.start.texts import TIME_HELP, Position
 
 if TYPE_CHECKING:
-    from rmqio.client.message_queries import MessageQueries
+    from rmqio.client.admin.message_queries import MessageQueries
 
 FOUND: Final = 0
 NOT_FOUND: Final = 1
@@ -43,7 +43,7 @@ examples:
 
 def add_commands(commands: Any) -> None:
     """Add `find`."""
-    parser = new_command(commands, "find", _find, "find messages, with all that is known of them", more=_MORE)
+    parser = new_command(commands, "find", _find, "find messages, with everything known about them", more=_MORE)
     parser.add_argument("topic", metavar="TOPIC")
     add_place(parser)
     add = parser.add_argument
@@ -51,8 +51,14 @@ def add_commands(commands: Any) -> None:
     add("--at", type=parse_time, metavar="TIME", help="the first messages stored at or after a time")
     add("--grep", type=_pattern, metavar="REGEX", help="messages whose body matches, in the range")
     add("--sql", metavar="EXPRESSION", help="messages whose properties match (SQL92), if the broker permits it")
-    add("--from", dest="begin", type=parse_from, metavar="WHERE", help="begin of the range: earliest (default), a TIME")
-    add("--to", dest="end", type=parse_from, metavar="WHERE", help="end of the range: latest (default), a TIME")
+    add(
+        "--from",
+        dest="begin",
+        type=parse_from,
+        metavar="WHERE",
+        help="start of the range: earliest (default) or a TIME",
+    )
+    add("--to", dest="end", type=parse_from, metavar="WHERE", help="end of the range: latest (default) or a TIME")
     add("-n", dest="number", type=parse_count, default=10, metavar="N", help="show at most N messages; default: 10")
     add_body_options(parser)
 
@@ -93,9 +99,9 @@ def _require_one_way(arguments: argparse.Namespace) -> None:
         what = f"{' and '.join(given)} are given" if given else "nothing says which message"
         raise LocalError(f"{what}: give one of {', '.join(ways)}")
     if arguments.queue is not None and arguments.offset is None and given != ["--grep or --sql"]:
-        raise LocalError("--queue goes with --offset, --grep and --sql")
+        raise LocalError("--queue can be used only with --offset, --grep and --sql")
     if given[0] not in ("--grep or --sql", "--key") and (arguments.begin or arguments.end):
-        raise LocalError(f"--from and --to go with --key, --grep and --sql, not with {given[0]}")
+        raise LocalError(f"--from and --to can be used only with --key, --grep and --sql, not with {given[0]}")
 
 
 def _records(client: QueueClient, arguments: argparse.Namespace) -> Iterator[Record]:
@@ -162,7 +168,7 @@ def at_offset(client: QueueClient, topic: str, queue: QueueName | None, offset: 
 
 
 def _by_id(client: QueueClient, arguments: argparse.Namespace) -> list[Record]:
-    from rmqio.client.message_queries import MessageQueries
+    from rmqio.client.admin.message_queries import MessageQueries
 
     queues_of(client, arguments.topic)
     with open_admin(arguments) as admin:
@@ -173,7 +179,7 @@ def _by_id(client: QueueClient, arguments: argparse.Namespace) -> list[Record]:
 
 
 def _by_key(client: QueueClient, arguments: argparse.Namespace) -> list[Record]:
-    from rmqio.client.message_queries import MOST, MessageQueries
+    from rmqio.client.admin.message_queries import MOST, MessageQueries
 
     queues_of(client, arguments.topic)
     times = {
@@ -185,14 +191,14 @@ def _by_key(client: QueueClient, arguments: argparse.Namespace) -> list[Record]:
         queries = MessageQueries(admin)
         found = queries.by_key(arguments.topic, arguments.key, **times)
     arguments.away = note_silent(queries)
-    if len(found) >= MOST:
+    if queries.may_have_more:
         note(f"a broker tells {MOST} messages with a key; there can be older ones: give --to")
     return found[-arguments.number :]
 
 
 def _time(position: Position, option: str) -> int:
     if position.kind != "time":
-        raise LocalError(f"{option} must be a TIME beside --key")
+        raise LocalError(f"{option} must be a TIME if --key is given")
     return position.value
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from rmqio.batches import place_ids
+from rmqio.batches import place_ids, steps_of_variant
 from rmqio.cli.find.facts import item_of, origin_of
 from rmqio.cli.find.find import add_place, at_offset, by_id, note_silent
 from rmqio.cli.messages.printing import Printer
@@ -21,16 +21,22 @@ from rmqio.interfaces import QueueClient
 from rmqio.model import UNIQ_KEY, MessageQueue, Record
 
 if TYPE_CHECKING:
-    from rmqio.client.message_queries import MessageQueries
+    from rmqio.client.admin.message_queries import MessageQueries
 
 _ORDINALS: Final = 4
 """Values of one record in a batch that are looked for."""
+_MOST_REPLAYS: Final = 10
+"""A message that fails each time is not followed for ever."""
+_OF_REPLAY: Final = ", of the replay "
 _MORE: Final = """\
-What a pipeline of rmqio writes has an id that depends on the place of its source message, so it can be looked up. A
-message with the same unique id is found, too. The labels of MapRecords belong to the id: --audit_topic knows them, or
-give --steps. A dead letter is traced from the message that it is about.
+A message that a pipeline of rmqio writes has an id that depends on the place of its source message, so it can be looked
+up. Messages with the same unique id are found, too; a second one in a topic is shown as a copy. The labels of
+MapRecords and MatchRules are part of the id: they come from --audit_topic or --steps. So is '/Select from TABLE' in
+SQL, of a further statement with a number, e.g. '/Select from TABLE/2'. An alert's id also depends on
+its rule: pass --rule. For a dead letter, the trace begins at the original message. It goes on with the message that
+`rmqio replay` has sent again, which has an id and a place of its own.
 
-exit status: 0 it came to a topic that --to names, or to the dead letters, 1 it did not, or failed, 2 wrong usage
+exit status: 0 found in a topic of --to or in the dead letters, 1 not found or failed, 2 wrong usage
 
 examples:
   rmqio trace orders --queue broker-a:3 --offset 17 --to bills
@@ -42,7 +48,7 @@ class Trail(NamedTuple):
     """A message that came of the source message."""
 
     kind: str
-    """output, copy (of the source topic) or dead letter."""
+    """output, copy (of the source message, or of an output), dead letter or replay."""
     why: str
     """How its id is derived."""
     record: Record
@@ -55,6 +61,8 @@ class AtHop(NamedTuple):
     sent: int
     passed: int
     is_same: bool
+    message: Literal["passed", "missing", "doubled"] | None
+    """The outcome of the message itself; None: the sketch does not tell."""
 
 
 def add_commands(commands: Any) -> None:
@@ -63,21 +71,22 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     add_place(parser)
     add = parser.add_argument
-    add("--to", dest="sinks", action="append", default=[], metavar="TOPIC", help="a topic that it may have come to;"
+    add("--to", dest="sinks", action="append", default=[], metavar="TOPIC", help="a topic that it may be in;"
         " repeatable")  # fmt: skip
     add("--dead_letter_topic", metavar="TOPIC", help="the topic of the pipeline's dead letters")
     add("--audit_topic", metavar="TOPIC", help="the topic of the pipeline's Audit transforms")
-    add("--steps", action="append", default=[], metavar="TEXT", help="the labels of MapRecords: '/Parse'; repeatable")
+    add("--steps", action="append", default=[], metavar="TEXT", help="labels of transforms: '/Parse'; repeatable")
+    add("--rule", dest="rules", action="append", default=[], metavar="ID", help="find the alerts of a rule; repeatable")
     add("--json", action="store_true", help="print one JSON document")
 
 
 def _trace(arguments: argparse.Namespace) -> int:
-    from rmqio.client.message_queries import MessageQueries
+    from rmqio.client.admin.message_queries import MessageQueries
 
     if (arguments.message_id is None) == (arguments.offset is None):
         raise LocalError("give the message's --id, or its --queue and --offset")
     if not arguments.sinks and arguments.dead_letter_topic is None:
-        raise LocalError("give with --to a topic that the message may have come to, or --dead_letter_topic")
+        raise LocalError("give --to with a topic to which the message may have been written, or --dead_letter_topic")
     with queue_client(arguments) as client, open_admin(arguments) as admin:
         for topic in (*arguments.sinks, arguments.dead_letter_topic, arguments.audit_topic):
             if topic is not None:
@@ -87,9 +96,12 @@ def _trace(arguments: argparse.Namespace) -> int:
         steps = ["", *arguments.steps]
         hops: list[AtHop] = []
         if arguments.audit_topic is not None:
-            hops, known = _hops(client, arguments.audit_topic, source)
+            from rmqio.audit.block import hops_of_block
+
+            found, known = hops_of_block(client, arguments.audit_topic, source.queue, source.queue_offset)
+            hops = [AtHop(*each) for each in found]
             steps += known
-        trails = list(_trails(queries, source, arguments, list(dict.fromkeys(steps))))
+        trails = list(_each_once(source, _trails(queries, source, arguments, list(dict.fromkeys(steps)))))
         note_silent(queries)
         _show(arguments, letter, source, hops, trails)
     return 0 if any(trail.kind != "copy" for trail in trails) else 1
@@ -121,26 +133,65 @@ def _source(
 
 
 def _trails(
-    queries: MessageQueries, source: Record, arguments: argparse.Namespace, steps: list[str]
+    queries: MessageQueries, source: Record, arguments: argparse.Namespace, steps: list[str], replays: int = 0
 ) -> Iterator[Trail]:
+    """All that came of a message, which `replays` replays came before."""
     unique_id = source.get_property(UNIQ_KEY)
     if unique_id:
         for record in queries.by_unique_id(source.topic, unique_id):
-            if (record.queue, record.queue_offset) != (source.queue, source.queue_offset):
-                yield Trail("copy", "the same unique id", record)
+            yield Trail("copy", "the same unique id", record)
     wanted: dict[str, str] = {unique_id: "the same unique id"} if unique_id else {}
     for each in steps:
         for ordinal in range(_ORDINALS):
             text = f"{each}\0{ordinal}" if ordinal else each
             why = f"its place{f' and steps {each}' if each else ''}{f', value {ordinal + 1}' if ordinal else ''}"
             wanted.setdefault(place_ids(source.queue, (source.queue_offset,), text)[0], why)
+        for rule in arguments.rules:
+            alert = place_ids(source.queue, (source.queue_offset,), steps_of_variant(each, rule))[0]
+            wanted.setdefault(alert, f"its place{f' and steps {each}' if each else ''}, rule {rule}")
     for topic in arguments.sinks:
         for message_id, why in wanted.items():
             yield from (Trail("output", why, record) for record in queries.by_unique_id(topic, message_id))
     if arguments.dead_letter_topic is not None:
         for message_id, why in _letter_ids(source, arguments.sinks, list(wanted)).items():
             found = queries.by_unique_id(arguments.dead_letter_topic, message_id)
-            yield from (Trail("dead letter", why, record) for record in found)
+            for record in found:
+                yield Trail("dead letter", why, record)
+                yield from _replays(queries, record, arguments, steps, replays)
+
+
+def _replays(
+    queries: MessageQueries, record: Record, arguments: argparse.Namespace, steps: list[str], replays: int
+) -> Iterator[Trail]:
+    """The message of a dead letter that was sent again, and its own trails."""
+    from rmqio.dead_letters.letters import read_letter
+
+    letter = read_letter(record)
+    for topic in dict.fromkeys((letter.topic, *arguments.sinks)):
+        for again in queries.by_unique_id(topic, letter.message_id) if topic else ():
+            yield Trail("replay", f"its dead letter {_place(record)}", again)
+            if replays < _MOST_REPLAYS and topic not in arguments.sinks:
+                for trail in _trails(queries, again, arguments, steps, replays + 1):
+                    of_replay = "" if _OF_REPLAY in trail.why else f"{_OF_REPLAY}{_place(again)}"
+                    if trail.kind != "copy":
+                        yield trail._replace(why=f"{trail.why}{of_replay}")
+
+
+def _each_once(source: Record, trails: Iterable[Trail]) -> Iterator[Trail]:
+    """Leave out the source message, and repeated places; mark outputs with the topic and id of an earlier one."""
+    seen = {(source.queue, source.queue_offset)}
+    outputs: dict[tuple[str, str], Record] = {}
+    for trail in trails:
+        record = trail.record
+        place = record.queue, record.queue_offset
+        if place in seen:
+            continue
+        seen.add(place)
+        if trail.kind == "output":
+            first = outputs.setdefault((record.topic, record.message_id), record)
+            if first is not record:
+                trail = trail._replace(kind="copy", why=f"the same id as {_place(first)}")
+        yield trail
 
 
 def _letter_ids(source: Record, sinks: list[str], sink_ids: list[str]) -> dict[str, str]:
@@ -158,13 +209,6 @@ def _letter_ids(source: Record, sinks: list[str], sink_ids: list[str]) -> dict[s
                 found.setdefault(letters.identity(said | more) or "", f"the write to {topic} failed")
     found.pop("", None)
     return found
-
-
-def _hops(client: QueueClient, topic: str, source: Record) -> tuple[list[AtHop], list[str]]:
-    from rmqio.audit.block import hops_of_block
-
-    found, steps = hops_of_block(client, topic, source.queue, source.queue_offset)
-    return [AtHop(*each) for each in found], steps
 
 
 # ---- output ---------------------------------------------------------------------------------------------------------
@@ -197,15 +241,7 @@ def _show(
     if source.keys:
         print(f"              keys {safe_line(', '.join(source.keys))}")
     for hop in hops:
-        missing = hop.sent - hop.passed
-        told = "all of its block went through"
-        if missing > 0:
-            told = f"{plural(missing, 'message')} of its block of {count(hop.sent)} did not come here"
-        elif missing < 0:
-            told = f"{plural(-missing, 'message')} too many of its block of {count(hop.sent)}"
-        elif not hop.is_same:
-            told = f"of its block of {count(hop.sent)}, some are missing and as many are there twice"
-        print(f"hop           {safe_line(hop.hop)}: {told}")
+        print(f"hop           {safe_line(hop.hop)}: {_at_hop(hop)}")
     for trail in trails:
         record = trail.record
         after_ms = record.store_timestamp_ms - source.store_timestamp_ms
@@ -213,9 +249,32 @@ def _show(
         print(f"              id {safe_line(record.message_id)}")
         if trail.kind == "dead letter" and (origin := origin_of(record)) is not None:
             print(f"              {safe_line(origin['error'])}: {safe_line(origin['reason'])}")
+    has_labels = arguments.steps or arguments.audit_topic is not None
+    unknown = "" if has_labels else " (labels of transforms are unknown: see --steps)"
     for topic in arguments.sinks:
         if not any(trail.kind == "output" and trail.record.topic == topic for trail in trails):
-            print(f"nothing       in {topic} has an id that is derived from it")
+            print(f"nothing       in {topic} has an id that is derived from it{unknown}")
+
+
+def _at_hop(hop: AtHop) -> str:
+    """Say whether this message went by, and what is wrong with its block."""
+    of_block = f"of its block of {count(hop.sent)}"
+    missing = hop.sent - hop.passed
+    if missing > 0:
+        wrong = f"{plural(missing, 'message')} {of_block} did not"
+    elif missing < 0:
+        wrong = f"there are {plural(-missing, 'message')} too many {of_block}"
+    else:
+        wrong = f"some {of_block} did not, and as many came twice"
+    match hop.message:
+        case "passed":
+            return f"it came here{f'; {wrong}' if not hop.is_same else f', as did all {of_block}'}"
+        case "missing":
+            return f"it did not come here; {count(hop.passed)} {of_block} did"
+        case "doubled":
+            return f"it came here more than once; {wrong}"
+        case None:
+            return f"not known if it came here; {wrong}, and the counts do not tell which"
 
 
 def _place(record: Record) -> str:

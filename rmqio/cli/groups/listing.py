@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 _MORE = """\
 LAG is the number of messages that the group has yet to read, in all topics in which it has offsets, %RETRY% topics
-included. Nothing is committed, and no group is created or joined.
+included. Nothing is committed, and no group is joined. Only --subscribe changes something.
 
 examples:
   rmqio groups
   rmqio groups billing
-  rmqio groups 'bill*' --long --json"""
+  rmqio groups 'bill*' --long --json
+  rmqio groups billing --subscribe orders"""
 
 _FAILED: Final = 1
 
@@ -38,20 +39,31 @@ def add_commands(commands: Any) -> None:
     groups = new_command(commands, "groups", _groups, "list the consumer groups, or show one, with their lag",
                          more=_MORE)  # fmt: skip
     groups.add_argument(
-        "group", nargs="?", metavar="GROUP", help="show this one by topic; with * list those that match"
+        "group", nargs="?", metavar="GROUP", help="show this group by topic; with *, list the groups that match"
     )
     groups.add_argument("-l", "--long", action="store_true", help="also show how many members are online")
     groups.add_argument("--all", action="store_true", help="include RocketMQ's own groups and rmqio's private one")
-    groups.add_argument("--names", action="store_true", help="show the names only, one per line, and no lag")
+    groups.add_argument("--names", action="store_true", help="show only the names, one per line, without the lag")
     groups.add_argument("--json", action="store_true", help="print one JSON document")
+    groups.add_argument(
+        "--subscribe",
+        action="append",
+        metavar="TOPIC",
+        help="write on the brokers that GROUP reads this topic, and no others, and create its retry topic, so that"
+        " their metrics and mqadmin have its lag; can be repeated",
+    )
 
 
 def _groups(arguments: argparse.Namespace) -> int:
-    from rmqio.client.known_groups import is_own
+    from rmqio.client.admin.known_groups import is_own
 
     wanted = arguments.group
     if arguments.names and (arguments.long or arguments.json):
-        arguments.parser.error("--names does not go with --long or --json")
+        arguments.parser.error("--names cannot be combined with --long or --json")
+    if arguments.subscribe:
+        if wanted is None or set(wanted) & set("*?[") or arguments.names or arguments.long or arguments.json:
+            arguments.parser.error("--subscribe needs the name of one group, and no other option")
+        return _subscribe(arguments)
     with open_admin(arguments) as admin, queue_client(arguments) as client:
         known, silent = _known(admin)
         if wanted is not None and not arguments.names and not set(wanted) & set("*?["):
@@ -95,6 +107,20 @@ def _groups(arguments: argparse.Namespace) -> int:
     return _tell([*silent, *problems]) or int(wanted is not None and not names)
 
 
+def _subscribe(arguments: argparse.Namespace) -> int:
+    from rmqio.client.admin.group_subscriptions import subscribe
+
+    group, topics = arguments.group, [*dict.fromkeys(arguments.subscribe)]
+    with open_admin(arguments) as admin, queue_client(arguments) as client:
+        for topic in topics:
+            client.queues(topic)  # raises for a topic that does not exist
+        unused = subscribe(admin, group, topics)
+    print(f"group {group} reads {', '.join(topics)}, as the brokers know now")
+    for broker in unused:
+        note(f"the metrics of {broker} leave the group out until its useStaticSubscription is true")
+    return 0
+
+
 def _one(client: QueueClient, admin: Admin, group: str, topics: Iterable[str], as_json: bool) -> int:
     """Print one group, topic by topic."""
     found, problems = lags_of(client, {group: topics})
@@ -114,7 +140,7 @@ def _one(client: QueueClient, admin: Admin, group: str, topics: Iterable[str], a
 
 def _known(admin: Admin) -> tuple[dict[str, set[str]], list[str]]:
     """Return the groups with their topics, and why brokers did not answer. Raises if none did."""
-    from rmqio.client.known_groups import known_groups
+    from rmqio.client.admin.known_groups import known_groups
 
     def ask(broker: Any) -> dict[str, set[str]] | TransportError:
         try:

@@ -27,8 +27,8 @@ Shows what would change; --execute makes the change and verifies it. WHERE is ea
 --queue), or a TIME: the first message stored then or later. {TIME_HELP}. Write Unix milliseconds as timestamp:MS.
 
 While no member of the group is online, its offsets are set by a commit. Members that are online would overwrite that,
-so they get RocketMQ's own reset (request 222), which each member learns of at its next pull. Pipelines of rmqio are
-never online as members: stop them first, or use --method reset, which they observe (see on_group_reset).
+so they get RocketMQ's own reset (request 222), of which each member is notified at its next pull. Pipelines of rmqio
+are never online as members: stop them first, or use --method reset, which they follow (see on_group_reset).
 
 examples:
   rmqio offsets reset --group billing orders --to earliest

@@ -36,8 +36,8 @@ _MORE = """\
 BODY `-` is standard input: all of it as one message, or with --lines one message per line, sent in batches as it
 arrives. --deliver_at takes a time as `peek --from` does, but 10m means in ten minutes; at most three days ahead.
 
-A topic that does not exist is created by the broker, if it permits that (autoCreateTopicEnable); else `rmqio topics
-create TOPIC` creates it.
+If the topic does not exist and the broker permits it (autoCreateTopicEnable), the broker creates it. Otherwise, use
+`rmqio topics create TOPIC`.
 
 Delivery is at least once: a send with an unknown outcome is retried, and its messages can be stored twice. A message
 that is reported as sent is stored.

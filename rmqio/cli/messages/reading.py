@@ -16,9 +16,9 @@ from rmqio.command_line.commands import new_command
 from rmqio.command_line.connect import queue_client, queues_of, short
 from rmqio.command_line.contents import Item, Range, for_all, items_of, newest, place_in_time, resolve
 from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.exits import INTERRUPTED
 from rmqio.command_line.output import note, plural
 from rmqio.command_line.values import parse_count, parse_from, parse_offset, parse_queue, parse_size
-from rmqio.command_line.watch import INTERRUPTED
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue

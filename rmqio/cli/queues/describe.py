@@ -41,7 +41,7 @@ def add_commands(commands: Any) -> None:
         metavar="SECONDS",
         help="show it again every SECONDS (default: 2) until Ctrl-C",
     )
-    describe.add_argument("--json", action="store_true", help="print one JSON document; with --watch, one a line")
+    describe.add_argument("--json", action="store_true", help="print one JSON document; with --watch, one per line")
 
 
 def _describe(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from rmqio.near_names import did_you_mean
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin
-    from rmqio.client.topic_configs import TopicConfig
+    from rmqio.client.admin.topic_configs import TopicConfig
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def configs(
 
     Raises `CommandFailed` for a broker that does not answer, saying what has been done so far.
     """
-    from rmqio.client.topic_configs import config_on
+    from rmqio.client.admin.topic_configs import config_on
 
     def ask(broker: BrokerData) -> TopicConfig | None:
         try:
@@ -69,7 +69,7 @@ def confirmed(question: str, *, is_sure: bool) -> bool:
     if is_sure:
         return True
     if not sys.stdin.isatty():
-        raise LocalError(f"{question} Standard input is not a terminal: add --yes to go on")
+        raise LocalError(f"{question} Standard input is not a terminal: add --yes to continue")
     sys.stdout.flush()
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

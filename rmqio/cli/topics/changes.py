@@ -21,15 +21,15 @@ from rmqio.model import BrokerData
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin
-    from rmqio.client.topic_configs import TopicConfig
+    from rmqio.client.admin.topic_configs import TopicConfig
 
 _FAILED: Final = 1
 _DEFAULT_QUEUES: Final = 4
 _MESSAGE_TYPES: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE")
 
 _CREATE_MORE = """\
-Creates the topic on every broker of the cluster. A broker that has it already is left as it is; if it differs from
-what the options say, nothing is created. The queues are counted per broker. The message type is for RocketMQ's gRPC
+Creates the topic on every broker of the cluster. A broker that already has it is left unchanged; if one differs from
+the options, nothing is created anywhere. The queues are counted per broker. The message type is for RocketMQ's gRPC
 proxy, which refuses other messages; brokers since 5.0 keep it.
 
 examples:
@@ -38,8 +38,8 @@ examples:
 
 _UPDATE_MORE = """\
 Changes what the options say, and nothing else, on every broker that has the topic. Fewer queues hide the messages in
-the others. To remove queues that are in use, lower --write_queues first, and --queues when everybody has read the
-others to their end.
+the others. To remove queues that are in use, lower --write_queues first. When all groups have read the remaining
+queues to their end, lower --queues.
 
 examples:
   rmqio topics update orders --queues 16
@@ -54,7 +54,7 @@ def add_commands(topics: Parser) -> None:
         parser.add_argument("topic", metavar="TOPIC")
         _add_properties(parser, is_new=parser is create)
         parser.add_argument(
-            "--broker", dest="brokers", action="append", default=[], metavar="NAME", help="only this one; repeatable"
+            "--broker", dest="brokers", action="append", default=[], metavar="NAME", help="only this broker; repeatable"
         )
         add_where(parser)
     update.add_argument("--yes", action="store_true", help="do not ask before messages are hidden")
@@ -88,7 +88,7 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
 
 
 def _create(arguments: argparse.Namespace) -> int:
-    from rmqio.client.topic_configs import TopicConfig
+    from rmqio.client.admin.topic_configs import TopicConfig
 
     topic, wanted = arguments.topic, _wanted(arguments)
     new = wanted.applied(TopicConfig(_DEFAULT_QUEUES, _DEFAULT_QUEUES))
@@ -111,7 +111,7 @@ def _create(arguments: argparse.Namespace) -> int:
 def _update(arguments: argparse.Namespace) -> int:
     topic, wanted = arguments.topic, _wanted(arguments)
     if wanted.is_nothing:
-        arguments.parser.error("nothing is said to change: add --queues, --permission or another option")
+        arguments.parser.error("there is nothing to change: add --queues, --permission or another option")
     with open_admin(arguments) as admin, queue_client(arguments) as client:
         brokers = masters(admin, arguments.cluster, arguments.brokers)
         found = configs(admin, topic, brokers)
@@ -162,7 +162,7 @@ def _carry_out(
     after: Mapping[str, TopicConfig],
 ) -> None:
     """Make the changes, verify them, and print what each broker has. Raises `CommandFailed`, naming what is done."""
-    from rmqio.client.topic_configs import put, set_order
+    from rmqio.client.admin.topic_configs import put, set_order
 
     topic = arguments.topic
     needed = [broker for broker in brokers if before[broker.broker] != after[broker.broker]]

@@ -21,7 +21,7 @@ _FAILED: Final = 1
 
 _MORE = """\
 Deletes the topic, its messages and the groups' offsets in it on every broker of the cluster, and at the name servers.
-It asks first; where no terminal is there to ask, --yes is needed.
+It asks first; without a terminal, it needs --yes.
 
 examples:
   rmqio topics delete orders --dry_run
@@ -37,7 +37,7 @@ def add_command(topics: Parser) -> None:
 
 
 def _delete(arguments: argparse.Namespace) -> int:
-    from rmqio.client.topic_configs import delete
+    from rmqio.client.admin.topic_configs import delete
 
     topic = arguments.topic
     with open_admin(arguments) as admin, queue_client(arguments) as client:

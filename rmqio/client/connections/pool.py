@@ -58,11 +58,13 @@ class ConnectionPool:
             is_allowed = address in self._options.name_servers or security.allows(address)
             target = security.mapped(address)
         except LocalError as error:
-            raise SetupError(f"a route leads to {address!r}, which is not an address: look into who gave it") from error
+            raise SetupError(
+                f"a route leads to {address!r}, which is not an address: check the name server that returned it"
+            ) from error
         if not is_allowed:
             raise SetupError(
                 f"a route leads to {address}, which is not one of the allowed addresses "
-                f"({', '.join(security.allowed_addresses)}): allow it, or look into who gave this route"
+                f"({', '.join(security.allowed_addresses)}): allow it, or check the name server that returned it"
             )
         return target
 

@@ -70,7 +70,10 @@ def secured(environment: Environment, security: Security) -> Environment:
             _warn("credentials are used without TLS: an eavesdropper can replay your requests and read messages")
     if tls is not None:
         if tls.insecure:
-            _warn("TLS is insecure: certificates are not verified, so anybody on the way can read and change all")
+            _warn(
+                "TLS is insecure: certificates are not verified, so anyone on the network path can read and change "
+                "everything"
+            )
         environment = replace(environment, connect=tls_over(environment.connect, tls))
     return environment
 

@@ -28,7 +28,7 @@ from rmqio.wire.codes import CommandFlag
 from rmqio.wire.command import Command, refuse
 from rmqio.wire.frame import FrameDecoder, encode_frame
 from rmqio.wire.templates.pull import Pull, PullTemplate
-from rmqio.wire.templates.send import Request, encode_request
+from rmqio.wire.templates.send import Request, encode_parts, encode_request
 
 __all__ = ["Call", "OnDone", "Session"]
 
@@ -141,7 +141,8 @@ class Session:
         now = self.clock()
         call = Call(self, request.code, self._next_opaque(), now, on_done)
         credentials = None if self._credentials is None else self._credentials()
-        self._launch((call,), encode_request(request, call.opaque, credentials), timeout_ms, now)
+        head, body = encode_parts(request, call.opaque, credentials)
+        self._launch((call,), head, timeout_ms, now, body)
         return call
 
     def start_all(self, requests: Sequence[Request], timeout_ms: float, on_done: OnDone | None = None) -> list[Call]:
@@ -174,7 +175,7 @@ class Session:
     def _next_opaque(self) -> int:
         return next(self._opaques) & 0x7FFFFFFF
 
-    def _launch(self, calls: Sequence[Call], data: bytes, timeout_ms: float, now: float) -> None:
+    def _launch(self, calls: Sequence[Call], data: bytes, timeout_ms: float, now: float, body: bytes = b"") -> None:
         self._check_process()
         with self._lock:
             if self._failure is not None:
@@ -183,9 +184,12 @@ class Session:
             for call in calls:
                 self._pending[call.opaque] = call
         try:
-            self._stream.write(data, timeout_ms)
+            self._stream.write(data, timeout_ms, body)
         except TransportError as error:
             self.fail(error)
+            raise
+        except BaseException:  # a signal's handler raised: a part may have been written
+            self.fail(TransportError(f"{self.address}: a write was interrupted"))
             raise
         self.last_used = now
 

@@ -38,14 +38,20 @@ class SharedTransport:
         finally:
             self._leave()
 
-    def write(self, data: bytes, timeout_ms: float) -> None:
-        """Write everything, after the current writer. Raises `TransportError`; the caller must then call `end`."""
+    def write(self, data: bytes, timeout_ms: float, body: bytes = b"") -> None:
+        """Write everything, and a frame's body behind it, after the current writer.
+
+        Raises `TransportError`; the caller must then call `end`.
+        """
         self._enter()
         try:
             if not self._write_lock.acquire(timeout=timeout_ms / 1000):
                 raise RequestTimeout(f"{self._address}: another write did not finish within {timeout_ms:.0f} ms")
             try:
-                self._transport.send_all(data, timeout_ms)
+                if body:
+                    self._transport.send_parts(data, body, timeout_ms)
+                else:
+                    self._transport.send_all(data, timeout_ms)
             finally:
                 self._write_lock.release()
         finally:

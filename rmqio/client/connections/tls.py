@@ -28,6 +28,7 @@ def context_of(tls: Tls) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except (OSError, ssl.SSLError) as error:
         raise SetupError(f"TLS: cannot read the certificate authorities in {tls.ca_file}: {_reason(error)}") from error
+    context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)  # the system may allow older ones
     if tls.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -172,11 +173,16 @@ class TlsTransport:
         return True
 
     def send_all(self, data: bytes, timeout_ms: float) -> None:
+        self.send_parts(data, b"", timeout_ms)
+
+    def send_parts(self, head: bytes, body: bytes, timeout_ms: float) -> None:
         deadline = self._clock() + timeout_ms / 1000
         with self._sending:
             with self._lock:
                 try:
-                    self._tls.write(data)
+                    self._tls.write(head)
+                    if body:
+                        self._tls.write(body)
                 except ssl.SSLError as error:
                     raise TransportError(f"writing to {self._address}: {_reason(error)}") from error
             self._send_pending(deadline)

@@ -36,6 +36,10 @@ class Transport(Protocol):
         """Write everything. Raises `RequestTimeout` when it takes longer; a part may have been written."""
         ...
 
+    def send_parts(self, head: bytes, body: bytes, timeout_ms: float) -> None:
+        """As `send_all`, for a frame in two parts: a large body need not be copied behind its head."""
+        ...
+
     def recv(self, max_bytes: int, timeout_ms: float) -> bytes | None:
         """Return up to `max_bytes` available bytes; None: nothing arrived in time; `b""`: the peer closed."""
         ...
@@ -118,9 +122,25 @@ class TcpTransport:
         return True
 
     def send_all(self, data: bytes, timeout_ms: float) -> None:
+        self._send(data, 0, self._clock() + timeout_ms / 1000)
+
+    def send_parts(self, head: bytes, body: bytes, timeout_ms: float) -> None:
         deadline = self._clock() + timeout_ms / 1000
         sock = self._open()
-        sent = 0
+        try:
+            sent = sock.sendmsg((head, body))
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            raise _mapped("writing to", self._address, error) from error
+        if sent < len(head):
+            self._send(head, sent, deadline)
+            sent = len(head)
+        self._send(body, sent - len(head), deadline)
+
+    def _send(self, data: bytes, sent: int, deadline: float) -> None:
+        """Write the rest of the data, of which so much is sent."""
+        sock = self._open()
         try:
             while sent < len(data):
                 try:
@@ -177,7 +197,9 @@ class TcpTransport:
             if sock.getsockname() == sock.getpeername():
                 # While a broker on this machine is down, the system can assign its port to our own end. TCP then
                 # connects us to ourselves, and the broker cannot take its port back.
-                return ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there (connected to itself)")
+                return ConnectionRefusedError(
+                    errno.ECONNREFUSED, "no server listens there (the socket connected to itself)"
+                )
         except OSError as error:
             return error
         return None

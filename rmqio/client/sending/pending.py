@@ -31,7 +31,7 @@ from rmqio.model import MessageQueue, SendResult
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
 from rmqio.wire.command import Command
-from rmqio.wire.messages.batch import send_results
+from rmqio.wire.messages.results import BatchResults
 from rmqio.wire.templates.send import SendRequest, SendTemplate
 
 _LOGGER = logging.getLogger("rmqio.client")
@@ -100,7 +100,7 @@ class PendingRequest:
         self._call: Call | None = None
         self._failure: RmqioError | None = None
         """Why the last try failed, until it is decided whether there is another."""
-        self._outcome: list[SendResult] | RmqioError | None = None
+        self._outcome: Sequence[SendResult] | RmqioError | None = None
         self._tries = 0
         self._busy_tries = 0
         self._busy_since: float | None = None
@@ -146,13 +146,14 @@ class PendingRequest:
         finally:
             self._lock.release()
 
-    def result(self) -> list[SendResult]:
+    def result(self) -> Sequence[SendResult]:
         self.settle()
         self.is_retrieved = True
-        if isinstance(self._outcome, list):
-            return self._outcome
-        assert self._outcome is not None  # settled
-        raise self._outcome
+        outcome = self._outcome
+        if isinstance(outcome, RmqioError):
+            raise outcome
+        assert outcome is not None  # settled
+        return outcome
 
     def start(self) -> None:
         """Make the first try; `result` reports its failure. Raises `LocalError` for a request that cannot be sent."""
@@ -233,7 +234,7 @@ class PendingRequest:
         if self._busy_since is None:
             self._busy_since = self._sending.environment.clock()
 
-    def _finish(self, outcome: list[SendResult] | RmqioError) -> None:
+    def _finish(self, outcome: Sequence[SendResult] | RmqioError) -> None:
         self._outcome = outcome
         if isinstance(outcome, RmqioError) and outcome.stale_route:
             self._sending.routes.invalidate(self.queue.topic)  # so that a later send does not fail on the same route
@@ -241,19 +242,16 @@ class PendingRequest:
         self._call = None
         self._command = _DONE
 
-    def _results(self, answer: Command) -> list[SendResult]:
-        status, queue_id, first, offset_ids = requests.parse_send(answer, self)
+    def _results(self, answer: Command) -> BatchResults:
+        status, queue_id, first, offset_ids = requests.parse_stored(answer, self)
         queue = self.queue
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker, queue_id)
-        ids = self._message_ids
-        if "batchUniqId" in answer.ext:  # an inner batch: one record with one offset for all
-            offset_ids *= len(ids)
-        if len(offset_ids) < len(ids):  # a broker that returns fewer ids has still stored all messages
-            offset_ids += [""] * (len(ids) - len(offset_ids))
-        results = send_results(queue, first, ids, offset_ids, status)
+        is_inner = "batchUniqId" in answer.ext
         handle = answer.ext.get("recallHandle")
-        return results if handle is None else [result._replace(recall_handle=handle) for result in results]
+        return BatchResults(
+            queue, first, self._message_ids, offset_ids, status, is_inner=is_inner, recall_handle=handle
+        )
 
     # ---- again? ------------------------------------------------------------------------------------------------------
 
@@ -296,6 +294,8 @@ class PendingRequest:
             sending.routes.invalidate(self.queue.topic)
         if self._may_move:
             self._move()
+        if deadline is not None and sending.environment.clock() + sending.throttle.wait_s(self._broker()) >= deadline:
+            self._finish(error)
 
     def _move(self) -> None:
         try:

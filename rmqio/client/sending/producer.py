@@ -26,8 +26,9 @@ from rmqio.model import UNIQ_KEY, Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
 from rmqio.wire.command import Command
-from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, BatchBuilder, MessageIds, batchable
+from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, BatchBuilder, batchable, is_for_topic
 from rmqio.wire.messages.bodies import KINDS, compress, compression_flags
+from rmqio.wire.messages.ids import ConsecutiveIds, MessageIds
 from rmqio.wire.messages.stored import DEFAULT_MAX_BODY_BYTES
 from rmqio.wire.properties import encode_properties, validate_group, validate_topic
 from rmqio.wire.recall import broker_of, recall
@@ -181,7 +182,7 @@ class RemotingProducer:
                 raise LocalError(f"sharding keys of one batch belong to {len(targets)} queues of topic {topic!r}")
             may_move = not targets
             queue = targets.pop() if targets else self._choice.in_turn(topic)
-        return self._batch(messages, queue, message_ids, may_move=may_move).result()
+        return list(self._batch(messages, queue, message_ids, may_move=may_move).result())
 
     def submit(
         self,
@@ -279,9 +280,11 @@ class RemotingProducer:
     ) -> PendingRequest:
         topic = queue.topic
         self._check_topic(topic)
-        if not {message[1] for message in messages} <= {None, topic}:  # the topic, by position: this runs per message
+        if not is_for_topic(messages, topic):
             raise LocalError(f"all messages of a batch to {queue} must be for topic {topic!r} or name none")
-        ids = self._ids.take(len(messages)) if message_ids is None else list(message_ids)
+        ids = self._ids.take(len(messages)) if message_ids is None else message_ids
+        if not isinstance(ids, ConsecutiveIds):
+            ids = list(ids)  # so that the caller's changes do not matter
         if len(ids) != len(messages):
             raise LocalError(f"{len(ids)} message_ids for {len(messages)} messages")
         compressed = self._all_compressed(messages)

@@ -1,4 +1,8 @@
-"""Chooses the queue of the next message: a topic's queues in turn, avoiding brokers that just failed."""
+"""Chooses the queue of a send whose caller names none, and of a retry: in turn, avoiding brokers that just failed.
+
+A producer chooses by its routes, for each try. `WritableTopics` (sending/writable_topics.py) is another choice: a
+writer names the queue of a batch before it fills, and knows no routes. Both take turns and keys from `WritableQueues`.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,10 @@ from typing import NamedTuple
 
 from rmqio.client.environment import Environment
 from rmqio.client.routes import Routes
-from rmqio.client.selection import WritableQueues
 from rmqio.errors import TopicNotExist, TransportError
 from rmqio.model import MessageQueue, TopicRoute
 from rmqio.options import ClientOptions
+from rmqio.topics.queue_selection import WritableQueues
 from rmqio.wire import requests
 from rmqio.wire.requests import AUTO_CREATE_TOPIC
 

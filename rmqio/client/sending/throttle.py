@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class _Pace:
 
 
 class Throttle:
-    """The time between two sends to each broker: none, until one is busy. Thread-safe.
+    """The time between two sends to each broker: none, until one is busy. Thread-safe, also in a forked child.
 
     Each busy answer doubles the gap, from 20 ms to 2 s; each send that is stored cuts it by 30 %. Answers to requests
     that were in flight together count once.
@@ -45,6 +46,7 @@ class Throttle:
         self._statistics = statistics
         self._clock = clock
         self._sleep = sleep
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._paces: dict[str, _Pace] = {}
 
@@ -52,7 +54,7 @@ class Throttle:
         """Wait until the next send to the broker may start. Costs one look-up while no broker is busy."""
         if not self._paces:
             return
-        with self._lock:
+        with self._locked():
             pace = self._paces.get(broker)
             if pace is None:
                 return
@@ -63,9 +65,14 @@ class Throttle:
         if start > now:
             self._sleep(start - now)
 
+    def wait_s(self, broker: str) -> float:
+        """Return how long `before` would wait."""
+        pace = self._paces.get(broker)
+        return 0.0 if pace is None else min(max(pace.next_at - self._clock(), 0.0), LONGEST_WAIT_S)
+
     def busy(self, broker: str) -> None:
         """Note a busy answer."""
-        with self._lock:
+        with self._locked():
             now = self._clock()
             pace = self._paces.get(broker)
             if pace is None:
@@ -79,7 +86,7 @@ class Throttle:
         """Note a send that was stored."""
         if not self._paces:
             return
-        with self._lock:
+        with self._locked():
             pace = self._paces.get(broker)
             if pace is not None:
                 pace.gap_s *= _RECOVERY
@@ -90,3 +97,8 @@ class Throttle:
         """Return the time between two sends to the broker."""
         pace = self._paces.get(broker)
         return 0.0 if pace is None else pace.gap_s
+
+    def _locked(self) -> threading.Lock:
+        if self._pid != os.getpid():  # another thread of the parent may have held it at the fork
+            self._lock, self._pid = threading.Lock(), os.getpid()
+        return self._lock

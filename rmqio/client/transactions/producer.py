@@ -23,7 +23,7 @@ from rmqio.model import Message, MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
 from rmqio.wire.command import Command
-from rmqio.wire.messages.batch import MessageIds
+from rmqio.wire.messages.ids import MessageIds
 from rmqio.wire.transactions import Decision, HalfMessage, end_transaction, parse_check, stored_half
 
 __all__ = [

@@ -7,16 +7,18 @@ import sys
 from typing import Any, Final
 
 from rmqio import security
+from rmqio.command_line.exits import WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.connect.copying.urls import FORMS, End, parse_end
 from rmqio.errors import LocalError
 
-WRONG_USAGE: Final = 2
 _MORE: Final = f"""\
 URLs: {FORMS}
 
-Options of an end stand behind a question mark, as in rocketmq:orders?start=latest or ...#users?mode=ignore; \
-docs/connect/copy.md lists them. All other options of the command go to Beam and its runner: --runner=SparkRunner.
+Options of a URL follow a question mark, as in rocketmq:orders?start=latest or ...#users?mode=ignore; \
+docs/connect/copy.md lists them. Name environment variables that hold passwords: password_env=, sasl.password_env=; \
+for a query, before the #, as in mysql://me@db/shop?password_env=DB_PASSWORD#SELECT ... \
+All other options of the command go to Beam and its runner: --runner=SparkRunner.
 
 example: rmqio copy --from rocketmq:orders --to 'mysql://me@db/shop#orders?password_env=DB_PASSWORD'"""
 
@@ -25,10 +27,18 @@ def add_options(parser: Parser) -> None:
     """Adds the arguments of the command."""
     parser.epilog = f"{_MORE}\n\n{parser.epilog or ''}".rstrip()
     add = parser.add_argument
-    add("--from", dest="source", required=True, metavar="URL", help="what is read")
-    add("--to", dest="target", required=True, metavar="URL", help="where it is written")
-    add("--follow", action="store_true", help="go on with what arrives later; default: end with what is there now")
-    add("--dead_letter_topic", metavar="TOPIC", help="topic of RocketMQ for what the target refuses; default: fail")
+    add("--from", dest="source", required=True, metavar="URL", help="the source")
+    add("--to", dest="target", required=True, metavar="URL", help="the target")
+    add(
+        "--follow",
+        action="store_true",
+        help="continue with data that arrives later; default: end with the existing data",
+    )
+    add(
+        "--dead_letter_topic",
+        metavar="TOPIC",
+        help="RocketMQ topic for rows that the target refuses; default: the copy fails",
+    )
     add("--runner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner")
 
 

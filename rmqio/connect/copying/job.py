@@ -36,7 +36,7 @@ def copy(
 
     def build(pipeline: Any) -> None:
         if _same_place(source, target, where):
-            raise LocalError(f"{source.shown} is both read and written; that would never end")
+            raise LocalError(f"{source.shown} is both read and written, so the job would never end")
         endless = is_endless(source, follow=follow)
         if endless and target.kind == "file" and is_direct(pipeline):
             raise LocalError(
@@ -53,7 +53,7 @@ def copy(
         more = f", {refused} refused, which are in {dead_letter_topic}" if refused else ""
         return f"{count(result, counter, step='Write')} copied from {source.shown} to {target.shown}{more}"
 
-    return run_program("rmqio copy", options, build, summary, verbose=verbose)
+    return run_program("rmqio copy", options, build, summary, verbose=verbose, prints_data=not is_counted)
 
 
 def _same_place(source: End, target: End, where: dict[str, Any]) -> bool:

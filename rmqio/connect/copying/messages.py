@@ -7,9 +7,11 @@ from typing import Any
 
 import apache_beam as beam
 
+from rmqio.batches import place_ids
 from rmqio.connect.rows import to_json, to_row
 from rmqio.errors import SerdeError
-from rmqio.model import TOMBSTONE, Message
+from rmqio.model import TOMBSTONE, Message, MessageQueue
+from rmqio.near_names import did_you_mean
 
 
 class ToMessage:
@@ -27,13 +29,39 @@ class ToMessage:
         if kind == "KafkaRecord":
             return _of_kafka(element)
         row = to_row(element)
-        keys: tuple[str, ...] = ()
-        if self._key is not None:
-            found = row.get(self._key)
-            if found is None or isinstance(found, (dict, list)):
-                raise SerdeError(f"the row has no {self._key} that can be a key")
-            keys = (str(found),)
+        keys = () if self._key is None else (_text_of(row, self._key, "a key"),)
         return Message(to_json(row).encode("utf-8", "backslashreplace"), keys=keys)
+
+
+class RowId:
+    """An `id_fn` for `WriteToRocketMQ`: a field of the row, whose copies then have one id.
+
+    Args:
+      field: its values differ from row to row.
+    """
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+
+    def __call__(self, element: Any) -> str:
+        return _text_of(to_row(element), self._field, "an id")
+
+
+def _text_of(row: dict[str, Any], field: str, use: str) -> str:
+    found = row.get(field)
+    if found is None or found == "" or isinstance(found, (dict, list)):
+        hint = "" if field in row else did_you_mean(field, map(str, row))
+        raise SerdeError(f"the row has no {field} that can be {use}{hint}")
+    return str(found)
+
+
+def kafka_id(record: Any) -> str:
+    """Returns the id of the copy of a message of Kafka: the same each time that the message is copied.
+
+    It depends on topic, partition and offset alone. In a topic of RocketMQ, a broker's name cannot be empty, so the id
+    is none of a copy from there.
+    """
+    return place_ids(MessageQueue(record.topic, "", record.partition), (record.offset,))[0]
 
 
 def _of_kafka(record: Any) -> Message:

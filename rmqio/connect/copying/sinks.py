@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Final, NamedTuple
 
 import apache_beam as beam
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
 from apache_beam.transforms.window import FixedWindows
 
-from rmqio.connect.copying.messages import PrintFn, ToMessage
+from rmqio.connect.copying.messages import PrintFn, RowId, ToMessage, kafka_id
 from rmqio.connect.copying.urls import DATABASES, SEARCH, End
+from rmqio.connect.files.residues import require_same_shards
 from rmqio.errors import LocalError, RmqioError
 
 _SECRETS: Final = ("username", "password")
 _WINDOW_S: Final = 60
 _LATENESS_S: Final = 86_400
+_ADVICE: Final = "give --dead_letter_topic"
 
 
 class Target(NamedTuple):
@@ -25,25 +28,38 @@ class Target(NamedTuple):
     """Fixed windows before it."""
     lateness_s: int = 0
     """How late an element of a stream can be. Later ones are dropped by the windows."""
-    fails: bool = False
-    """Whether its output `failed` fails the pipeline. Those of `rmqio.connect` do so by themselves."""
+    fails: str | None = None
+    """The target in the error of an element in its output `failed`. Writes of `rmqio.connect` fail by themselves."""
 
 
 def target_of(end: End, source: End, *, endless: bool, where: dict[str, Any], dead_letter_topic: str | None) -> Target:
-    """Returns the transform that writes an end what `source` gives. Raises `LocalError`."""
+    """Returns the transform that writes an end what `source` gives. Raises `LocalError`, which names the end."""
+    with end.named():
+        return _target_of(end, source, endless=endless, where=where, dead_letter_topic=dead_letter_topic)
+
+
+def _target_of(end: End, source: End, *, endless: bool, where: dict[str, Any], dead_letter_topic: str | None) -> Target:
     letters = {} if dead_letter_topic is None else {"dead_letter_topic": dead_letter_topic, **where}
     if end.kind == "rocketmq":
-        return Target(_rocketmq(end, source, where, dead_letter_topic), fails=dead_letter_topic is None)
+        return Target(_rocketmq(end, source, where, dead_letter_topic), fails=end.shown if not letters else None)
     if end.kind == "kafka":
         return Target(_kafka(end, letters))
     if end.kind == "file":
         window_s = end.number("window_s", _WINDOW_S if endless else 0)
         if endless and not window_s:
-            raise LocalError(f"{end.shown}: window_s is 0, and the copy never ends: no file would become whole")
+            raise LocalError(f"{end.shown}: window_s is 0, and the copy never ends: no file would ever be complete")
+        if window_s and source.kind in (*DATABASES, "file"):
+            raise LocalError(
+                f"{end.shown}: window_s needs rows with times, and those of {source.shown} have none. Omit "
+                "window_s, or take WriteToFiles in a pipeline that gives them times"
+            )
         if not endless and "lateness_s" in end.options:
-            raise LocalError(f"{end.shown}: lateness_s is for a copy with --follow; in another one nothing is late")
+            raise LocalError(f"{end.shown}: lateness_s needs --follow: without it, no message is late")
         lateness_s = end.number("lateness_s", _LATENESS_S) if endless else 0
-        return Target(_file(end, letters), window_s or None, lateness_s)
+        write = _file(end, letters)
+        if not window_s:  # folders of windows are looked through by the write
+            require_same_shards(end.place, end.number("shards", 1), f".{end.options['format']}")
+        return Target(write, window_s or None, lateness_s)
     if end.kind in DATABASES:
         return Target(_table(end, letters))
     if end.kind in SEARCH:
@@ -52,7 +68,7 @@ def target_of(end: End, source: End, *, endless: bool, where: dict[str, Any], de
 
 
 def apply(elements: Any, target: Target) -> None:
-    """Writes the elements. What is refused and taken by no dead-letter topic fails the pipeline."""
+    """Writes the elements. An element that is refused, and that no dead-letter topic takes, fails the pipeline."""
     if target.window_s is not None:
         late: dict[str, Any] = {}
         if target.lateness_s:
@@ -62,39 +78,46 @@ def apply(elements: Any, target: Target) -> None:
                 "allowed_lateness": target.lateness_s,
             }
         elements = elements | "Windows" >> beam.WindowInto(FixedWindows(target.window_s), **late)
+    if hasattr(target.write, "advice"):
+        target.write.advice = _ADVICE
     written = elements | "Write" >> target.write
-    if target.fails:
-        _ = written.failed | "Refused" >> beam.Map(_refuse)
+    if target.fails is not None:
+        _ = written.failed | "Refused" >> beam.Map(_refuse, target.fails)
 
 
-def _refuse(failed: Any) -> None:
+def _refuse(failed: Any, shown: str) -> None:
     raise RmqioError(
-        f"cannot write to topic {failed.topic!r}: {failed.error}: {failed.reason}; to go on without such messages, "
-        "give --dead_letter_topic"
+        f"{shown} cannot take a message: {failed.error}: {failed.reason}; to continue without such messages, {_ADVICE}"
     )
 
 
 def _rocketmq(end: End, source: End, where: dict[str, Any], dead_letter_topic: str | None) -> Any:
     from rmqio.transforms import WriteToRocketMQ
 
-    end.require_known(() if source.kind in ("rocketmq", "kafka") else ("key",))  # messages have keys of their own
+    # Messages have keys and ids of their own.
+    end.require_known(() if source.kind in ("rocketmq", "kafka") else ("key", "id"))
     if end.place and "client_factory" not in where:
         where = {**where, "name_server": end.place}
-    return WriteToRocketMQ(
+    id_fn: Any = kafka_id if source.kind == "kafka" else None
+    if "id" in end.options:
+        id_fn = RowId(end.options["id"])
+    write = WriteToRocketMQ(
         end.name,
         serializer=None if source.kind == "rocketmq" else ToMessage(end.options.get("key")),  # it knows its own records
+        id_fn=id_fn,
         dead_letter_topic=dead_letter_topic,
         with_sent=False,
         **where,
     )
+    write.id_advice = f"Add id=FIELD to the options of {end.shown}: a field that differs from row to row"
+    return write
 
 
 def _kafka(end: End, letters: dict[str, Any]) -> Any:
     from rmqio.connect.kafka.write import WriteToKafka
 
     end.require_known(("key",))
-    config = {name: value for name, value in end.options.items() if "." in name}
-    return WriteToKafka(end.place, end.name, config=config, **end.take("key"), **letters)
+    return WriteToKafka(end.place, end.name, config=end.config(), **end.take("key"), **letters)
 
 
 def _file(end: End, letters: dict[str, Any]) -> Any:
@@ -104,8 +127,20 @@ def _file(end: End, letters: dict[str, Any]) -> Any:
     if "format" not in end.options:
         folder = end.place.rpartition("/")[0] or "out"
         raise LocalError(
-            f"{end.shown}: a copy goes to files of a folder: {folder}/?format={end.place.rpartition('.')[2]}"
+            f"{end.shown}: a copy writes files into a folder: {folder}/?format={end.place.rpartition('.')[2]}"
         )
+    kind, path = end.options["format"], end.place.rstrip("/")
+    if os.path.isfile(path):
+        stem = path.removesuffix(f".{kind}")
+        other = stem if stem != path else f"{path}-files"
+        raise LocalError(
+            f"{end.shown}: there is a file {path}, and a copy writes into a folder: {other}/?format={kind}"
+        )
+    if kind == "avro" and "schema" not in end.options:
+        raise LocalError("Avro files need a schema: add &schema=FILE, a file of JSON such as order.avsc")
+    if kind != "avro" and "schema" in end.options:
+        types = "its types are those of the rows" if kind == "parquet" else "it has no types"
+        raise LocalError(f"schema= works only with format=avro, not with {kind}: omit it; {types}")
     more: dict[str, Any] = end.take("schema")
     if "columns" in end.options:
         more["columns"] = end.options["columns"].split(",")

@@ -18,15 +18,20 @@ _TIMES: Final = ("max_out_of_orderness_ms", "idle_timeout_ms", "discovery_interv
 
 def source_of(end: End, *, follow: bool, where: dict[str, Any]) -> Any:
     """Returns the transform that reads an end. `where`: the cluster of RocketMQ. Raises `LocalError`."""
+    with end.named():
+        return _source_of(end, follow=follow, where=where)
+
+
+def _source_of(end: End, *, follow: bool, where: dict[str, Any]) -> Any:
     if end.kind in DATABASES or end.kind == "file":
         if follow:
-            raise LocalError(f"{end.shown} ends: --follow is for topics")
+            raise LocalError(f"{end.shown} has an end: --follow works only with topics")
         return _file(end) if end.kind == "file" else _table(end)
     if end.kind == "rocketmq":
         return _rocketmq(end, follow, where)
     if end.kind == "kafka":
         return _kafka(end, follow)
-    raise LocalError(f"{end.shown} cannot be read: a copy goes there, and never comes from there")
+    raise LocalError(f"{end.shown} cannot be a source: a copy can only write to it")
 
 
 def is_endless(end: End, *, follow: bool) -> bool:
@@ -38,7 +43,7 @@ def _range(end: End, follow: bool) -> dict[str, Any]:
     start = _parsed(end, "start", _START) or StartFrom.earliest()
     stop = _parsed(end, "stop", _STOP)
     if follow and stop is not None:
-        raise LocalError(f"{end.shown}: stop= and --follow are both given")
+        raise LocalError(f"{end.shown}: stop= and --follow are both given: omit one of them")
     return {"start": start, "stop": None if follow else stop or StopAt.latest()}
 
 
@@ -64,9 +69,8 @@ def _kafka(end: End, follow: bool) -> Any:
     from rmqio.connect.kafka.read import ReadFromKafka
 
     end.require_known(("start", "stop", *_TIMES))
-    config = {name: value for name, value in end.options.items() if "." in name}
     times: dict[str, Any] = {name: end.number(name, 0) for name in _TIMES if name in end.options}
-    return ReadFromKafka(end.place, end.name, config=config, **times, **_range(end, follow))
+    return ReadFromKafka(end.place, end.name, config=end.config(), **times, **_range(end, follow))
 
 
 def _file(end: End) -> Any:

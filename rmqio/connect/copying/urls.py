@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from rmqio.connect.files.formats import FORMATS, SUFFIXES
 from rmqio.errors import LocalError
-from rmqio.near_names import did_you_mean
+from rmqio.near_names import did_you_mean, nearest
 
 DATABASES: Final = ("mysql", "mariadb", "postgresql", "postgres", "sqlite", "oracle", "mssql")
 SEARCH: Final = ("elasticsearch", "opensearch")
@@ -21,6 +22,8 @@ rocketmq:TOPIC, rocketmq://HOST:9876/TOPIC; kafka://HOST:9092/TOPIC; file:PATH o
 *.avro; to a folder: out/?format=csv); mysql://USER@HOST/DB#TABLE, postgresql://..., sqlite:///FILE#TABLE; \
 elasticsearch://HOST:9200/INDEX, opensearch+https://...; console:"""
 _ENV: Final = "_env"
+_SECRETS: Final = (f"username{_ENV}", f"password{_ENV}")
+"""The options of a database that can stand in its URL, before the #."""
 _QUERY: Final = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
 
 
@@ -37,7 +40,7 @@ class End:
     """
 
     kind: str
-    place: str
+    place: str = field(repr=False)  # the URL of a database can hold a password
     name: str
     options: dict[str, str] = field(repr=False)
     shown: str
@@ -55,6 +58,10 @@ class End:
                 found[name] = os.environ[variable]
         return found
 
+    def config(self) -> dict[str, Any]:
+        """Returns the options of librdkafka: those with a dot. `sasl.password_env` names an environment variable."""
+        return self.take(*dict.fromkeys(name.removesuffix(_ENV) for name in self.options if "." in name))
+
     def require_known(self, names: Iterable[str], *, secrets: Iterable[str] = ()) -> None:
         """Raises `LocalError` for an option that the end does not have."""
         known = [*names, *secrets, *(f"{name}{_ENV}" for name in secrets)]
@@ -62,6 +69,16 @@ class End:
             if name not in known and not (self.kind == "kafka" and "." in name):  # options of librdkafka have dots
                 more = f"; its options: {', '.join(known)}" if known else "; it has no options"
                 raise LocalError(f"{self.shown} has no option {name}{did_you_mean(name, known) or more}")
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Puts the URL in front of errors that do not name it."""
+        try:
+            yield
+        except LocalError as error:
+            if self.shown in str(error):
+                raise
+            raise LocalError(f"{self.shown}: {error}") from error
 
     def number(self, name: str, default: int) -> int:
         """Returns an option that is a whole number."""
@@ -99,11 +116,13 @@ def parse_end(text: str) -> End:
         return End(kind, place, name, options, f"rocketmq:{name}")
     if kind == "kafka" and not plus:
         place, name, options = _server(text, rest)
+        if without := next((each for each in place.split(",") if ":" not in each), None):
+            raise LocalError(f"kafka://{place}/{name}: {without or 'a server'} has no port: add it, as in HOST:9092")
         return End(kind, place, name, options, f"kafka://{place}/{name}")
     if len(scheme) > 1 and scheme.isalnum() and rest.startswith("//"):
         hint = did_you_mean(kind, KINDS)
         if hint or kind not in ("gs", "s3", "hdfs"):
-            raise LocalError(f"no system is called {scheme}{hint or f'. There are: {FORMS}'}")
+            raise LocalError(f"there is no system {scheme}{hint or f'. There are: {FORMS}'}")
     return _file(text)
 
 
@@ -111,10 +130,15 @@ def _server(text: str, rest: str) -> tuple[str, str, dict[str, str]]:
     scheme = text.partition(":")[0]
     body, options = _query(rest.removeprefix("//"))
     place, _, name = body.partition("/")
+    if rest.startswith("//") and place and not name and "@" not in place:
+        what = "index" if scheme.partition("+")[0] in SEARCH else "topic"
+        raise LocalError(f"{scheme}://{place} names no {what}: add it, as in {scheme}://{place}/{what.upper()}")
     if not rest.startswith("//") or not place or not name or "/" in name:
         raise LocalError(f"{scheme}:... must be like {scheme}://HOST:PORT/NAME")
     if "@" in place:
-        raise LocalError(f"{scheme}://... holds credentials, which a list of processes would show: see password_env")
+        raise LocalError(
+            f"{scheme}://... holds credentials, which everyone who lists the processes can see: use password_env"
+        )
     return place, unquote(name), options
 
 
@@ -128,15 +152,25 @@ def _query(text: str) -> tuple[str, dict[str, str]]:
 
 def _database(text: str) -> End:
     url, found, fragment = text.partition("#")
+    url, secrets = _without_secrets(url)
     scheme, _, rest = url.partition(":")
     place = rest.split("?")[0]
     shown = f"{scheme}://{place.rpartition('@')[2]}" if "@" in place else f"{scheme}:{place}"
     if not found or not fragment:
         raise LocalError(f"{shown} names no table: add it after a #, as in {scheme}://USER@HOST/DB#TABLE")
     if _QUERY.match(fragment):
-        return End(scheme.partition("+")[0], url, fragment, {}, shown)
+        return End(scheme.partition("+")[0], url, fragment, secrets, shown)
     name, options = _query(fragment)
-    return End(scheme.partition("+")[0], url, name, options, f"{shown}#{name}")
+    return End(scheme.partition("+")[0], url, name, {**secrets, **options}, f"{shown}#{name}")
+
+
+def _without_secrets(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without the variables of secrets, which drivers do not know. A query has no options behind it."""
+    body, _, query = url.partition("?")
+    parts = query.split("&") if query else []
+    ours = [part for part in parts if part.partition("=")[0] in _SECRETS]
+    others = "&".join(part for part in parts if part not in ours)
+    return f"{body}?{others}" if others else body if ours else url, _query(f"?{'&'.join(ours)}")[1]
 
 
 def _file(text: str) -> End:
@@ -146,6 +180,9 @@ def _file(text: str) -> End:
         options = _query(f"?{query}")[1]
     if not body:
         raise LocalError(f"no path. There are: {FORMS}")
+    for name in options:  # before a missing format is the error
+        if nearest(name, ("format",)) and name != "format":
+            raise LocalError(f"{body} has no option {name}; did you mean format?")
     suffix = f".{body.removesuffix('.gz').removesuffix('.bz2').removesuffix('.zst').rpartition('.')[2]}"
     if suffix not in SUFFIXES and "format" not in options:
         raise LocalError(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmqio.connect.files import parquet
+from rmqio.connect.files.avro_values import changed_integer, in_utc
 from rmqio.connect.rows import to_json, to_row
 from rmqio.connect.sink.base import RowRefused
 from rmqio.errors import LocalError, SerdeError
@@ -45,9 +46,9 @@ class FileFormat:
             raise LocalError(f"format is {self.name!r}; it must be one of {', '.join(FORMATS)}" + did_you_mean(
                 str(self.name), FORMATS))  # fmt: skip
         if self.columns is not None and self.name not in ("csv", "parquet"):
-            raise LocalError(f"columns are for csv and parquet; this is {self.name}")
+            raise LocalError(f"columns= works only with csv and parquet, not with {self.name}")
         if self.schema is not None and self.name not in ("avro", "parquet"):
-            raise LocalError(f"a schema is for avro and parquet; this is {self.name}")
+            raise LocalError(f"schema= works only with avro and parquet, not with {self.name}")
         package = {"avro": "fastavro", "parquet": "pyarrow"}.get(self.name)
         if package is not None:
             _require(package, self.name)
@@ -72,22 +73,7 @@ class FileFormat:
         readers: dict[str, Callable[[Any], Iterator[dict[str, Any]]]] = {
             "jsonl": _read_lines, "csv": _read_csv, "parquet": parquet.read_rows, "avro": _read_avro,
         }  # fmt: skip
-        return readers[self.name](file if isinstance(file, io.IOBase) else io.BufferedReader(_Raw(file)))
-
-
-class _Raw(io.RawIOBase):
-    """A file that Beam decompresses, which can do no more than `read`."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        return readers[self.name](file)
 
 
 def format_of(path: str, given: str | None = None) -> str:
@@ -165,20 +151,26 @@ def _write_avro(kind: FileFormat, rows: Iterable[dict[str, Any]], file: Any) -> 
     from fastavro.validation import ValidationError, validate
 
     if kind.schema is None:
-        raise LocalError("files of Avro need a schema: give schema=")
+        raise LocalError("Avro files need a schema: give schema=")
     refused: Refused = []
     parsed = fastavro.parse_schema(kind.schema)
 
     def good() -> Iterator[dict[str, Any]]:
         for row in rows:
             try:
-                validate(row, kind.schema, raise_errors=True, strict=True)
+                made = in_utc(row)
+                validate(made, kind.schema, raise_errors=True, strict=True)
                 # Alone first: what cannot be encoded, such as half a surrogate pair, would end the file.
-                fastavro.schemaless_writer(io.BytesIO(), parsed, row)
+                encoded = io.BytesIO()
+                fastavro.schemaless_writer(encoded, parsed, made)
+                if (number := changed_integer(made, encoded.getvalue(), parsed)) is not None:
+                    raise ValueError(
+                        f"{number} would become {float(number):.0f}, since the type of its field is a float"
+                    )
             except (ValidationError, ValueError, TypeError, OverflowError) as error:
                 refused.append((row, RowRefused(f"it does not fit: {' '.join(str(error).split())[:500]}")))
             else:
-                yield row
+                yield made
 
     fastavro.writer(file, kind.schema, good(), codec="deflate")
     return refused
@@ -201,12 +193,12 @@ def _read_csv(file: Any) -> Iterator[dict[str, Any]]:
         names = next(reader, [])
         for place, name in enumerate(names):
             if name in names[:place]:
-                raise SerdeError(f"line 1: two columns are called {name}")
+                raise SerdeError(f"line 1: two columns have the name {name}")
         for values in reader:
             if not values:
                 continue
             if len(values) != len(names):
-                raise SerdeError(f"line {reader.line_num}: {len(values)} values, and {len(names)} columns")
+                raise SerdeError(f"line {reader.line_num}: {len(values)} values for {len(names)} columns")
             yield {name: value or None for name, value in zip(names, values, strict=True)}
     except (csv.Error, UnicodeDecodeError) as error:
         raise SerdeError(f"line {reader.line_num}: {error}") from error
@@ -220,10 +212,10 @@ def _read_avro(file: Any) -> Iterator[dict[str, Any]]:
     try:
         for row in fastavro.reader(file):
             if not isinstance(row, dict):
-                raise SerdeError(f"the file holds no records, but {type(row).__name__}")
+                raise SerdeError(f"the file contains {type(row).__name__} instead of records")
             yield row
     except (ValueError, EOFError, IndexError, KeyError, UnicodeDecodeError) as error:
-        raise SerdeError(f"it is not a file of Avro, or is cut off: {error}") from error
+        raise SerdeError(f"it is not an Avro file, or it is truncated: {error}") from error
 
 
 def _avro_schema(schema: Any) -> Any:
@@ -237,7 +229,7 @@ def _avro_schema(schema: Any) -> Any:
     try:
         fastavro.parse_schema(schema)
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as error:
-        raise LocalError(f"the schema is no schema of Avro: {error}") from error
+        raise LocalError(f"the schema is not an Avro schema: {error}") from error
     return schema
 
 

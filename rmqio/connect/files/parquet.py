@@ -1,14 +1,16 @@
 """Rows to Parquet and back.
 
-PyArrow drops fields that a struct does not have, and stops at the first value that it rejects. Here such a row is
-refused, and the others are written.
+PyArrow drops fields that a struct does not have, changes values that a type cannot hold, and stops at the first value
+that it rejects. Here such a row is refused, and the others are written.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from rmqio.connect.files.exact import is_safe, misfit
 from rmqio.connect.sink.base import RowRefused
 from rmqio.errors import LocalError, SerdeError
 from rmqio.near_names import did_you_mean
@@ -28,7 +30,7 @@ def check_schema(schema: Any, columns: tuple[str, ...] | None) -> None:
     for name in columns or ():
         if name not in schema.names:
             hint = did_you_mean(name, schema.names)
-            raise LocalError(f"columns names {name}, and the schema has none such{hint}")
+            raise LocalError(f"columns names {name}, which the schema does not have{hint}")
 
 
 def write_rows(rows: Iterable[dict[str, Any]], names: Sequence[str], schema: Any, file: Any) -> Refused:
@@ -38,6 +40,7 @@ def write_rows(rows: Iterable[dict[str, Any]], names: Sequence[str], schema: Any
 
     refused: Refused = []
     writer: Any = None
+    is_given = schema is not None
     for chunk in _chunks(rows):
         good = []
         for row in chunk:
@@ -50,7 +53,7 @@ def write_rows(rows: Iterable[dict[str, Any]], names: Sequence[str], schema: Any
             continue
         if schema is None:
             schema = pa.schema([(name, _type_of(pa, [row[name] for row in good])) for name in names])
-        table, bad = _table(pa, _whole(pa, good, schema, refused), schema)
+        table, bad = _table(pa, _whole(pa, good, schema, refused, is_given=is_given), schema)
         refused.extend(bad)
         writer = writer or pq.ParquetWriter(file, schema)
         writer.write_table(table)
@@ -65,8 +68,15 @@ def read_rows(file: Any) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if not file.seekable():  # it was compressed as a whole, and a Parquet file is read from its end
+        file = io.BytesIO(file.read())
     try:
-        for batch in pq.ParquetFile(pa.PythonFile(file, "r")).iter_batches():
+        parquet = pq.ParquetFile(pa.PythonFile(file, "r"))
+        names = parquet.schema_arrow.names
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise SerdeError(f"two columns have the name {name}")
+        for batch in parquet.iter_batches():
             yield from batch.to_pylist()
     except pa.ArrowException as error:
         raise SerdeError(str(error)) from error
@@ -101,7 +111,7 @@ def _type_of(pa: Any, values: list[Any]) -> Any:
 
 
 def _storable(pa: Any, kind: Any) -> Any:
-    """A type that files can have. What has had no value yet is text, so that later groups can have one."""
+    """A type that files can have. A column that has had no value yet is text, so that later groups can have one."""
     if pa.types.is_null(kind) or (pa.types.is_struct(kind) and kind.num_fields == 0):
         return pa.string()
     if pa.types.is_struct(kind):
@@ -112,35 +122,22 @@ def _storable(pa: Any, kind: Any) -> Any:
     return kind
 
 
-def _whole(pa: Any, rows: list[dict[str, Any]], schema: Any, refused: Refused) -> list[dict[str, Any]]:
-    """The rows whose objects have no other fields than the schema. The others are refused."""
-    nested = [field for field in schema if pa.types.is_nested(field.type)]
-    if not nested:
+def _whole(
+    pa: Any, rows: list[dict[str, Any]], schema: Any, refused: Refused, *, is_given: bool
+) -> list[dict[str, Any]]:
+    """The rows of which PyArrow neither drops nor changes a part. The others are refused."""
+    doubtful = [each for each in schema if not is_safe(pa, [row.get(each.name) for row in rows], each.type)]
+    if not doubtful:
         return rows
     kept = []
     for row in rows:
-        found = next((more for each in nested if (more := _other(pa, row.get(each.name), each.type, each.name))), None)
+        problems = (misfit(pa, row.get(each.name), each.type, each.name, is_given=is_given) for each in doubtful)
+        found = next(filter(None, problems), None)
         if found is None:
             kept.append(row)
         else:
             refused.append((row, RowRefused(f"it does not fit: {found}")))
     return kept
-
-
-def _other(pa: Any, value: Any, kind: Any, path: str) -> str | None:
-    """Says which field of a value its type does not have."""
-    if isinstance(value, dict) and pa.types.is_struct(kind):
-        for name, part in value.items():
-            place = kind.get_field_index(name) if isinstance(name, str) else -1
-            if place < 0:
-                return f"{path} has no field {name}"
-            if isinstance(part, (dict, list)) and (found := _other(pa, part, kind.field(place).type, f"{path}.{name}")):
-                return found
-    elif isinstance(value, (list, tuple)) and hasattr(kind, "value_type"):
-        for part in value:
-            if isinstance(part, (dict, list)) and (found := _other(pa, part, kind.value_type, path)):
-                return found
-    return None
 
 
 def _table(pa: Any, rows: list[dict[str, Any]], schema: Any) -> tuple[Any, Refused]:

@@ -1,14 +1,16 @@
-"""Files that an attempt has left which was killed, and whose work another attempt has done again."""
+"""Files of earlier attempts and writes: those that new ones replace, and those that would double their rows."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from apache_beam.io.filesystems import FileSystems
+
+from rmqio.errors import LocalError
 
 
 class FileName(NamedTuple):
@@ -41,6 +43,20 @@ class FileName(NamedTuple):
         return firing > self.firing or (firing == self.firing and bool(found[3]))
 
 
+def require_same_shards(folder: str, shards: int, suffix: str) -> None:
+    """Raises `LocalError` if a folder has files of a write with another number of shards: none would replace them."""
+    own = f"of-{shards:05d}{suffix}"
+    pattern = re.compile(rf"part-\d{{5}}-of-(\d{{5}})(?:-late\d+)?{re.escape(suffix)}")
+    for path in sorted(_matching(folder, [f"part-*{suffix}"])):
+        name = os.path.basename(path)
+        if (found := pattern.fullmatch(name)) and int(found[1]) != shards:
+            raise LocalError(
+                f"{folder} has {name}, of a write with shards={int(found[1])}: files that end in {own} would not "
+                f"replace it, and its rows would be there twice. Give shards={int(found[1])}, remove the old files, or "
+                "write into another folder"
+            )
+
+
 def remove_residues(folder: str, name: FileName) -> None:
     """Removes them from a folder. Call it when the file is there."""
     for path in list(_files(folder, name)):
@@ -62,10 +78,15 @@ def remove(path: str) -> None:
 
 
 def _files(folder: str, name: FileName) -> Iterator[str]:
+    return _matching(folder, [f"{name.stem}-late*", f".{name.stem}*"])
+
+
+def _matching(folder: str, patterns: Iterable[str]) -> Iterator[str]:
+    """The files of a folder; on other file systems than the local one, only those that match a pattern."""
     if FileSystems.get_scheme(folder) is None:  # Beam would look through all folders below
-        yield from (FileSystems.join(folder, each) for each in os.listdir(folder))
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            yield from (FileSystems.join(folder, each) for each in os.listdir(folder))
         return
     escaped = re.sub(r"([*?\[])", r"[\1]", folder)
-    patterns = [FileSystems.join(escaped, each) for each in (f"{name.stem}-late*", f".{name.stem}*")]
-    for result in FileSystems.match(patterns):
+    for result in FileSystems.match([FileSystems.join(escaped, each) for each in patterns]):
         yield from (each.path for each in result.metadata_list)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -16,18 +15,23 @@ from apache_beam.transforms.display import DisplayDataItem
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints import Tuple
 
-from rmqio.connect.failures import failure_of
+from rmqio import telemetry
+from rmqio.connect.failures import failure_of, refusal, warn_refused
 from rmqio.connect.files.formats import FileFormat
-from rmqio.connect.files.residues import FileName, remove, remove_residues
+from rmqio.connect.files.residues import FileName, remove, remove_residues, require_same_shards
+from rmqio.connect.files.shards import shard_of
 from rmqio.connect.rows import to_row
 from rmqio.connect.sink.base import RowRefused
-from rmqio.errors import LocalError
+from rmqio.connect.sink.write_fn import ADVICE
+from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
 from rmqio.security import Security
 from rmqio.transforms import ReadFailure
-from rmqio.transforms.parts import Count, HandlesFailures
+from rmqio.transforms.parts import Count, HandlesFailures, observe_process
 
 _FAILED = "failed"
+_LABELS = ("files",)
+"""The labels of the metrics."""
 
 
 class WriteToFilesResult(NamedTuple):
@@ -45,8 +49,9 @@ class WriteToFiles(HandlesFailures):
 
     A window is written when it fires. Its file is written under another name first, and renamed when it is whole. Its
     name depends on window, shard and firing alone, and the shard of a row on the row alone, so a repeated bundle
-    replaces it: no row is lost or doubled. What an attempt has left that was killed is removed when its work is done
-    again. Late rows go to a file of their own, `...-late1.jsonl`. A stream needs windows, and they must not accumulate.
+    replaces it: no row is lost or doubled. Files that a killed attempt has left are removed when its work is done
+    again. Files of a write with another number of shards are an error, since they would stay. Late rows go to a file of
+    their own, `...-late1.jsonl`. A stream needs windows, and they must not accumulate.
 
     Args:
       folder: of any file system that Beam knows.
@@ -58,6 +63,9 @@ class WriteToFiles(HandlesFailures):
 
     Elements: see `WriteToSink`.
     """
+
+    advice = ADVICE
+    """See `WriteToSink.advice`."""
 
     def __init__(
         self,
@@ -83,15 +91,16 @@ class WriteToFiles(HandlesFailures):
         self._folder, self._shards, self._on_failure = folder, shards, on_failure
         self._format = FileFormat(format, None if columns is None else tuple(columns), schema)
         if self._format.name == "avro" and schema is None:
-            raise LocalError("files of Avro need a schema: give schema=")
+            raise LocalError("Avro files need a schema: give schema=")
 
     def expand(self, elements: Any) -> WriteToFilesResult:
         handled = self._on_failure == "output" or self.takes_failures
-        to_rows = beam.ParDo(_ToRowsFn(self._shards, errors_to_output=handled))
+        advice = None if handled else self.advice
+        to_rows = beam.ParDo(_ToRowsFn(self._folder, self._shards, advice))
         made = elements | "To rows" >> to_rows.with_outputs(_FAILED, main="rows")
         rows, no_rows = made["rows"], made[_FAILED]
         rows.element_type = Tuple[int, dict[str, Any]]
-        writing = beam.ParDo(_WriteFileFn(self._folder, self._format, self._shards, errors_to_output=handled))
+        writing = beam.ParDo(_WriteFileFn(self._folder, self._format, self._shards, advice))
         gathered = rows | "Gather" >> beam.GroupByKey()
         written = gathered | "Write files" >> writing.with_outputs(_FAILED, main="files")
         files, refused = written["files"], written[_FAILED]
@@ -109,29 +118,45 @@ class WriteToFiles(HandlesFailures):
 
 
 class _ToRowsFn(beam.DoFn):
-    def __init__(self, shards: int, *, errors_to_output: bool) -> None:
-        self._shards, self._errors_to_output = shards, errors_to_output
+    """`advice`: the end of the error of an element that is no row; None: it goes to the output `failed`."""
+
+    def __init__(self, folder: str, shards: int, advice: str | None) -> None:
+        self._name, self._shards, self._advice = f"folder {folder}", shards, advice
         self._failures = Count("row_failures")
+
+    def setup(self) -> None:
+        _observe()
+
+    def start_bundle(self) -> None:
+        self._refused: list[Exception] = []
 
     def process(self, element: Any) -> Iterator[Any]:
         try:
             row = to_row(element)
         except Exception as error:
-            self._failures.add(1, ("files",))
-            if not self._errors_to_output:
-                raise
-            yield TaggedOutput(_FAILED, failure_of(element, None, error))
+            self._failures.add(1, _LABELS)
+            failure = failure_of(element, None, error)
+            if self._advice is not None:
+                raise RowRefused(refusal(self._name, 1, failure, error, self._advice)) from error
+            self._refused.append(error)
+            yield TaggedOutput(_FAILED, failure)
             return
-        # By the row alone: when a bundle is run again, no other file must get it.
-        shard = zlib.crc32(repr(row).encode(errors="replace")) % self._shards if self._shards > 1 else 0
-        yield shard, row
+        yield shard_of(row, self._shards), row
+
+    def finish_bundle(self) -> None:
+        if self._refused:
+            warn_refused(self._name, None, len(self._refused), self._refused[0])
 
 
 class _WriteFileFn(beam.DoFn):
-    def __init__(self, folder: str, kind: FileFormat, shards: int, *, errors_to_output: bool) -> None:
-        self._folder, self._kind, self._shards = folder, kind, shards
-        self._errors_to_output = errors_to_output
+    """`advice`: the end of the error of a row that does not fit; None: such rows go to the output `failed`."""
+
+    def __init__(self, folder: str, kind: FileFormat, shards: int, advice: str | None) -> None:
+        self._folder, self._kind, self._shards, self._advice = folder, kind, shards, advice
         self._written, self._failures = Count("rows_written"), Count("row_failures")
+
+    def setup(self) -> None:
+        _observe()  # can run in another process than what is before the shuffle
 
     def process(
         self,
@@ -142,41 +167,55 @@ class _WriteFileFn(beam.DoFn):
         shard, rows = element
         folder = self._folder
         if not isinstance(window, GlobalWindow):
-            folder = FileSystems.join(folder, f"window={_text(window.start)}-{_text(window.end)}")
+            folder = FileSystems.join(folder, f"window={self._text(window.start)}-{self._text(window.end)}")
         name = FileName(shard, self._shards, max(0, pane.index), self._kind.suffix)
         final, part = FileSystems.join(folder, str(name)), FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}")
         if not FileSystems.exists(folder):
             _create_folder(folder)
+        if not name.firing:  # a stream that goes on with another number has late rows of windows that it has written
+            require_same_shards(folder, self._shards, self._kind.suffix)
         try:
             # Beam would compress by the suffix, and this one is none.
             with FileSystems.create(part) as file:
                 refused = self._kind.write(rows, file)
-            if refused and not self._errors_to_output:
-                row, error = refused[0]
+            if refused and self._advice is not None:
+                (row, error), count = refused[0], len(refused)
                 raise RowRefused(
-                    f"{final}: {len(refused)} rows do not fit; the first, {row!r:.200}: {error}"
+                    f"{final}: {'1 row does' if count == 1 else f'{count} rows do'} not fit; the first, {row!r:.200}: "
+                    f"{error}; to continue without such rows, {self._advice}"
                 ) from error
             FileSystems.rename([part], [final])
             remove_residues(folder, name)
         except BaseException:
             remove(part)
             raise
-        self._written.add(sum(1 for _ in rows) - len(refused), ("files",))
+        self._written.add(sum(1 for _ in rows) - len(refused), _LABELS)
         for row, error in refused:
             yield TaggedOutput(_FAILED, failure_of(row, None, error))
         if refused:
-            self._failures.add(len(refused), ("files",))
+            self._failures.add(len(refused), _LABELS)
+            warn_refused(f"file {final}", None, len(refused), refused[0][1])
         yield final
+
+    def _text(self, time: Any) -> str:
+        try:
+            moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(time.micros))
+        except OverflowError as error:  # Beam's earliest time, which rows have that were given none
+            raise LocalError(
+                f"{self._folder}: rows without a time are in a window. Give them one before WindowInto, with "
+                "beam.window.TimestampedValue"
+            ) from error
+        return moment.strftime("%Y%m%dT%H%M%S") + (f".{moment.microsecond:06d}" if moment.microsecond else "") + "Z"
+
+
+def _observe() -> None:
+    observe_process()
+    telemetry.record("rows_written", _LABELS, 0)  # failures begin at zero
 
 
 def _create_folder(folder: str) -> None:
     try:
         FileSystems.mkdirs(folder)
-    except OSError:  # another worker was first
+    except OSError as error:  # another worker was first, or a file has the name
         if not FileSystems.exists(folder):
-            raise
-
-
-def _text(time: Any) -> str:
-    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(time.micros))
-    return moment.strftime("%Y%m%dT%H%M%S") + (f".{moment.microsecond:06d}" if moment.microsecond else "") + "Z"
+            raise RmqioError(f"the folder {folder} cannot be created: {error}") from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
+import functools
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from rmqio.connect.kafka.reports import Reports, transient
 from rmqio.errors import LocalError, RmqioError
 
 _OURS: Final = {
@@ -17,8 +19,9 @@ _OURS: Final = {
     "enable.idempotence": "nothing: it is on",
     "acks": "nothing: all replicas in sync acknowledge",
 }
-TIMEOUT_S: Final = 30.0
-_LOGGER: Final = logging.getLogger("rmqio.connect.kafka")
+_TIMEOUT_S: Final = 30.0
+_FIRST_STEP_S: Final = 2.0
+T = TypeVar("T")
 
 
 class KafkaAway(RmqioError):
@@ -48,27 +51,83 @@ class Cluster:
     def __repr__(self) -> str:
         return f"Cluster({self.servers})"
 
-    def consumer(self) -> Any:
-        """Returns a consumer whose partitions are assigned, and which commits nothing."""
+    @property
+    def shown(self) -> str:
+        """Its name in messages."""
+        return f"kafka://{self.servers}"
+
+    def consumer(self, left_s: float | None = _TIMEOUT_S) -> Any:
+        """Returns a consumer whose partitions are assigned, and which commits nothing. Raises `LocalError`.
+
+        `left_s`: how long its work is tried again, for the log; None: until it succeeds.
+        """
         from confluent_kafka import Consumer
 
-        return Consumer({
+        return self._made(Consumer, self.shown, left_s, {
             **dict(self.config),
             "bootstrap.servers": self.servers,
             "group.id": "rmqio",  # the client insists on one; no broker hears of it, since partitions are assigned
             "enable.auto.commit": False,
             "auto.offset.reset": "error",  # a gap is an error, and never a jump
             "enable.partition.eof": True,
-        }, logger=_LOGGER)  # fmt: skip
+        })  # fmt: skip
 
-    def producer(self) -> Any:
-        """Returns a producer that keeps the order of a partition, and whose retries double nothing."""
+    def producer(self, name: str | None = None, left_s: float | None = None) -> Any:
+        """Returns a producer that keeps the order of a partition, and whose retries double nothing.
+
+        `name` is that of its work in the log. Raises `LocalError`.
+        """
         from confluent_kafka import Producer
 
-        return Producer(
-            {"linger.ms": 5, **dict(self.config), "bootstrap.servers": self.servers, "enable.idempotence": True},
-            logger=_LOGGER,
-        )
+        options = {"linger.ms": 5, **dict(self.config), "bootstrap.servers": self.servers, "enable.idempotence": True}
+        return self._made(Producer, name or self.shown, left_s, options)
+
+    def _made(self, kind: Any, name: str, left_s: float | None, options: dict[str, Any]) -> Any:
+        from confluent_kafka import KafkaException
+
+        reports = Reports(name, left_s, options.get("error_cb"))
+        try:
+            client = _with_attributes(kind)({**options, "error_cb": reports}, logger=reports)
+        except KafkaException as error:  # an option that does not exist, a file of certificates that cannot be read
+            raise meaning_of(error, self.shown) from error
+        client.reports = reports
+        return client
+
+
+def ask(client: Any, what: str, question: Callable[[float], T]) -> T:
+    """Returns the answer of a cluster to a question, a function of a timeout in seconds.
+
+    It ends early if no broker answers, and one has refused the client: alone, the client would only say that the
+    transport failed.
+
+    Raises `LocalError` and `KafkaAway`.
+    """
+    from confluent_kafka import KafkaException
+
+    reports: Reports = client.reports
+    reports.clear()
+    until, step_s = time.monotonic() + _TIMEOUT_S, _FIRST_STEP_S
+    while True:
+        try:
+            answer = question(max(0.001, min(step_s, until - time.monotonic())))
+        except KafkaException as error:
+            client.poll(0)
+            if reports.refusal is not None:
+                raise LocalError(f"{what}{reports}") from error
+            if error.args[0].code() not in transient():
+                raise meaning_of(error, what) from error
+            if time.monotonic() >= until:
+                raise KafkaAway(f"{what}: {error.args[0].str()}{reports}") from error
+            reports.failed(reports.failure or error.args[0].str())
+        else:
+            reports.passed()
+            return answer
+        step_s *= 2  # a slow cluster answers a later one
+
+
+@functools.cache
+def _with_attributes(kind: type[Any]) -> type[Any]:
+    return type(kind.__name__, (kind,), {})
 
 
 def meaning_of(error: Any, what: str) -> RmqioError:

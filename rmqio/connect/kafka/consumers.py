@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final, NamedTuple
 
 from rmqio.connect.kafka.client import Cluster, meaning_of
 from rmqio.connect.kafka.ranges import Partition
 from rmqio.connect.kafka.records import KafkaRecord
+from rmqio.connect.kafka.reports import transient
 from rmqio.errors import RmqioError
 
 _ASK_S: Final = 5.0
@@ -31,8 +33,8 @@ class Fetched(NamedTuple):
 class Consumers:
     """The open consumers of one worker."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, give_up_after_s: float | None = None) -> None:
+        self._cluster, self._give_up_after_s = cluster, give_up_after_s
         self._open: dict[Partition, tuple[Any, int]] = {}
         """The consumer of a partition, and the offset that it gives next. The oldest first."""
         self._ends: dict[Partition, int] = {}
@@ -41,6 +43,8 @@ class Consumers:
     def fetch(self, partition: Partition, offset: int, *, count: int, wait_s: float) -> Fetched:
         """Returns what has arrived, at most `count` records; waits for the first one, at most so long.
 
+        A consumer that is new waits longer, for its first answer: the caller may not keep it until it has connected.
+
         Raises `OffsetGone`, `KafkaAway` and `LocalError`.
         """
         consumer, at = self._open.pop(partition, (None, -1))
@@ -48,8 +52,12 @@ class Consumers:
             if consumer is not None:
                 consumer.close()
             consumer = self._assigned(partition, offset)
+            wait_s = max(wait_s, _ASK_S)
+        until = time.monotonic() + wait_s
         try:
             found = self._poll(consumer, partition, offset, count, wait_s)
+            while not found.records and not found.at_end and (left := until - time.monotonic()) > 0:
+                found = self._poll(consumer, partition, found.next_offset, count, left)
             if found.at_end:
                 self._ends[partition] = found.next_offset
             elif not found.records:
@@ -57,6 +65,8 @@ class Consumers:
         except BaseException:
             consumer.close()
             raise
+        if found.records or found.at_end:
+            consumer.reports.passed()
         self._open[partition] = consumer, found.next_offset
         return found
 
@@ -70,6 +80,11 @@ class Consumers:
             return False
         # Behind the last message that counts there can be marks of transactions, and messages of open ones.
         return bool(high <= offset) or self._ends.get(partition) == offset
+
+    def refusal(self, partition: Partition) -> str:
+        """Returns why no broker lets the consumer of a partition in, for the end of a message; empty if none says."""
+        consumer, _ = self._open.get(partition, (None, -1))
+        return "" if consumer is None else str(consumer.reports)
 
     def close(self) -> None:
         """Closes all of them."""
@@ -87,7 +102,7 @@ class Consumers:
 
         while len(self._open) >= _OPEN:
             self.release(next(iter(self._open)))
-        consumer = self._cluster.consumer()
+        consumer = self._cluster.consumer(self._give_up_after_s)
         consumer.assign([TopicPartition(partition.topic, partition.number, offset)])
         return consumer
 
@@ -109,15 +124,9 @@ class Consumers:
                 offset, at_end = max(offset, message.offset()), True
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 raise OffsetGone(f"{partition}: offset {offset}: {error.str()}")
-            elif error.code() not in _transient():  # of these, the client connects again by itself
+            elif error.code() not in transient():
                 raise meaning_of(error, str(partition))
         return Fetched(records, offset, at_end)
-
-
-def _transient() -> set[int]:
-    from confluent_kafka import KafkaError
-
-    return {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
 
 
 def _record(message: Any) -> KafkaRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rmqio.connect.kafka.client import TIMEOUT_S, Cluster, meaning_of
+from rmqio.connect.kafka.client import Cluster, ask, meaning_of
 from rmqio.errors import LocalError
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.parts import QueueRange
@@ -36,40 +36,36 @@ def check_start(start: StartFrom, stop: StopAt | None) -> None:
 
 def partitions_of(cluster: Cluster, topic: str) -> list[Partition]:
     """Returns the partitions of a topic. Raises `LocalError` if it does not exist."""
-    from confluent_kafka import KafkaException
-
+    what = f"topic {topic} of kafka://{cluster.servers}"
     consumer = cluster.consumer()
     try:
-        found = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
-    except KafkaException as error:
-        raise meaning_of(error, f"topic {topic} of kafka://{cluster.servers}") from error
+        found = ask(consumer, what, lambda timeout: consumer.list_topics(topic, timeout=timeout)).topics[topic]
     finally:
         consumer.close()
     if found.error is not None:
-        raise meaning_of(found.error, f"topic {topic} of kafka://{cluster.servers}")
+        raise meaning_of(found.error, what)
     return [Partition(topic, number) for number in sorted(found.partitions)]
 
 
 def range_of(cluster: Cluster, partition: Partition, start: StartFrom, stop: StopAt | None) -> QueueRange:
     """Returns the offsets to read, resolved by the broker once."""
-    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka import TopicPartition
 
+    what, asked = str(partition), TopicPartition(partition.topic, partition.number)
     consumer = cluster.consumer()
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(partition.topic, partition.number), timeout=TIMEOUT_S)
+        low, high = ask(consumer, what, lambda timeout: consumer.get_watermark_offsets(asked, timeout=timeout))
 
         def at(timestamp_ms: int) -> int:
             # After the end was taken: a message in between is then before the one that is found, or at the end.
-            asked = [TopicPartition(partition.topic, partition.number, timestamp_ms)]
-            (found,) = consumer.offsets_for_times(asked, timeout=TIMEOUT_S)
+            times = [TopicPartition(partition.topic, partition.number, timestamp_ms)]
+            (found,) = ask(consumer, what, lambda timeout: consumer.offsets_for_times(times, timeout=timeout))
             if found.error is not None:
-                raise meaning_of(found.error, str(partition))
+                raise meaning_of(found.error, what)
             return int(found.offset) if found.offset >= 0 else high
 
         begin = low if start.kind == "earliest" else high if start.kind == "latest" else at(_ms(start))
         end = None if stop is None else high if stop.kind == "latest" else at(_ms(stop))
-    except KafkaException as error:
-        raise meaning_of(error, str(partition)) from error
     finally:
         consumer.close()
     return QueueRange(begin, None if end is None else max(begin, end))

@@ -57,6 +57,7 @@ class ReadFromKafka(beam.PTransform):
         topics = [topic] if isinstance(topic, str) else list(topic)
         if not topics or any(not isinstance(each, str) or not each for each in topics):
             raise LocalError(f"topic is {topic!r}; it must be a name, or a list of names")
+        topics = list(dict.fromkeys(topics))  # each message is read once
         start = start or StartFrom.earliest()
         check_start(start, stop)
         for name, value in (

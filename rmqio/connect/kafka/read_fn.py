@@ -84,7 +84,8 @@ class ReadPartitionFn(beam.DoFn, RestrictionProvider):
 
     def setup(self) -> None:
         observe_process()
-        self._consumers = Consumers(self._config.cluster)
+        config = self._config
+        self._consumers = Consumers(config.cluster, None if config.stop is None else config.give_up_after_s)
 
     def teardown(self) -> None:
         if self._consumers is not None:
@@ -129,7 +130,9 @@ class ReadPartitionFn(beam.DoFn, RestrictionProvider):
             if bounded and tracker.current_restriction().stop == position:
                 break
             if bounded and now - answered > config.give_up_after_s:
-                raise KafkaAway(f"{element} of kafka://{config.cluster.servers}: no answer for {now - answered:.0f} s")
+                what = f"{element} of kafka://{config.cluster.servers}"
+                refusal = self._consumers.refusal(element)
+                raise KafkaAway(f"{what}: no answer for {now - answered:.0f} s{refusal}")
             if not bounded and (not found.records or emitted >= _BUNDLE_RECORDS or now - began > _BUNDLE_S):
                 break
         if bounded and tracker.current_restriction().stop == position:

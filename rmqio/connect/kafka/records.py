@@ -78,7 +78,7 @@ class KafkaRecordCoder(Coder):
                 ((reader.blob() or b"").decode("utf-8", "surrogatepass"), reader.blob()) for _ in range(count)
             )
         except struct.error as error:
-            raise WireError(f"a Kafka record is cut off: {error}") from error
+            raise WireError(f"a Kafka record is truncated: {error}") from error
         return KafkaRecord(value, key, headers, topic, partition, offset, timestamp_ms)
 
     def is_deterministic(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
-from rmqio.connect.kafka.client import TIMEOUT_S, Cluster, KafkaAway, meaning_of
+from rmqio.connect.kafka.client import Cluster, KafkaAway, ask, meaning_of
 from rmqio.connect.kafka.records import KafkaRecord
 from rmqio.connect.rows import to_json, to_row
 from rmqio.connect.sink.base import BatchSink, RowRefused, Verdict, Written
@@ -26,13 +26,8 @@ class KafkaSink(BatchSink):
 
     def open(self) -> None:
         """See `BatchSink`. Asks for the topic: the client would wait for one that does not exist."""
-        from confluent_kafka import KafkaException
-
-        self._producer = self._cluster.producer()
-        try:
-            found = self._producer.list_topics(self._topic, timeout=TIMEOUT_S)
-        except KafkaException as error:
-            raise meaning_of(error, self.name) from error
+        producer = self._producer = self._cluster.producer(self.name)
+        found = ask(producer, self.name, lambda timeout: producer.list_topics(self._topic, timeout=timeout))
         if self._topic is not None and (problem := found.topics[self._topic].error) is not None:
             raise meaning_of(problem, self.name)
 
@@ -66,6 +61,7 @@ class KafkaSink(BatchSink):
 
         if self._producer is None:
             self.open()
+        self._producer.reports.clear()
         errors: dict[int, RmqioError] = {}
         for position, record in enumerate(rows):
             try:
@@ -115,6 +111,8 @@ class KafkaSink(BatchSink):
         refused = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_TIMESTAMP)
         if isinstance(found, KafkaError) and (found.code() in refused or found.code() == 87):  # INVALID_RECORD
             return RowRefused(f"{self.name}: {found.str()}")
+        if isinstance(found, KafkaError) and found.code() == KafkaError._MSG_TIMED_OUT and self._producer is not None:
+            return KafkaAway(f"{self.name}: {found.str()}{self._producer.reports}")
         return meaning_of(found, self.name)
 
     @staticmethod

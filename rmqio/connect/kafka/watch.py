@@ -17,6 +17,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration
 
 from rmqio.connect.kafka.client import Cluster
 from rmqio.connect.kafka.ranges import Partition, partitions_of
+from rmqio.connect.sink.outage import outage_of
 from rmqio.errors import RmqioError, WireError
 from rmqio.transforms.parts import QueueWatermark, QueueWatermarks
 
@@ -103,7 +104,8 @@ class WatchFn(beam.DoFn, RestrictionProvider):
         except RmqioError as error:
             if is_first:
                 raise
-            _LOGGER.warning("partitions could not be looked up; known ones are read on: %s", error)
+            # Known partitions are read on: they are what says when the cluster is back.
+            outage_of(self._cluster.shown).failed(f"partitions could not be looked up: {error}")
             return None
 
 

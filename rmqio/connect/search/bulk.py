@@ -14,7 +14,7 @@ OPERATIONS: Final = ("index", "create", "update", "delete")
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _SET_UP: Final = frozenset({401, 403})
 _NO_INDEX: Final = "index_not_found_exception"
-_CREATED: Final = "version_conflict_engine_exception"
+_CONFLICT: Final = "version_conflict_engine_exception"
 
 
 class SearchBusy(RmqioError):
@@ -73,11 +73,12 @@ def outcome_of(answer: Any, operation: str, count: int) -> Written | None:
         kind, reason = error.get("type", ""), _reason(error)
         if 200 <= status < 300 or (operation == "delete" and status == 404 and kind != _NO_INDEX):
             continue  # nothing was there to delete
-        if operation == "create" and status == 409 and kind == _CREATED:
+        if operation == "create" and status == 409 and kind == _CONFLICT:
             continue  # an earlier try has created it, or another document has its id and stays
         if status in _SET_UP or kind == _NO_INDEX:
             raise LocalError(f"the cluster refuses documents with status {status}: {kind}: {reason}")
-        if status in _BUSY:
+        # An update reads the document, and writes it if no other worker has changed it since.
+        if status in _BUSY or (operation == "update" and status == 409 and kind == _CONFLICT):
             again[position] = SearchBusy(f"status {status}: {kind}: {reason}")
         else:
             refused[position] = RowRefused(f"{kind}: {reason}")

@@ -13,6 +13,7 @@ from rmqio.connect.search.bulk import Document, SearchBusy, body_of, check_statu
 from rmqio.connect.sink.base import BatchSink, RowRefused, Verdict, Written
 from rmqio.errors import LocalError
 from rmqio.model import Record
+from rmqio.near_names import did_you_mean
 
 _INDEX: Final = re.compile(r"[^A-Z\s\\/*?\"<>|,#:_+.-][^A-Z\s\\/*?\"<>|,#:]{0,254}")
 
@@ -65,10 +66,8 @@ class SearchSink(BatchSink):
         """See `BatchSink`. The index and the document."""
         options = self._options
         index = self._index(element) if callable(self._index) else self._index
-        if not isinstance(index, str) or not _INDEX.fullmatch(index):
-            raise RowRefused(
-                f'{index!r} is not the name of an index: lower case, without spaces and without \\ / * ? " < > | , # :'
-            )
+        if (problem := problem_of_index(index)) is not None:
+            raise RowRefused(problem)
         source = super().convert(element)
         found: Any = None
         if callable(options.id):
@@ -79,7 +78,8 @@ class SearchSink(BatchSink):
             found = record_id(element)
         if found is None and (options.id is not None or options.operation in ("update", "delete")):
             name = options.id if isinstance(options.id, str) else "id"
-            raise RowRefused(f"{self.name}: the document has no {name}")
+            hint = "" if name in source else did_you_mean(name, map(str, source))
+            raise RowRefused(f"{self.name}: the document has no {name}{hint}")
         if found is not None and (isinstance(found, bool) or not isinstance(found, (str, int)) or found == ""):
             raise RowRefused(f"{self.name}: the id {found!r:.60} is neither text nor a number")
         if found is not None and len(str(found).encode("utf-8", "surrogatepass")) > 512:
@@ -97,6 +97,7 @@ class SearchSink(BatchSink):
 
     def write(self, rows: Sequence[Any], destination: Any) -> Written | None:
         """See `BatchSink`. No request has an id twice: the cluster could reject the first one, which comes again."""
+        sent = 0 if self._options.operation == "create" else -1
         url = f"{self._url}/{quote(destination, safe='')}/_bulk"
         refused: dict[int, Exception] = {}
         again: dict[int, Exception] = {}
@@ -104,13 +105,14 @@ class SearchSink(BatchSink):
             chains = [chain for chain in chains if not self._waits(chain, rows, again)]
             if not chains:
                 continue
-            documents = [rows[chain[-1]][1] for chain in chains]
+            documents = [rows[chain[sent]][1] for chain in chains]
             answer = self._post(url, body_of(documents, self._options.operation))
             outcome = outcome_of(answer, self._options.operation, len(documents)) or Written()
             for place, error in outcome.refused.items():
-                *earlier, last = chains[place]
-                refused[last] = error
-                again.update((each, SearchBusy("a later document of its id was refused")) for each in earlier)
+                chain = chains[place]
+                refused[chain[sent]] = error
+                others = chain[1:] if sent == 0 else chain[:-1]
+                again.update((each, SearchBusy("another document of its id was refused")) for each in others)
             for place, error in outcome.again.items():
                 again.update((each, error) for each in chains[place])
         return Written(refused, again) if refused or again else None
@@ -133,12 +135,34 @@ class SearchSink(BatchSink):
         return Verdict.RETRY if isinstance(error, requests.exceptions.RequestException) else super().judge(error)
 
     def _post(self, url: str, body: bytes) -> Any:
-        answer = self._session.post(url, data=body, timeout=self._options.timeout_s, allow_redirects=False)
+        import requests
+
+        try:
+            answer = self._session.post(url, data=body, timeout=self._options.timeout_s, allow_redirects=False)
+        except requests.exceptions.RequestException as error:
+            if self.judge(error) is Verdict.RETRY:
+                raise SearchBusy(_reason(error)) from error
+            raise
         check_status(answer.status_code, answer.text)
         try:
             return answer.json()
         except ValueError as error:
             raise SearchBusy(f"the answer is not JSON: {answer.text[:200]}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Returns why there is no answer, without the names of Python's objects around it."""
+    inner = error.args[0] if error.args else error
+    return re.sub(r"^HTTPS?Connection(Pool)?\([^)]*\): ", "", str(getattr(inner, "reason", inner))) or "no answer"
+
+
+def problem_of_index(index: Any) -> str | None:
+    """Says why a name cannot be that of an index, as all these servers have it; None: it can."""
+    if isinstance(index, str) and _INDEX.fullmatch(index):
+        return None
+    hint = f"; use {index.lower()}" if isinstance(index, str) and _INDEX.fullmatch(index.lower()) else ""
+    rule = 'lower case, without spaces and without \\ / * ? " < > | , # :, and not with _ - + or . at its beginning'
+    return f"{index!r} is not the name of an index: {rule}{hint}"
 
 
 def check_url(url: Any) -> None:
@@ -154,14 +178,15 @@ def rounds_of(ids: Sequence[str | None], operation: str) -> list[list[list[int]]
     """Returns requests, one after the other, in which each id occurs once.
 
     A request is a list of chains: positions with one id, of which the last one is sent. Its document replaces those of
-    the others. Updates do not replace each other, so each is alone, and in a request after that of the one before.
+    the others. With "create", the first one is sent, and the others are as if they came later: it stays. Updates do not
+    replace each other, so each is alone, and in a request after that of the one before.
     """
     first: list[list[int]] = []
     more: list[list[list[int]]] = []
     chains: dict[str, list[int]] = {}
     counts: dict[str, int] = {}
     for position, found in enumerate(ids):
-        if found is None or operation == "create":
+        if found is None:
             first.append([position])
         elif operation == "update":
             place = counts.get(found, 0)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqio.connect.search.bulk import OPERATIONS
-from rmqio.connect.search.sink import SearchOptions, SearchSink, check_url
+from rmqio.connect.search.sink import SearchOptions, SearchSink, check_url, problem_of_index
 from rmqio.connect.sink.options import Batching
 from rmqio.connect.sink.transform import WriteToSink
 from rmqio.errors import LocalError
@@ -28,7 +28,7 @@ class WriteToElasticsearch(WriteToSink):
         fields of the new one; "delete": it is deleted.
       username, password: for HTTP's basic authentication.
       api_key: Elasticsearch's, Base64 as it is given out.
-      ca_file: certificates of authorities, if the system has not the right ones.
+      ca_file: certificates of authorities, if the system does not have the right ones.
       timeout_s: of a request.
       batching, retry, batches, on_failure, dead_letter_topic, name_server, security, client_factory: see `WriteToSink`.
 
@@ -59,6 +59,8 @@ class WriteToElasticsearch(WriteToSink):
             )
         if not index or not (isinstance(index, str) or callable(index)):
             raise LocalError(f"index is {index!r}; it must be a name, or a callable of the element")
+        if isinstance(index, str) and (problem := problem_of_index(index)) is not None:
+            raise LocalError(problem)
         if id is None and operation in ("update", "delete"):
             raise LocalError(f'operation="{operation}" needs to know which document: give id=')
         if api_key is not None and username is not None:

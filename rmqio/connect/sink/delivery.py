@@ -10,11 +10,13 @@ from typing import Any
 from rmqio.connect.sink.base import BatchSink, SinkFailed, Verdict, Written
 from rmqio.connect.sink.buffer import Item
 from rmqio.connect.sink.options import Retry
+from rmqio.connect.sink.outage import Outage
+from rmqio.connect.sink.tries import Tries
 from rmqio.errors import LocalError
 
 
 class Delivery:
-    """Writes batches to one sink. `clock`, `sleep` and `spread` are for tests."""
+    """Writes batches to one sink. `clock`, `sleep`, `spread` and `outage` are for tests."""
 
     def __init__(
         self,
@@ -24,22 +26,27 @@ class Delivery:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         spread: Callable[[], float] = random.random,
+        outage: Outage | None = None,
     ) -> None:
         self._sink, self._retry = sink, retry
-        self._clock, self._sleep, self._spread = clock, sleep, spread
+        self._clock, self._sleep, self._spread, self._outage = clock, sleep, spread, outage
         self.retries = 0
         """Tries after the first one, since this was last set to 0."""
 
     def open(self) -> None:
         """Opens the sink. Raises what cannot be retried, and `SinkFailed` if retries did not help."""
-        tries = _Tries(self)
+        tries = self._tries()
         while True:
             try:
-                return self._sink.open()
+                self._sink.open()
             except Exception as error:
                 if self._sink.judge(error) is not Verdict.RETRY:
                     raise
-                tries.wait(error)
+                self._wait(tries, error)
+            else:
+                if tries.has_waited:  # many a sink connects with its first write only
+                    tries.passed()
+                return
 
     def write(self, destination: Hashable, items: Sequence[Item]) -> list[tuple[Item, Exception]]:
         """Returns the refused rows with their errors; all others are written.
@@ -58,7 +65,7 @@ class Delivery:
         self, destination: Hashable, batch: list[Item], refused: list[tuple[Item, Exception]]
     ) -> list[list[Item]]:
         """Returns what has to be written in parts instead."""
-        tries = _Tries(self)
+        tries = self._tries()
         while batch:
             try:
                 outcome = self._sink.write([item.row for item in batch], destination) or Written()
@@ -67,8 +74,9 @@ class Delivery:
                 if verdict is Verdict.FAIL:
                     raise
                 if verdict is Verdict.RETRY:
-                    tries.wait(error)
+                    self._wait(tries, error)
                     continue
+                tries.passed()  # it answers
                 if len(batch) > 1:
                     middle = len(batch) // 2
                     return [batch[:middle], batch[middle:]]
@@ -77,36 +85,23 @@ class Delivery:
             _require_positions(self._sink, outcome, len(batch))
             refused.extend((batch[position], error) for position, error in outcome.refused.items())
             if not outcome.again:
+                tries.passed()
                 return []
             if len(outcome.again) < len(batch):
-                tries = _Tries(self)  # it goes on
+                tries = self._tries()  # it goes on
             batch = [batch[position] for position in sorted(outcome.again)]
-            tries.wait(next(iter(outcome.again.values())))
+            self._wait(tries, next(iter(outcome.again.values())))
         return []
 
-    def failed(self, error: Exception, tries: int, seconds: float) -> SinkFailed:
-        """Returns the error of a sink that gave up."""
-        return SinkFailed(f"{self._sink.name}: gave up after {tries} tries in {seconds:.0f} s: {error}")
+    def _wait(self, tries: Tries, error: Exception) -> None:
+        tries.wait(error)
+        self.retries += 1
 
-
-class _Tries:
-    """The waits between the tries of one batch."""
-
-    def __init__(self, of: Delivery) -> None:
-        self._of = of
-        self._began: float = of._clock()
-        self._tries = 0
-
-    def wait(self, error: Exception) -> None:
-        """Waits for the next try. Raises `SinkFailed` if there is none."""
-        of, retry = self._of, self._of._retry
-        self._tries += 1
-        waited = of._clock() - self._began
-        pause = min(retry.first_wait_s * 2 ** min(self._tries - 1, 60), retry.max_wait_s) * (0.5 + of._spread() / 2)
-        if waited + pause > retry.give_up_after_s:
-            raise of.failed(error, self._tries, waited) from error
-        of.retries += 1
-        of._sleep(pause)
+    def _tries(self) -> Tries:
+        return Tries(
+            self._sink.name, self._retry, SinkFailed,
+            clock=self._clock, sleep=self._sleep, spread=self._spread, outage=self._outage,
+        )  # fmt: skip
 
 
 def _require_positions(sink: BatchSink, outcome: Any, count: int) -> None:

@@ -10,7 +10,7 @@ from apache_beam.transforms.display import DisplayDataItem
 
 from rmqio.connect.sink.base import BatchSink
 from rmqio.connect.sink.options import Batching, Retry
-from rmqio.connect.sink.write_fn import FAILED, WriteRowsFn
+from rmqio.connect.sink.write_fn import ADVICE, FAILED, WriteRowsFn
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.security import Security
@@ -53,6 +53,9 @@ class WriteToSink(HandlesFailures):
     Raises `LocalError` when it is built.
     """
 
+    advice = ADVICE
+    """How to continue without refused rows, at the end of their error: a command line has other means."""
+
     def __init__(
         self,
         sink: BatchSink,
@@ -82,7 +85,10 @@ class WriteToSink(HandlesFailures):
 
     def expand(self, rows: Any) -> WriteToSinkResult:
         handled = self._on_failure == "output" or self.takes_failures
-        writing = WriteRowsFn(self._sink, self._batching, self._retry, batches=self._batches, errors_to_output=handled)
+        writing = WriteRowsFn(
+            self._sink, self._batching, self._retry,
+            batches=self._batches, errors_to_output=handled, advice=self.advice,
+        )  # fmt: skip
         outputs = rows | "Write rows" >> beam.ParDo(writing).with_outputs(FAILED, main="none")
         if not handled:
             return WriteToSinkResult(None)

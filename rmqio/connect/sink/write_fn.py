@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import logging
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -13,20 +12,20 @@ import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
+from rmqio import telemetry
 from rmqio.batches import Batch
-from rmqio.connect.failures import failure_of
+from rmqio.connect.failures import failure_of, refusal, warn_refused
 from rmqio.connect.sink.base import BatchSink, RowRefused
 from rmqio.connect.sink.buffer import Item
 from rmqio.connect.sink.options import Batching, Retry
 from rmqio.connect.sink.writer import Writer
 from rmqio.errors import LocalError
-from rmqio.logs import event
 from rmqio.transforms.parts import Count, Latency, observe_process
-
-_LOGGER = logging.getLogger("rmqio.connect")
 
 FAILED: Final = "failed"
 """The tag of the output for `ReadFailure`s."""
+ADVICE: Final = "take the output failed, or give dead_letter_topic="
+"""How to continue without rows that are refused."""
 
 
 class WriteRowsFn(beam.DoFn):
@@ -36,10 +35,17 @@ class WriteRowsFn(beam.DoFn):
     """
 
     def __init__(
-        self, sink: BatchSink, batching: Batching, retry: Retry, *, batches: bool, errors_to_output: bool
+        self,
+        sink: BatchSink,
+        batching: Batching,
+        retry: Retry,
+        *,
+        batches: bool,
+        errors_to_output: bool,
+        advice: str = ADVICE,
     ) -> None:
         self._sink, self._batching, self._retry = sink, batching, retry
-        self._batches, self._errors_to_output = batches, errors_to_output
+        self._batches, self._errors_to_output, self._advice = batches, errors_to_output, advice
         self._writer: Writer | None = None
         self._pid = 0
 
@@ -56,6 +62,7 @@ class WriteRowsFn(beam.DoFn):
         self._convert, self._destination, self._size = sink.convert, sink.destination, sink.size
         self._writer = Writer(sink, self._batching, self._retry)
         self._pid = os.getpid()
+        telemetry.record("rows_written", (self._name,), 0)  # failures begin at zero, also if the first rows fail
         self._writer.open()
 
     def start_bundle(self) -> None:
@@ -64,6 +71,8 @@ class WriteRowsFn(beam.DoFn):
         assert self._writer is not None
         self._writer.begin()
         self._origin: Any = WindowedValue(None, 0, None)  # no element has it
+        self._refused: dict[Any, tuple[int, Exception]] = {}
+        """By destination, how many rows of the bundle, and the first error."""
 
     # WindowParam would call process() once per window of an element, and each call would write it.
     def process(self, element: Any, value: Any = beam.DoFn.WindowedValueParam) -> Iterator[Any] | None:
@@ -83,7 +92,7 @@ class WriteRowsFn(beam.DoFn):
             for each, place in zip(element, places, strict=False):
                 self._add(each, place, origin)
         else:
-            raise LocalError(f"batches=True takes lists, and this is {type(element).__name__}")
+            raise LocalError(f"batches=True takes lists, not {type(element).__name__}")
         assert self._writer is not None
         # Beam multiplies the windows of an output by those of the element: with several, failures wait.
         return self._news() if self._writer.has_news and len(origin.windows) == 1 else None
@@ -92,7 +101,10 @@ class WriteRowsFn(beam.DoFn):
         """Write the rest. Raises what fails the bundle."""
         assert self._writer is not None
         self._writer.finish()
-        return self._news() if self._writer.has_news else None
+        found = self._news() if self._writer.has_news else None
+        for destination, (count, error) in self._refused.items():
+            warn_refused(self._name, destination, count, error)
+        return found
 
     def teardown(self) -> None:
         if self._writer is not None and self._pid == os.getpid():
@@ -127,14 +139,11 @@ class WriteRowsFn(beam.DoFn):
         (item, error), count = found.refused[0], len(found.refused)
         if not self._errors_to_output:
             failure = failure_of(item.value, item.place, error)
-            where = f" ({failure.topic}/{failure.broker}/{failure.queue_id}, offset {failure.queue_offset})"
-            raise RowRefused(
-                f"{self._name} refuses {count} rows; the first{where if failure.topic else ''}: "
-                f"{type(error).__name__}: {error}; to go on without such rows, take the output failed, or give "
-                "dead_letter_topic="
-            ) from error
-        text = "%s refuses %d rows; the first: %s: %s"
-        _LOGGER.warning(text, self._name, count, type(error).__name__, error, extra=event(count=count))
+            raise RowRefused(refusal(self._name, count, failure, error, self._advice)) from error
+        for item, error in found.refused:
+            destination = None if item.row is None else self._destination(item.row)
+            before, first = self._refused.get(destination, (0, error))
+            self._refused[destination] = before + 1, first
         return iter(
             [
                 TaggedOutput(FAILED, item.origin.with_value(failure_of(item.value, item.place, error)))

@@ -6,14 +6,18 @@ import logging
 import threading
 import time
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from rmqio.connect.rows import rows_text
 from rmqio.connect.sink.base import BatchSink
 from rmqio.connect.sink.buffer import Buffer, Item
 from rmqio.connect.sink.delivery import Delivery
 from rmqio.connect.sink.options import Batching, Retry
+from rmqio.logs import event
 
 _LOGGER = logging.getLogger("rmqio.connect")
+_UNSEEN_S: Final = 5.0
+"""Rows that the thread has found to be refused are logged if the bundle has not taken them for so long."""
 
 
 class Counted(NamedTuple):
@@ -40,6 +44,8 @@ class Writer:
         self._rows = self._batches = 0
         self._seconds = 0.0
         self._refused: list[tuple[Item, Exception]] = []
+        self._unseen_since: float | None = None
+        """When the thread wrote refused rows that neither the bundle has taken nor the log has."""
 
     def open(self) -> None:
         """Connects."""
@@ -50,7 +56,7 @@ class Writer:
         with self._lock:
             self._buffer.clear()
             self._refused = []
-            self._error = None
+            self._unseen_since = self._error = None
 
     def add(self, item: Item, destination: Hashable, size: int) -> None:
         """Adds a row, and writes the batches that are due. Raises what failed, here or in the thread."""
@@ -74,6 +80,7 @@ class Writer:
             self._rows = self._batches = self._delivery.retries = 0
             self._seconds = 0.0
             self._refused = []
+            self._unseen_since = None
             return found
 
     @property
@@ -87,7 +94,7 @@ class Writer:
             self._refused.append((item, error))
 
     def close(self) -> None:
-        """Ends the thread and disconnects. What waits is dropped: `finish` comes before, unless the bundle failed."""
+        """Ends the thread and disconnects. Drops waiting elements: `finish` comes before, unless the bundle failed."""
         with self._lock:
             self._closed = True
             self._buffer.clear()
@@ -122,14 +129,29 @@ class Writer:
         assert wait_s is not None
         with self._lock:
             while not self._closed:
-                oldest = self._buffer.oldest()
-                left = None if oldest is None else oldest + wait_s - time.monotonic()
-                if left is None or left > 0:
-                    self._lock.wait(left)
+                now, oldest = time.monotonic(), self._buffer.oldest()
+                if self._unseen_since is not None and now >= self._unseen_since + _UNSEEN_S:
+                    self._warn()
+                if oldest is None or oldest + wait_s > now:
+                    times = [] if oldest is None else [oldest + wait_s]
+                    times += [] if self._unseen_since is None else [self._unseen_since + _UNSEEN_S]
+                    self._lock.wait(min(times) - now if times else None)
                     continue
+                before = len(self._refused)
                 try:
-                    self._write(self._buffer.older_than(time.monotonic() - wait_s))
+                    self._write(self._buffer.older_than(now - wait_s))
+                    if len(self._refused) > before and self._unseen_since is None:
+                        self._unseen_since = time.monotonic()
                 except BaseException as error:  # noqa: BLE001  # raised by the next call of the bundle
                     _LOGGER.error("%s: the bundle will fail: %s", self._sink.name, error)
                     self._error = error
                     self._buffer.clear()
+
+    def _warn(self) -> None:
+        """Logs refused rows while no element comes: only the bundle's thread can output or raise something."""
+        self._unseen_since = None
+        error, count = self._refused[0][1], len(self._refused)
+        _LOGGER.warning(
+            "%s refuses %s; the first: %s: %s; the next element, or the end of the bundle, takes them further",
+            self._sink.name, rows_text(count), type(error).__name__, error, extra=event(count=count),
+        )  # fmt: skip

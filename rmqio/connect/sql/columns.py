@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import datetime as dt
+import math
+import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Final
 
-from rmqio.connect.rows import to_json
+from rmqio.connect.rows import JsonNumber, text_of_duration, to_json
 from rmqio.connect.sink.base import RowRefused
 from rmqio.near_names import did_you_mean
+
+
+def _nothing(value: float) -> bool:
+    return False
+
+
+def _infinite(value: float) -> bool:
+    return not math.isfinite(value)
+
+
+_LACKING: Final = {"mysql": _infinite, "mariadb": _infinite, "sqlite": math.isnan}
+"""Numbers that databases do not have. SQLite would store NULL for NaN."""
+
+_DURATION: Final = re.compile(
+    r"(?:(-?)([0-9]{1,6}) days?, )?(-?)([0-9]{1,6}):([0-5]?[0-9])(?::([0-5]?[0-9])(?:\.([0-9]+))?)?"
+)
+"""A TIME of MySQL, also as Python writes it: `-1 day, 23:00:00`."""
 
 
 class Columns:
@@ -21,10 +41,14 @@ class Columns:
       table: SQLAlchemy's, as the database has it.
       names: the columns that are written; None: all that a row has.
       ignore_others: whether fields without a column are left out; otherwise they refuse the row.
+      dialect: SQLAlchemy's name of the database.
     """
 
-    def __init__(self, table: Any, names: tuple[str, ...] | None, *, ignore_others: bool, shown: str) -> None:
+    def __init__(
+        self, table: Any, names: tuple[str, ...] | None, *, ignore_others: bool, shown: str, dialect: str = ""
+    ) -> None:
         self._shown = shown
+        self._lacks = _LACKING.get(dialect, _nothing)
         chosen = [column for column in table.columns if names is None or column.name in names]
         self._converters = {column.name: converter_of(column.type) for column in chosen}
         self._ignore_others = ignore_others or names is not None
@@ -39,7 +63,9 @@ class Columns:
                     continue
                 raise RowRefused(f"{self._shown} has no column {name}{did_you_mean(name, self._converters)}")
             try:
-                found[name] = None if value is None else converter(value)
+                made = found[name] = None if value is None else converter(value)
+                if isinstance(made, float) and self._lacks(made):
+                    raise ValueError(f"the database has no number {made!r}")
             except (ValueError, TypeError, InvalidOperation, binascii.Error, OverflowError) as error:
                 raise RowRefused(f"{self._shown}, column {name}: {error}") from error
         if not found:
@@ -50,6 +76,7 @@ class Columns:
 def converter_of(kind: Any) -> Callable[[Any], Any]:
     """Returns the function from a value that is not None to one of SQLAlchemy's type."""
     import sqlalchemy as sa
+    from sqlalchemy.dialects import mysql
 
     for types, converter in (
         ((sa.JSON,), _same),  # SQLAlchemy writes it
@@ -57,6 +84,7 @@ def converter_of(kind: Any) -> Callable[[Any], Any]:
         ((sa.LargeBinary, sa.types._Binary), _bytes),
         ((sa.DateTime,), _aware if getattr(kind, "timezone", False) else _naive),
         ((sa.Date,), _date),
+        ((mysql.TIME,), _time_of_mysql),
         ((sa.Time,), _time),
         ((sa.Boolean,), _boolean),
         ((sa.Float,), _float),
@@ -70,10 +98,16 @@ def converter_of(kind: Any) -> Callable[[Any], Any]:
 
 
 def _same(value: Any) -> Any:
-    return value
+    """The value, with floats instead of numbers that the writer of JSON and drivers do not know."""
+    if isinstance(value, JsonNumber):
+        return float(value)
+    if isinstance(value, dict):
+        return {name: _same(each) for name, each in value.items()}
+    return [_same(each) for each in value] if isinstance(value, list) else value
 
 
 def _plain(value: Any) -> Any:
+    value = _same(value)
     return to_json(value) if isinstance(value, (dict, list, tuple)) else value
 
 
@@ -84,7 +118,7 @@ def _text(value: Any) -> str:
         return value.decode()
     if isinstance(value, bool):
         return "true" if value else "false"
-    return to_json(value) if isinstance(value, (dict, list, tuple)) else str(value)
+    return to_json(_same(value)) if isinstance(value, (dict, list, tuple)) else str(value)
 
 
 def _integer(value: Any) -> int:
@@ -113,7 +147,7 @@ def _decimal(value: Any) -> Decimal:
     if isinstance(value, bool):
         raise ValueError("a boolean is not a number")
     text = repr(value) if isinstance(value, float) else _digits(value)
-    found = value if isinstance(value, Decimal) else Decimal(text)
+    found = Decimal(text)  # drivers know no `JsonNumber`
     if not found.is_finite():
         raise ValueError(f"{value!r} is not a number of the column")
     return found
@@ -160,5 +194,38 @@ def _date(value: Any) -> dt.date:
     return value if isinstance(value, dt.date) else dt.date.fromisoformat(value)
 
 
-def _time(value: Any) -> Any:
-    return value if isinstance(value, (dt.time, dt.timedelta)) else dt.time.fromisoformat(value)
+def _time(value: Any) -> dt.time:
+    if isinstance(value, dt.time):
+        return value
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return dt.time.fromisoformat(value)
+    found = _duration(value)
+    if not dt.timedelta(0) <= found < dt.timedelta(days=1):
+        raise ValueError(
+            f"{text_of_duration(found)} is no time of day, from 00:00 to 24:00; a TIME of MySQL has others"
+        )
+    return (dt.datetime.min + found).time()
+
+
+def _time_of_mysql(value: Any) -> str:
+    """The TIME, which can be negative and have many hours, as text: older versions of PyMySQL write -1:30 as -2:30."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = dt.time.fromisoformat(value)
+    if isinstance(value, dt.time):
+        return value.replace(tzinfo=None).isoformat()
+    return text_of_duration(_duration(value))
+
+
+def _duration(value: Any) -> dt.timedelta:
+    if isinstance(value, dt.timedelta):
+        return value
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"{value!r:.40} is not a time, such as 09:05:00")
+    sign, days, negative, hours, minutes, seconds, fraction = found.groups()
+    time = dt.timedelta(
+        hours=int(hours), minutes=int(minutes), seconds=int(seconds or 0), microseconds=int(f"{fraction or 0:0<6}"[:6])
+    )
+    return dt.timedelta(days=int(f"{sign or ''}{days or 0}")) + (-time if negative else time)

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmqio.connect.sink.base import Verdict
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, RmqioError
 
 _DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "postgresql": "postgresql+psycopg",
                    "postgres": "postgresql+psycopg"}  # fmt: skip
 """The drivers that the extra sql-databases brings, for URLs that name none."""
+_WITH_INIT_COMMAND: Final = ("pymysql", "mysqldb", "mariadbconnector")
+"""Drivers of MySQL that begin a session with a statement.
+
+MySQL converts a TIMESTAMP from the zone of the session to UTC, and back. In the zone of the server, our times in UTC
+would be other moments, and an hour of each year would have no time.
+"""
 _MYSQL_ROWS: Final = {
     1048, 1062, 1118, 1136, 1153, 1169, 1171, 1216, 1217, 1264, 1265, 1292, 1300, 1364, 1366, 1367, 1406, 1411, 1416,
     1451, 1452, 1526, 1644, 1690, 3140, 3819, 4025, 4161,
@@ -19,10 +25,18 @@ _MYSQL_ROWS: Final = {
 """Codes of MySQL and MariaDB: a value that does not fit, a constraint that does not hold, a trigger that refuses."""
 _MYSQL_SET_UP: Final = {1044, 1045, 1046, 1049, 1054, 1142, 1143, 1146, 1227, 1290}
 """Codes of MySQL and MariaDB: no access, no such database, table or column, a server that is read-only."""
+_MYSQL_AWAY: Final = {1040, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1226, 1927}
+"""Codes of MySQL and MariaDB: too busy, going down, a connection that broke. Those of clients are 2000 and above."""
 _SET_UP: Final = re.compile(
     r"no such|has no column|FATAL: +(password authentication failed|no pg_hba|(database|role) .* does not exist)"
 )
 """Texts of SQLite, and of PostgreSQL for a login, whose errors have no code."""
+
+
+class DatabaseAway(RmqioError):
+    """The server did not answer, or ended the connection."""
+
+    retriable = True
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,9 +81,16 @@ class Database:
                 _require_file(url.database, self.shown)
             if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
                 raise LocalError(f"{self.shown}: a database in memory ends with its connection; name a file")
+            more: dict[str, Any] = {}
+            if url.get_driver_name() in _WITH_INIT_COMMAND and "init_command" not in url.query:
+                more = {"connect_args": {"init_command": "SET time_zone = '+00:00'"}}
             if pooled:
-                return sa.create_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=False)
-            return sa.create_engine(url, poolclass=sa.pool.NullPool)
+                # With psycopg2, SQLAlchemy would put many rows into one INSERT, and PostgreSQL refuses to change a row
+                # twice in one.
+                return sa.create_engine(
+                    url, pool_size=1, max_overflow=0, pool_pre_ping=False, use_insertmanyvalues=False, **more
+                )
+            return sa.create_engine(url, poolclass=sa.pool.NullPool, **more)
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ValueError) as error:
             if isinstance(error, LocalError):
                 raise
@@ -82,11 +103,11 @@ class Database:
 
 def reason_of(error: Exception) -> str:
     """Returns the database's own words, without the statement and its values."""
-    return str(getattr(error, "orig", None) or error).strip()
+    return " ".join(str(getattr(error, "orig", None) or error).split())
 
 
 def verdict_of(error: Exception) -> Verdict:
-    """Returns what an error of SQLAlchemy means. What is unknown is retried: in the end, it fails the bundle."""
+    """Returns what an error of SQLAlchemy means. An unknown error is retried: in the end, it fails the bundle."""
     import sqlalchemy as sa
 
     if not isinstance(error, sa.exc.SQLAlchemyError):
@@ -114,6 +135,22 @@ def verdict_of(error: Exception) -> Verdict:
         return Verdict.RETRY
     # A value that SQLAlchemy cannot convert.
     return Verdict.ROWS if type(error) is sa.exc.StatementError else Verdict.FAIL
+
+
+def is_away(error: Exception) -> bool:
+    """Whether an error of SQLAlchemy means that the same read can succeed later. An unknown error does not."""
+    if getattr(error, "connection_invalidated", False):
+        return True
+    original = getattr(error, "orig", None)
+    state = getattr(original, "sqlstate", None)
+    if isinstance(state, str):
+        return state[:2] in ("08", "40", "53") or state[:3] == "57P"  # connections, conflicts, resources, a shutdown
+    code = original.args[0] if original is not None and original.args else None
+    if isinstance(code, int):
+        return code >= 2000 or code in _MYSQL_AWAY
+    if type(original).__module__.startswith("sqlite3"):
+        return "locked" in str(original)
+    return verdict_of(error) is Verdict.RETRY
 
 
 def _require_file(path: str | None, shown: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
+from rmqio.connect.rows import to_row
 from rmqio.connect.sink.base import BatchSink, RowRefused, Verdict, Written
 from rmqio.connect.sql.columns import Columns
-from rmqio.connect.sql.engine import Database, reason_of, verdict_of
+from rmqio.connect.sql.engine import Database, DatabaseAway, reason_of, verdict_of
+from rmqio.connect.sql.groups import statements_of
+from rmqio.connect.sql.keys import loose_columns
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
 
@@ -43,13 +46,15 @@ class SqlSink(BatchSink):
         try:
             self._table = sa.Table(name, sa.MetaData(), schema=schema or None, autoload_with=self._engine)
             keys = self._keys(sa.inspect(self._engine), name, schema or None)
+            with self._engine.connect() as connection:
+                self._loose = loose_columns(self._table, connection)
         except sa.exc.NoSuchTableError:
             with self._engine.connect() as connection:
                 names = sa.inspect(connection).get_table_names(schema=schema or None)
             raise LocalError(f"{self.name}: there is no such table{did_you_mean(name, names)}") from None
         except sa.exc.SQLAlchemyError as error:
             if verdict_of(error) is Verdict.RETRY:
-                raise
+                raise DatabaseAway(reason_of(error)) from error
             raise LocalError(f"{self.name} cannot be used: {reason_of(error)}") from error
         options = self._options
         known = [column.name for column in self._table.columns]
@@ -57,8 +62,9 @@ class SqlSink(BatchSink):
             if each not in known:
                 raise LocalError(f"{self.name} has no column {each}{did_you_mean(each, known)}")
         self._columns = Columns(
-            self._table, options.columns, ignore_others=options.ignore_unknown, shown=f"table {self._table_name}"
-        )
+            self._table, options.columns, ignore_others=options.ignore_unknown, shown=f"table {self._table_name}",
+            dialect=self._engine.dialect.name,
+        )  # fmt: skip
         self._key: tuple[str, ...] = ()
         if options.mode != "insert":
             self._key = self._chosen(keys)
@@ -78,10 +84,11 @@ class SqlSink(BatchSink):
 
     def convert(self, element: Any) -> Any:
         """See `BatchSink`."""
-        row = super().convert(element)
+        row = to_row(element, exact=True)
         missing = [each for each in self._options.key or () if row.get(each) is None]
         if missing and self._options.mode != "insert":
-            raise RowRefused(f"{self.name}: the row has no {missing[0]}, which is its key")
+            hint = "" if missing[0] in row else did_you_mean(missing[0], map(str, row))
+            raise RowRefused(f"{self.name}: the row has no {missing[0]}, which is its key{hint}")
         return row
 
     def destination(self, row: Any) -> Hashable:
@@ -106,7 +113,8 @@ class SqlSink(BatchSink):
         if converted:
             try:
                 with self._engine.begin() as connection:
-                    for names, group in self._groups(converted):
+                    keep_first = self._options.mode == "ignore"
+                    for names, group in statements_of(converted, self._key, keep_first=keep_first, loose=self._loose):
                         connection.execute(self._insert(names), group)
             except sa.exc.SQLAlchemyError as error:
                 if verdict_of(error) is Verdict.ROWS:
@@ -115,6 +123,7 @@ class SqlSink(BatchSink):
                     # The other connections of the pool have lost the server, too.
                     with contextlib.suppress(sa.exc.SQLAlchemyError):
                         self._engine.dispose()
+                    raise DatabaseAway(reason_of(error)) from error
                 raise
         return Written(refused) if refused else None
 
@@ -125,29 +134,6 @@ class SqlSink(BatchSink):
         if isinstance(error, (ValueError, OverflowError)) and not isinstance(error, LocalError):
             return Verdict.ROWS  # a driver's own error: half a surrogate pair, a number of more than 64 bits
         return super().judge(error)
-
-    def _groups(self, rows: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], list[dict[str, Any]]]]:
-        """Rows for one statement each, in order, with the names of their columns. With keys, no key occurs twice.
-
-        PostgreSQL refuses to change a row twice in one statement. A row is left out if a later one of its key has all
-        of its columns, and with "ignore" if an earlier one has its key.
-        """
-        if not self._key:
-            return _by_names(rows)
-        rounds: list[dict[tuple[Any, ...], dict[str, Any]]] = []
-        last: dict[tuple[Any, ...], int] = {}
-        for row in rows:
-            key = tuple(row[each] for each in self._key)
-            place = last.get(key, -1)
-            if place >= 0 and self._options.mode == "ignore":
-                continue
-            if place < 0 or not rounds[place][key].keys() <= row.keys():
-                place += 1
-            if place == len(rounds):
-                rounds.append({})
-            rounds[place][key] = row
-            last[key] = place
-        return [group for each in rounds for group in _by_names(each.values())]
 
     def _keys(self, inspector: Any, name: str, schema: str | None) -> list[tuple[str, ...]]:
         """The columns of the primary key, then those of each unique constraint."""
@@ -162,7 +148,7 @@ class SqlSink(BatchSink):
     def _chosen(self, keys: list[tuple[str, ...]]) -> tuple[str, ...]:
         mode, wanted = self._options.mode, self._options.key
         if self._engine.dialect.name not in _WITH_KEYS:
-            raise LocalError(f'{self.name}: mode="{mode}" is known for {", ".join(_WITH_KEYS)}; use mode="insert"')
+            raise LocalError(f'{self.name}: mode="{mode}" works only with {", ".join(_WITH_KEYS)}; use mode="insert"')
         if wanted is None:
             if not keys:
                 raise LocalError(f'{self.name} has no primary key: mode="{mode}" needs one; or use mode="insert"')
@@ -172,7 +158,7 @@ class SqlSink(BatchSink):
                 return each
         there = ", ".join(f"({', '.join(each)})" for each in keys) or "none"
         raise LocalError(
-            f"{self.name}: the key ({', '.join(wanted)}) is no primary key and has no unique index, so the database "
+            f"{self.name}: the key ({', '.join(wanted)}) is not a primary key and has no unique index, so the database "
             f"would not find the row to change; its keys: {there}"
         )
 
@@ -207,10 +193,3 @@ class SqlSink(BatchSink):
             return made[names]
 
         return statement
-
-
-def _by_names(rows: Iterable[dict[str, Any]]) -> list[tuple[tuple[str, ...], list[dict[str, Any]]]]:
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(tuple(sorted(row)), []).append(row)
-    return list(groups.items())

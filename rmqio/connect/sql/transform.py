@@ -9,6 +9,7 @@ from rmqio.connect.sink.transform import WriteToSink
 from rmqio.connect.sql.engine import Database
 from rmqio.connect.sql.sink import MODES, SqlSink, TableOptions
 from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
 
 
 class WriteToSql(WriteToSink):
@@ -49,7 +50,8 @@ class WriteToSql(WriteToSink):
         **options: Any,
     ) -> None:
         if mode not in MODES:
-            raise LocalError(f'mode is {mode!r}; it must be "upsert", "ignore" or "insert"')
+            hint = did_you_mean(str(mode), MODES)
+            raise LocalError(f'mode is {mode!r}; it must be "upsert", "ignore" or "insert"{hint}')
         if not isinstance(table, str) or not table:
             raise LocalError(f"table is {table!r}; it must be the name of a table")
         if mode == "insert" and key is not None:

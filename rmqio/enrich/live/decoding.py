@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 
 from rmqio.enrich.loading import Wanted
 from rmqio.enrich.sources.base import arrow_type
 from rmqio.enrich.sources.topic import Topic
-from rmqio.enrich.table.kinds import require_key, stored
+from rmqio.enrich.table.kinds import cut_at, require_key, shown_fraction, stored
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import KEYS, Record
-
-_SPACES: Final = [f"{number:02X}" for number in range(1 << 16) if chr(number).isspace()]
-_TWO_DIGITS_FIRST: Final = re.compile(f"%({'|'.join(sorted(_SPACES, key=len))})")
-_FOUR_DIGITS_FIRST: Final = re.compile(f"%({'|'.join(sorted(_SPACES, key=len, reverse=True))})")
 
 
 class Change(NamedTuple):
@@ -33,6 +29,10 @@ class Change(NamedTuple):
 
 class BadRow(SerdeError):
     """A message that is not a row."""
+
+
+class _CutError(ValueError):
+    """A float for a column of integers, which Arrow would cut."""
 
 
 class Decoding:
@@ -91,6 +91,8 @@ class Decoding:
         for name, kind in self.kinds.items():
             try:
                 _array([row.get(name)], kind)
+            except _CutError as error:
+                return BadRow(f"its field {name} is {error}: send an integer, or declare another type")
             except (pa.ArrowException, ValueError, TypeError, OverflowError):
                 return BadRow(f"its field {name} is {type(row.get(name)).__name__}, and no {kind}")
         return self._typed([row])[0]
@@ -113,7 +115,7 @@ class Decoding:
     def _key_of_text(self, record: Record) -> Any:
         text, *_ = (record.get_property(KEYS) or "").split(" ")
         if not text:
-            raise BadRow("it has no body, so that it deletes a row, and no key that says which")
+            raise BadRow("it has no body, so it deletes a row, but it has no key: send it with the row's key")
         parts = [text] if len(self.keys) == 1 else text.split("_")
         if len(parts) != len(self.keys):
             raise BadRow(f"it deletes a row, and its key {text!r} does not have {len(self.keys)} parts")
@@ -129,6 +131,8 @@ class Decoding:
 
 def _array(values: list[Any], kind: pa.DataType, *, is_text: bool = False) -> pa.Array:
     """The values as an array. JSON has no dates, times and decimals: text stands for them. `is_text`: for all types."""
+    if (place := cut_at(values, kind)) is not None:
+        raise _CutError(f"{shown_fraction(values[place])}, which {kind} would cut")
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, ValueError, TypeError):
@@ -139,9 +143,10 @@ def _array(values: list[Any], kind: pa.DataType, *, is_text: bool = False) -> pa
 
 
 def unescaped(key: Any) -> Iterator[Any]:
-    """Yields what a key can stand for, whose white space `INSERT INTO` of SQL escapes: first the key as it is.
+    """Yields what a key can stand for: first as `INSERT INTO` of SQL encodes it, then as it is.
 
-    An escape has two digits or four, digits can stand behind it, and text can look like one. `%00` is empty text.
+    SQL percent-encodes white space, `%` and, in a key of several columns, `_`; `%00` is empty text. Other writers do
+    not, so a text that looks encoded can also mean itself.
     """
     if isinstance(key, tuple):
         yield from itertools.product(*map(_readings, key))
@@ -152,5 +157,4 @@ def unescaped(key: Any) -> Iterator[Any]:
 def _readings(part: Any) -> Iterable[Any]:
     if not isinstance(part, str) or "%" not in part:
         return (part,)
-    spaced = [each.sub(lambda found: chr(int(found[1], 16)), part) for each in (_TWO_DIGITS_FIRST, _FOUR_DIGITS_FIRST)]
-    return dict.fromkeys((part, *([""] if part == "%00" else spaced)))
+    return ("" if part == "%00" else unquote(part), part)

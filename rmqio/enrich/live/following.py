@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
+from rmqio.errors import LocalError, OffsetOutOfRange, RequestTimeout, RmqioError
 from rmqio.interfaces import ClientFactory, FetchedBatch, QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
 
@@ -19,6 +19,8 @@ _STOP_S: Final = 5.0
 _PAUSE_S: Final = 2.0
 """The time between an error of a broker and the next try."""
 _LOG_S: Final = 60.0
+_STALLED_S: Final = 60.0
+"""The longest time at the start in which no queue gives anything. A broker holds a request for half of it at most."""
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -124,19 +126,26 @@ class Follower:
         """Reads until it is stopped. Raises `RmqioError` if a broker fails, and can be called again then."""
         readers: dict[MessageQueue, QueueReader] = {}
         next_look = 0.0
+        moved_at, before = time.monotonic(), -1
+        is_whole = False
         try:
             while not self._stopped.is_set():
                 if time.monotonic() >= next_look:
-                    self._open(client, readers)
+                    is_whole = self._open(client, readers)
                     next_look = time.monotonic() + _ROUTE_S
-                is_fresh = readers.keys() >= self.positions.keys()
+                is_fresh = is_whole and readers.keys() >= self.positions.keys()
                 for queue, reader in list(readers.items()):
                     try:
                         is_fresh &= self._poll(client, queue, reader) or reader.is_at_end
                     except _CreatedAnew as error:
-                        _LOGGER.warning("%s: the topic was created anew: %s; it is read again", self._title, error)
+                        _LOGGER.warning(
+                            "%s: the topic was deleted and created again: %s; it is read from its beginning",
+                            self._title,
+                            error,
+                        )
                         self._begin_anew(readers)
-                        is_fresh, next_look = False, 0.0
+                        is_fresh = is_whole = False
+                        next_look = 0.0
                         break
                     except RmqioError as error:
                         self._note_away(queue.broker, error)
@@ -144,11 +153,15 @@ class Follower:
                         is_fresh = False
                 if is_fresh:
                     self.fresh_at = time.time()
-                if self._ends and all(self.positions[each] >= end for each, end in self._ends.items()):
+                if is_whole and self._ends and all(self.positions[each] >= end for each, end in self._ends.items()):
                     self._ends = None
                     self.fresh_at = time.time()
                     self._is_ready.set()
-                self._taker.rest(is_loading=self._ends is not None)
+                if (now := sum(self.positions.values())) != before or self._is_ready.is_set():
+                    self._taker.rest(is_loading=self._ends is not None)
+                    moved_at, before = time.monotonic(), now
+                elif time.monotonic() - moved_at > _STALLED_S:
+                    raise self._stalled()
                 if readers:
                     client.wait(readers.values(), _WAIT_MS)
                 else:
@@ -158,6 +171,13 @@ class Follower:
             for reader in readers.values():
                 reader.close()
 
+    def _stalled(self) -> RequestTimeout:
+        queue, end = next((each, end) for each, end in (self._ends or {}).items() if self.positions[each] < end)
+        return RequestTimeout(
+            f"{queue} ends at {end}, and its broker has sent nothing from offset {self.positions[queue]} on for "
+            f"{_STALLED_S:g} s: is it overloaded, or does something between drop its answers?"
+        )
+
     def _begin_anew(self, readers: dict[MessageQueue, QueueReader]) -> None:
         for reader in readers.values():
             reader.close()
@@ -166,7 +186,8 @@ class Follower:
         self.positions = {}
         self._ends = {}
 
-    def _open(self, client: QueueClient, readers: dict[MessageQueue, QueueReader]) -> None:
+    def _open(self, client: QueueClient, readers: dict[MessageQueue, QueueReader]) -> bool:
+        """Opens what is not open. Returns whether all queues of the route are: else rows can be missing."""
         tried: set[str] = set()
         for queue in client.queues(self._topic, refresh=True):
             if queue in readers or queue.broker in tried:
@@ -181,11 +202,12 @@ class Follower:
                 tried.add(queue.broker)
                 self._note_away(queue.broker, error)
         if self._ends is not None:
-            if not self._ends and self._is_ready.is_set():
-                return  # brokers that are away come back
+            if self._is_ready.is_set() and (tried or not self._ends):
+                return False  # brokers that are away come back
             if not self._ends:
-                raise LocalError(f"the topic {self._topic} has no queue that can be read: are its brokers away?")
+                raise LocalError(f"the topic {self._topic} has no queue that can be read: are its brokers down?")
             self._taker.require_known(self._ends)
+        return not tried
 
     def _note_away(self, broker: str, error: RmqioError) -> None:
         """Logs that a broker does not answer, now and then. Raises the error at the start, or if it will stay."""
@@ -204,7 +226,7 @@ class Follower:
             if self.positions[queue] > end:
                 raise _CreatedAnew(f"{queue} ends at {end}, and was read up to {self.positions[queue]}") from error
             # retention was faster
-            _LOGGER.warning("%s: %s; it goes on at %d", self._title, error, start)
+            _LOGGER.warning("%s: %s; it continues at %d", self._title, error, start)
             self.positions[queue] = start
             reader.seek(start)
             return False

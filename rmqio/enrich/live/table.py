@@ -171,19 +171,19 @@ class LiveTable:
             covered = self._covered.get(_name(queue), 0)
             if covered > end:  # the topic was created anew
                 raise LocalError(
-                    f"{queue} ends at {end}, but the table's files have its rows up to {covered}: it is another topic "
-                    f"now; remove {self._store.folder}"
+                    f"{queue} ends at {end}, but the table's files have its rows up to {covered}: the topic was "
+                    f"created again; remove {self._store.folder}"
                 )
         missing = sorted(self._covered.keys() - {_name(each) for each in ends})
         if missing:
             raise LocalError(
                 f"the table's files have rows of {', '.join(missing)}, which the route of the topic does not name: "
-                f"its broker is away; if it is gone for good, remove {self._store.folder}"
+                f"its broker is unavailable; if it is gone for good, remove {self._store.folder}"
             )
         if self._source.queues is not None and len(ends) < self._source.queues:
             raise LocalError(
                 f"the route of the topic names {len(ends)} queues, and the table wants {self._source.queues}: a broker "
-                "is away"
+                "is down"
             )
 
     def rest(self, *, is_loading: bool) -> None:

@@ -33,7 +33,7 @@ class ArrowTable:
 
     @property
     def shown(self) -> str:
-        return f"the table of Arrow with {self.count:,} rows"
+        return f"from_arrow ({self.count:,} rows)"
 
     def identity(self) -> tuple[object, ...]:
         return "arrow", self.version()

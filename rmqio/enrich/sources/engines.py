@@ -41,8 +41,10 @@ def engine_of(url: str, username: str | None, password: str | None, shown: str) 
     except LocalError:  # which is a ValueError
         raise
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ValueError) as error:
-        raise LocalError(f"{shown}: the url is not valid") from error
+        raise LocalError(
+            f"{shown} cannot be read: its URL is not valid; it must be like mysql://user@host/database"
+        ) from error
     except ImportError as error:
         raise LocalError(
-            f"{shown}: its driver is not installed: {error}; pip install 'rmqio[sql-databases]'"
+            f"{shown} cannot be read: its driver is not installed: {error}; pip install 'rmqio[sql-databases]'"
         ) from error

@@ -31,7 +31,7 @@ class _Found:
 def found_files(paths: Sequence[str]) -> list[_Found]:
     """Returns the files of paths, folders and patterns, each in the order of their names. Raises `LocalError`.
 
-    Of folders, files that begin with a dot or an underscore are left out.
+    Files of folders are left out if their names begin with a dot or an underscore.
     """
     found: list[_Found] = []
     for path in paths:

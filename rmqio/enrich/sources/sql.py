@@ -43,7 +43,10 @@ class Query:
 
     @property
     def shown(self) -> str:
-        return f"{' '.join(self.query.split())[:40]} of {shown_url(self.url)}"
+        query = " ".join(self.query.split())
+        if not _NAME.fullmatch(query):
+            query = f"({query[:40]}...)" if len(query) > 40 else f"({query})"
+        return f"{query} of {shown_url(self.url)}"
 
     def identity(self) -> tuple[object, ...]:
         return "sql", self.url, self.query, self.username
@@ -77,17 +80,20 @@ class _Reading:
 
         self._sa, self._source, self._engine = sa, source, engine
         quote = engine.dialect.identifier_preparer.quote
+        # A line of its own ends what encloses the query, because the query can end with a comment.
         query = source.query.strip().rstrip(";")
         if _NAME.fullmatch(query):
             query = f"SELECT * FROM {'.'.join(map(quote, query.split('.')))}"
         self._columns, self._query, self._quote = columns, query, quote
         self._schema: Any = None
         self._names: list[str] = []
+        self._read = 0
+        """The rows that batches were made of."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         self._names = self._known()
         chosen = ", ".join(map(self._quote, self._names))
-        select = f"SELECT {chosen} FROM ({self._query}) AS rmqio_rows"
+        select = f"SELECT {chosen} FROM ({self._query}\n) AS rmqio_rows"
         if self._source.partition_on is None and _ORDERED.search(self._query):
             # MariaDB ignores the order of a query inside of another one, and the order can say which row counts.
             places = [self._all.index(name) for name in self._names]
@@ -98,15 +104,15 @@ class _Reading:
                 yield self._batch(rows)
         else:
             yield from self._at_once([f"{select} WHERE {each}" for each in self._ranges()])
-        if self._schema is None:  # no rows: the names alone
+        if self._schema is None:  # no rows: the names alone, since the types are those of the rows
             import pyarrow as pa
 
-            yield pa.RecordBatch.from_arrays([pa.array([], pa.string()) for _ in self._names], names=self._names)
+            yield pa.RecordBatch.from_arrays([pa.nulls(0) for _ in self._names], names=self._names)
 
     def _known(self) -> list[str]:
         with self._engine.connect() as connection:
             result = connection.execute(
-                self._sa.text(f"SELECT * FROM ({self._query}) AS rmqio_rows WHERE 1 = 0".replace(":", "\\:"))
+                self._sa.text(f"SELECT * FROM ({self._query}\n) AS rmqio_rows WHERE 1 = 0".replace(":", "\\:"))
             )
             names = list(result.keys())
         for each in (*(self._columns or ()), *([self._source.partition_on] if self._source.partition_on else [])):
@@ -119,7 +125,7 @@ class _Reading:
         """Conditions that each row meets one of."""
         column = self._quote(self._source.partition_on)
         with self._engine.connect() as connection:
-            asked = f"SELECT MIN({column}), MAX({column}) FROM ({self._query}) AS rmqio_rows".replace(":", "\\:")
+            asked = f"SELECT MIN({column}), MAX({column}) FROM ({self._query}\n) AS rmqio_rows".replace(":", "\\:")
             low, high = connection.execute(self._sa.text(asked)).one()
         if low is None:
             return [f"{column} IS NULL"]
@@ -180,21 +186,37 @@ class _Reading:
     def _batch(self, rows: list[Any]) -> pa.RecordBatch:
         import pyarrow as pa
 
+        from rmqio.enrich.table.kinds import cut_at, shown_fraction
+
         columns = list(zip(*rows, strict=True))
         if self._schema is None:
             self._schema = pa.schema(
                 [(name, self._first_type(name, each)) for name, each in zip(self._names, columns, strict=True)]
             )
         made = []
-        for place, (field, values) in enumerate(zip(self._schema, columns, strict=True)):
+        for place, (field, given) in enumerate(zip(self._schema, columns, strict=True)):
+            values = [_plain(each) for each in given]
+            if (row := cut_at(values, field.type)) is not None:
+                raise LocalError(
+                    f"{self._source.shown}: {self._shown_row(rows, row)} has {shown_fraction(values[row])} in the "
+                    f"column {self._names[place]}, which {field.type} would cut; cast it in the query"
+                )
             try:
-                made.append(pa.array([_plain(each) for each in values], field.type))
+                made.append(pa.array(values, field.type))
             except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
                 raise LocalError(
                     f"{self._source.shown}: the column {self._names[place]} has values of the type {field.type} first, "
                     f"and has others: {error}; cast it in the query"
                 ) from error
+        self._read += len(rows)
         return pa.RecordBatch.from_arrays(made, schema=self._schema)
+
+    def _shown_row(self, rows: list[Any], row: int) -> str:
+        """A row in a message. Ranges come in any order, so that a number would say nothing."""
+        column = self._source.partition_on
+        if column is None:
+            return f"row {self._read + row + 1:,}"
+        return f"the row with {column} = {rows[row][self._names.index(column)]}" if column in self._names else "a row"
 
     def _first_type(self, name: str, values: Sequence[Any]) -> pa.DataType:
         import pyarrow as pa

@@ -80,7 +80,7 @@ class Topic:
         return 0
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        raise LocalError(f"{self.shown} goes on: it is not a source that can be read to an end")
+        raise LocalError(f"{self.shown} has no end, so it cannot be read as a whole")
 
 
 def _identity_of(given: Any) -> str:

@@ -2,7 +2,7 @@
 
    rmqio/enrich/table/hashing.py and plain.py do the same without C. */
 
-#include "_look.h"
+#include "_look_find.h"
 
 /* hash_column(hashes, layout, size, length, values, data, offset): mixes a column into the hashes.
    The buffers are addresses; nulls count as zero or as empty. */
@@ -77,6 +77,8 @@ static PyObject *hash_last(PyObject *module, PyObject *argument)
 static PyMethodDef functions[] = {
     {"hash_column", hash_column, METH_VARARGS, "Mixes a column into hashes."},
     {"hash_last", hash_last, METH_O, "Makes hashes final."},
+    {"sizes_of_codes", sizes_of_codes, METH_VARARGS, "Finds where the texts of codes belong."},
+    {"texts_of_codes", texts_of_codes, METH_VARARGS, "Copies the texts of codes."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -21,20 +21,49 @@ static inline uint64_t mix_word(uint64_t hash, uint64_t word)
     return hash ^ hash >> 32;
 }
 
-static inline uint64_t mix_bytes(uint64_t hash, const uint8_t *at, size_t size)
+static inline uint64_t word_at(const uint8_t *at)
 {
     uint64_t word;
+    memcpy(&word, at, 8);
+    return word;
+}
+
+/* Up to 7 bytes as a word: a copy of a size that the compiler does not know is a call. */
+static inline uint64_t short_word_at(const uint8_t *at, size_t size)
+{
+    uint32_t low, high;
+    if (size >= 4) {
+        memcpy(&low, at, 4);
+        memcpy(&high, at + size - 4, 4);
+        return low | (uint64_t)high << 8 * (size - 4);
+    }
+    uint64_t word = size ? at[0] : 0;
+    if (size > 1)
+        word |= (uint64_t)at[1] << 8;
+    if (size > 2)
+        word |= (uint64_t)at[2] << 16;
+    return word;
+}
+
+static inline uint64_t mix_bytes(uint64_t hash, const uint8_t *at, size_t size)
+{
+    size_t left = size;
     hash ^= (uint64_t)size * MIX_LENGTH;
-    for (; size >= 8; size -= 8, at += 8) {
-        memcpy(&word, at, 8);
-        hash = mix_word(hash, word);
-    }
-    if (size) {
-        word = 0;
-        memcpy(&word, at, size);
-        hash = mix_word(hash, word);
-    }
+    for (; left >= 8; left -= 8, at += 8)
+        hash = mix_word(hash, word_at(at));
+    if (left)
+        hash = mix_word(hash, size < 8 ? short_word_at(at, left) : word_at(at + left - 8) >> 8 * (8 - left));
     return hash;
+}
+
+static inline int is_same(const uint8_t *one, const uint8_t *other, size_t size)
+{
+    if (size < 8)
+        return short_word_at(one, size) == short_word_at(other, size);
+    for (size_t at = 0; at + 8 < size; at += 8)
+        if (word_at(one + at) != word_at(other + at))
+            return 0;
+    return word_at(one + size - 8) == word_at(other + size - 8);
 }
 
 static inline uint64_t mix_int(uint64_t hash, int64_t value)

@@ -1,7 +1,7 @@
 /* A table of rows by key in mapped memory, and how the rows of keys are found.
 
-   A look-up goes through memory that is not in the cache: the bucket, the fingerprint, the key, each column. So a batch
-   of keys takes one step at a time for a block of keys, and asks for the memory of the next step. */
+   A look-up goes through memory that is not in the cache: the bucket, the fingerprint, the key, each column. So some
+   keys are under way at the same time, each one step behind another, and a step asks for the memory of the next one. */
 
 #ifndef RMQIO_LOOK_FIND_H
 #define RMQIO_LOOK_FIND_H
@@ -9,7 +9,8 @@
 #include "_look.h"
 
 #define MAX_KEYS 8
-#define BLOCK 64
+#define BLOCK 128 /* keys of a list that are looked up together */
+#define LAG 12 /* keys between two steps */
 
 enum { MISSING = -1, WRONG = -2 };
 
@@ -42,13 +43,13 @@ typedef struct {
 typedef struct {
     uint64_t hash;
     int state; /* 0, MISSING or WRONG */
+    int64_t first; /* rows from the first one that can be meant */
+    int64_t last;
     struct {
         const char *at;
         Py_ssize_t size;
         int64_t number;
     } parts[MAX_KEYS];
-    int64_t first; /* rows from the first one that can be meant */
-    int64_t last;
 } Wanted;
 
 static inline int part_of(const Table *table, uint64_t hash)
@@ -76,12 +77,13 @@ static inline int is_key(const Table *table, const Wanted *wanted, int part, int
         case BYTES: {
             int32_t start = ((const int32_t *)piece->values)[row];
             Py_ssize_t size = ((const int32_t *)piece->values)[row + 1] - start;
-            if (size != wanted->parts[i].size || memcmp(piece->data + start, wanted->parts[i].at, (size_t)size))
+            if (size != wanted->parts[i].size
+                || !is_same(piece->data + start, (const uint8_t *)wanted->parts[i].at, (size_t)size))
                 return 0;
             break;
         }
         case FIXED:
-            if (memcmp(piece->values + row * column->size, wanted->parts[i].at, (size_t)column->size))
+            if (!is_same(piece->values + row * column->size, (const uint8_t *)wanted->parts[i].at, (size_t)column->size))
                 return 0;
             break;
         case BITS:
@@ -161,7 +163,10 @@ static inline void at_time(const Table *table, Wanted *wanted, int64_t time)
     wanted->last = low;
 }
 
-static inline void fetch(const Column *column, int part, int64_t row)
+/* GCC removes a call of a function that does nothing but prefetch, since it has no effect: so these are no calls. */
+#define FETCHES static inline __attribute__((always_inline))
+
+FETCHES void fetch(const Column *column, int part, int64_t row)
 {
     const Piece *piece = &column->pieces[part];
     switch (column->layout) {
@@ -179,60 +184,105 @@ static inline void fetch(const Column *column, int part, int64_t row)
     }
 }
 
-static inline void fetch_data(const Column *column, int part, int64_t row)
+FETCHES void fetch_text(const uint8_t *text, int32_t size)
+{
+    __builtin_prefetch(text);
+    __builtin_prefetch(text + size - (size > 0)); /* often in the next line */
+}
+
+FETCHES void fetch_data(const Column *column, int part, int64_t row)
 {
     if (column->layout == TEXTS || column->layout == BYTES) {
         const Piece *piece = &column->pieces[part];
-        __builtin_prefetch(piece->data + ((const int32_t *)piece->values)[row]);
+        const int32_t *offsets = (const int32_t *)piece->values + row;
+        fetch_text(piece->data + offsets[0], offsets[1] - offsets[0]);
     }
 }
 
-/* Looks up a block of keys. `times`: the time of each; NULL: none. `columns`: how many columns of values are read next:
-   the memory of a block of them fits into the cache, and that of a batch does not. */
+/* The steps of a look-up. Each asks for the memory that the next one reads. */
+
+FETCHES void find_bucket(const Table *table, const Wanted *wanted)
+{
+    if (wanted->state == 0)
+        __builtin_prefetch(table->starts + bucket_of(table, wanted->hash));
+}
+
+FETCHES void find_prints(const Table *table, Wanted *wanted)
+{
+    if (wanted->state != 0)
+        return;
+    uint64_t bucket = bucket_of(table, wanted->hash);
+    wanted->first = table->starts[bucket];
+    wanted->last = table->starts[bucket + 1];
+    __builtin_prefetch(table->prints + wanted->first);
+}
+
+/* `columns`: how many columns of values are read after the look-up. */
+FETCHES void find_row(const Table *table, Wanted *wanted, int columns)
+{
+    if (wanted->state != 0)
+        return;
+    narrow(table, wanted);
+    if (wanted->state != 0)
+        return;
+    int part = part_of(table, wanted->hash);
+    int64_t row = wanted->first - table->firsts[part];
+    for (int k = 0; k < table->key_count; k++)
+        fetch(&table->keys[k], part, row);
+    for (int k = 0; k < columns; k++)
+        fetch(&table->columns[k], part, row);
+}
+
+FETCHES void find_data(const Table *table, const Wanted *wanted, int columns)
+{
+    if (wanted->state != 0)
+        return;
+    int part = part_of(table, wanted->hash);
+    int64_t row = wanted->first - table->firsts[part];
+    for (int k = 0; k < table->key_count; k++)
+        fetch_data(&table->keys[k], part, row);
+    for (int k = 0; k < columns; k++)
+        fetch_data(&table->columns[k], part, row);
+}
+
+static inline void find_last(const Table *table, Wanted *wanted, const int64_t *time)
+{
+    if (wanted->state == 0)
+        verify(table, wanted);
+    if (wanted->state == 0 && time != NULL)
+        at_time(table, wanted, *time);
+}
+
+/* Looks up a block of keys. `times`: the time of each; NULL: none. `columns`: see `find_row`. */
 static inline void find(const Table *table, Wanted *wanted, int count, const int64_t *times, int columns)
 {
-    for (int i = 0; i < count; i++)
-        if (wanted[i].state == 0)
-            __builtin_prefetch(table->starts + bucket_of(table, wanted[i].hash));
-    for (int i = 0; i < count; i++)
-        if (wanted[i].state == 0) {
-            uint64_t bucket = bucket_of(table, wanted[i].hash);
-            wanted[i].first = table->starts[bucket];
-            wanted[i].last = table->starts[bucket + 1];
-            __builtin_prefetch(table->prints + wanted[i].first);
-        }
-    for (int i = 0; i < count; i++)
-        if (wanted[i].state == 0) {
-            narrow(table, &wanted[i]);
-            if (wanted[i].state != 0)
-                continue;
-            int part = part_of(table, wanted[i].hash);
-            int64_t row = wanted[i].first - table->firsts[part];
-            for (int k = 0; k < table->key_count; k++)
-                fetch(&table->keys[k], part, row);
-            for (int k = 0; k < columns; k++)
-                fetch(&table->columns[k], part, row);
-        }
-    for (int i = 0; i < count; i++)
-        if (wanted[i].state == 0) {
-            int part = part_of(table, wanted[i].hash);
-            int64_t row = wanted[i].first - table->firsts[part];
-            for (int k = 0; k < table->key_count; k++)
-                fetch_data(&table->keys[k], part, row);
-            for (int k = 0; k < columns; k++)
-                fetch_data(&table->columns[k], part, row);
-        }
-    for (int i = 0; i < count; i++)
-        if (wanted[i].state == 0) {
-            verify(table, &wanted[i]);
-            if (wanted[i].state == 0 && times != NULL)
-                at_time(table, &wanted[i], times[i]);
-        }
+    for (int step = 0; step < count + 4 * LAG; step++) {
+        if (step < count)
+            find_bucket(table, &wanted[step]);
+        if (step >= LAG && step < count + LAG)
+            find_prints(table, &wanted[step - LAG]);
+        if (step >= 2 * LAG && step < count + 2 * LAG)
+            find_row(table, &wanted[step - 2 * LAG], columns);
+        if (step >= 3 * LAG && step < count + 3 * LAG)
+            find_data(table, &wanted[step - 3 * LAG], columns);
+        if (step >= 4 * LAG)
+            find_last(table, &wanted[step - 4 * LAG], times == NULL ? NULL : times + (step - 4 * LAG));
+    }
+}
+
+static inline void find_one(const Table *table, Wanted *wanted, const int64_t *time)
+{
+    find_prints(table, wanted);
+    find_row(table, wanted, table->column_count);
+    find_data(table, wanted, table->column_count);
+    find_last(table, wanted, time);
 }
 
 /* From columns of keys to columns of values: `_look_columns.c`. */
 PyObject *table_places_of(Table *table, PyObject *args);
 PyObject *table_values_of(Table *table, PyObject *args);
 PyObject *table_texts_of(Table *table, PyObject *args);
+PyObject *sizes_of_codes(PyObject *module, PyObject *args);
+PyObject *texts_of_codes(PyObject *module, PyObject *args);
 
 #endif

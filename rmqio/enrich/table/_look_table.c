@@ -260,7 +260,7 @@ static PyObject *table_get_one(Table *table, PyObject *const *args, Py_ssize_t n
         return NULL;
     Wanted wanted;
     take_key(table, &wanted, args[0]);
-    find(table, &wanted, 1, table->has_times ? &time : NULL, table->column_count);
+    find_one(table, &wanted, table->has_times ? &time : NULL);
     return found_rows(table, &wanted, many);
 }
 

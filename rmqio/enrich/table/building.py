@@ -89,7 +89,7 @@ def _spooled(source: Iterator[pa.RecordBatch], rows: Rows, folder: Path, seed: i
         raise
     if spool.rows > _MOST_ROWS:
         spool.discard()
-        raise LocalError(f"a table has at most {_MOST_ROWS:,} rows, and this one has {spool.rows:,}")
+        raise LocalError(f"a table can have at most {_MOST_ROWS:,} rows, but this one has {spool.rows:,}")
     return spool
 
 
@@ -202,7 +202,7 @@ class _Writer:
         if how == "error":
             place = int(np.flatnonzero(same)[0])
             raise LocalError(
-                f"the key {self._rows.key_text(batch, place)} has several rows: say which ones count with "
+                f"the key {self._rows.key_text(batch, place)} has several rows: choose which of them to use with "
                 'duplicates="first", "last" or "all"'
             )
         if how == "all":

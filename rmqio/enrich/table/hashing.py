@@ -33,14 +33,15 @@ def hashes_of(columns: Sequence[pa.Array], seed: int) -> Hashes:
 
 def mixed(hashes: Hashes, column: pa.Array) -> None:
     """Mixes a column into the hashes."""
+    if not len(column):  # perhaps of nulls, which has no buffers
+        return
     if native.hash_column is None:
         _mix(hashes, column)
         return
     layout, size = layout_of(column.type)
     buffers = column.buffers()
     values, data = _address(buffers[1]), _address(buffers[2]) if len(buffers) > 2 else 0
-    if len(column):
-        native.hash_column(hashes, layout, size, len(column), values, data, column.offset)
+    native.hash_column(hashes, layout, size, len(column), values, data, column.offset)
 
 
 def finished(hashes: Hashes) -> Hashes:

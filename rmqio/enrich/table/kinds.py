@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from rmqio.errors import LocalError
@@ -16,6 +17,7 @@ _EPOCH_DAY: Final = datetime.date(1970, 1, 1).toordinal()
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
 _UTC_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _EXACT: Final = decimal.Context(prec=100)
+_FRACTIONS: Final = (float, np.floating, decimal.Decimal)
 
 
 class Layout(IntEnum):
@@ -72,6 +74,29 @@ def stored(column: pa.Array) -> pa.Array:
         return column
     is_time = pa.types.is_timestamp(wanted) or pa.types.is_time64(wanted)
     return column.cast(wanted, safe=not is_time)
+
+
+def cut_at(values: Sequence[Any], kind: pa.DataType) -> int | None:
+    """Returns the position of the first value that Arrow would cut to a whole number without an error; None: of none.
+
+    A float is refused even if it is whole: the next one is not.
+    """
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return None
+    if not any(issubclass(each, _FRACTIONS) for each in set(map(type, values))):
+        return None
+    for place, each in enumerate(values):
+        if isinstance(each, decimal.Decimal):
+            if not each.is_finite() or each != each.to_integral_value():
+                return place
+        elif isinstance(each, _FRACTIONS):
+            return place
+    return None
+
+
+def shown_fraction(value: Any) -> str:
+    """Returns what a value that `cut_at` has found is called in a message."""
+    return f"the {'decimal' if isinstance(value, decimal.Decimal) else 'float'} {value}"
 
 
 def layout_of(kind: pa.DataType) -> tuple[Layout, int]:
@@ -152,6 +177,8 @@ WRONG: Final = NotOfType()
 
 def require_key(name: str, kind: pa.DataType) -> None:
     """Raises `LocalError` if a column of this type cannot be a key."""
+    if pa.types.is_null(kind):  # all of its rows are left out
+        return
     layout, _ = layout_of(kind)
     if layout in (Layout.FLOATS, Layout.CODES, Layout.OTHERS) or pa.types.is_timestamp(kind):
         raise LocalError(
@@ -194,6 +221,8 @@ def name_of(kind: pa.DataType) -> str:
     """Returns what a key's type is called in a message."""
     names = {Layout.BITS: "a boolean", Layout.TEXTS: "text", Layout.BYTES: "bytes", Layout.FIXED: f"{kind}"}
     layout, _ = layout_of(kind)
+    if pa.types.is_null(kind):
+        return "null"
     if pa.types.is_date32(kind):
         return "a date"
     if pa.types.is_decimal(kind):

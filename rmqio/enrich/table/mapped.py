@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
 from rmqio.enrich.table import manifest, native
+from rmqio.enrich.table.copies import Copies, copies_of
 from rmqio.enrich.table.kinds import WRONG, Layout, converter_of, encoder_of, layout_of, name_of
 from rmqio.enrich.table.manifest import BadTable, Manifest
 from rmqio.enrich.table.names import nearest
 from rmqio.enrich.table.periods import FROM, TO
-from rmqio.enrich.table.plain import PlainTable
+from rmqio.enrich.table.plain import NoRows, PlainTable
 from rmqio.errors import LocalError
 
 Row = tuple[Any, ...]
@@ -43,8 +45,10 @@ class MappedTable:
         self.key_types: Final = tuple(map(name_of, kinds))
         encoders = [encoder_of(each) for each in kinds]
         self._encoders = encoders if any(each is not None for each in encoders) else None
-        made = PlainTable if plain or native.new_table is None else native.new_table
-        self.look: Any = made(*self._arguments())
+        self._make: Any = PlainTable if plain or native.new_table is None else native.new_table
+        if any(map(pa.types.is_null, kinds)):
+            self._make = NoRows
+        self.look: Any = self._make(*self._arguments())
         """The table of C, or that of Python."""
 
     def __len__(self) -> int:
@@ -75,16 +79,22 @@ class MappedTable:
                 raise LocalError(f"the table has no column {name}{nearest(name, self.columns)}")
         found = object.__new__(MappedTable)
         found.__dict__.update(self.__dict__)
+        found.__dict__.pop("copies", None)
         found.columns = tuple(columns)  # type: ignore[misc]
-        made = PlainTable if type(self.look) is PlainTable else native.new_table
-        assert made is not None
-        found.look = made(*found._arguments())
+        found.look = self._make(*found._arguments())
         return found
 
     def type_of(self, name: str) -> pa.DataType:
         """Returns the type of a column, as it was before it was stored with numbers."""
         kind = self.schema.field(name).type
         return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+    @cached_property
+    def copies(self) -> Copies | None:
+        """How columns of values are made of columns of keys; None: without C, they are not."""
+        if type(self.look) in (PlainTable, NoRows):
+            return None
+        return copies_of(self.schema, self._batches[0], self.manifest.keys, self.columns)
 
     def rows(self) -> Iterator[tuple[Any, Row]]:
         """Yields all keys and rows, in the order of the table."""
@@ -166,5 +176,5 @@ def _mapped(folder: Path, made: Manifest) -> tuple[list[pa.RecordBatch], list[pa
     reader = pa.ipc.open_file(file)
     batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
     if [batch.num_rows for batch in batches] != list(made.part_rows) or len(batches) != 1 << made.part_bits:
-        raise BadTable(f"{folder}: its rows are not those of its manifest")
+        raise BadTable(f"{folder}: its rows differ from its manifest. Delete the folder, and load the table again")
     return batches, buffers

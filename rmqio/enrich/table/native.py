@@ -23,5 +23,9 @@ hash_column: Final[Callable[..., None] | None] = getattr(_module, "hash_column",
 """Takes hashes, layout, size, length, the addresses of values and data, and the offset; mixes the column into them."""
 hash_last: Final[Callable[[Any], None] | None] = getattr(_module, "hash_last", None)
 """Makes hashes final."""
+sizes_of_codes: Final[Any] = getattr(_module, "sizes_of_codes", None)
+"""Takes codes with their validity and the offsets of a dictionary; writes the offsets of their texts."""
+texts_of_codes: Final[Any] = getattr(_module, "texts_of_codes", None)
+"""Takes codes, the dictionary, and offsets; writes the texts."""
 new_table: Final[Callable[..., Any] | None] = getattr(_module, "Table", None)
 """Takes owner, seed, bits of buckets and parts, addresses of starts and fingerprints, first rows, and columns."""

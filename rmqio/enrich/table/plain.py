@@ -89,6 +89,21 @@ class PlainTable:
         return tuple(_value(column, part, local) for column in self._columns)
 
 
+class NoRows:
+    """A table whose key has no type, since its source has no rows: no key has another type than the table's."""
+
+    def __init__(self, *arguments: Any) -> None:
+        del arguments
+
+    def get(self, keys: list[Any], times: list[int] | None, many: bool) -> list[Any]:
+        """See `MappedTable.get`."""
+        return [None] * len(keys)
+
+    def get_one(self, key: Any, time: int | None, many: bool) -> Any:
+        """See `MappedTable.get_one`."""
+        return None
+
+
 def _word_type(value: Any) -> pa.DataType:
     if not isinstance(value, int):
         return pa.binary()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
@@ -15,9 +15,22 @@ from rmqio.enrich.table.names import nearest
 from rmqio.enrich.table.periods import FIRST, FROM, LAST, TO, periods
 from rmqio.errors import LocalError
 
+Key = str | Sequence[str] | Mapping[str, str]
+"""Fields of an element that are the table's key; a mapping says for each what the table's column is called."""
+
 DUPLICATES: Final = ("error", "first", "last", "all")
 _MANY_BYTES: Final = 32 << 20
 _MANY_ROWS: Final = 1 << 18
+
+
+def key_fields(key: Key) -> dict[str, str]:
+    """Returns the columns of the table by the fields of the element. Raises `LocalError` if a field is there twice."""
+    if isinstance(key, Mapping):
+        return dict(key)
+    names = [key] if isinstance(key, str) else list(key)
+    if len(set(names)) != len(names):
+        raise LocalError(f"key names a field twice: {', '.join(map(str, names))}; name each once")
+    return {each: each for each in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +53,10 @@ class Spec:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.keys) <= MAX_KEYS:
-            raise LocalError(f"a key has 1 to {MAX_KEYS} columns, and this one has {len(self.keys)}")
+            raise LocalError(f"a key has 1 to {MAX_KEYS} columns, but this one has {len(self.keys)}")
         for name, names in (("key", self.keys), ("columns", self.columns or ())):
             if len(set(names)) != len(names):
-                raise LocalError(f"{name} names a column twice: {', '.join(names)}")
+                raise LocalError(f"{name} names a column of the table twice: {', '.join(names)}; name each once")
         if self.columns == ():
             raise LocalError("columns is empty: name those that the look-up adds")
         if self.duplicates not in DUPLICATES:
@@ -79,7 +92,7 @@ class Rows:
         self._schema: pa.Schema | None = None
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields batches of some size. Of a source without rows, one without rows."""
+        """Yields batches of some size. A source without rows gives one batch without rows."""
         held: list[pa.RecordBatch] = []
         rows = size = 0
         for batch in batches:
@@ -135,7 +148,7 @@ class Rows:
         if self.spec.columns is None:
             self.columns = tuple(each for each in schema.names if each not in (*self.spec.keys, *times))
             if not self.columns:
-                raise LocalError("the table has no columns beside its key")
+                raise LocalError("the table has no columns besides its key")
         for name in (*self.spec.keys, *self.columns, *times):
             self._place(schema, name)
 

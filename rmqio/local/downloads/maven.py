@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from rmqio.local.downloads._beam import default_maven_repository
+from rmqio.local.downloads.beam import default_maven_repository
 from rmqio.local.errors import LocalBrokerError
 
 REPOSITORY_VARIABLE: Final = "RMQIO_MAVEN_REPOSITORY"

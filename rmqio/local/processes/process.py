@@ -17,6 +17,13 @@ from rmqio.local.processes.watchdog import Watchdog
 
 _TAIL_LINES: Final = 30
 _STOPS_IN_S: Final = 5.0
+# Its arguments are a process, seconds, and a folder.
+_KILL_LATER: Final = """
+left=$2
+while kill -0 "$1" 2>/dev/null && [ $left -gt 0 ]; do sleep 1; left=$((left - 1)); done
+[ $left -gt 0 ] || kill -9 "-$1" 2>/dev/null
+rm -rf -- "$3"
+"""
 _EXCEPTION: Final = re.compile(r"^(Caused by: )?[\w.$]+(Exception|Error)\b", re.MULTILINE)
 
 
@@ -82,6 +89,21 @@ class JavaProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout_s)
             self.kill()
+
+    def leave(self, within_s: int) -> None:
+        """Send SIGTERM and return. If it has not ended within that time, it is killed with its group, by a shell that
+        also removes its folder. It outlives this process.
+        """
+        if self.pid() is not None and self._process is not None:
+            self.resume()
+            self._process.terminate()
+            self._watchdog.forget(self._process.pid)
+            command = ["/bin/sh", "-c", _KILL_LATER, "sh", str(self._process.pid), str(within_s), str(self._folder)]
+            quiet = subprocess.DEVNULL
+            shell = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, cwd="/", start_new_session=True)
+            for each in (self._process, shell):
+                each.returncode = 0  # nobody waits for it; without this, Python warns that it is still running
+            self._process = None
 
     def has_failed(self) -> bool:
         """Return whether it ended, or printed an exception since its start, which it does only when about to end."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from rmqio.local import _probe as probe
@@ -63,6 +65,21 @@ def broker_check(name_server: str, name: str, broker: str) -> str | None:
     except (OSError, ValueError) as error:
         return f"the broker at {broker} does not answer ({error})"
     return None
+
+
+def ask_to_register(broker: str, conf: Path, *, permission: object, credentials: tuple[str, str] | None) -> None:
+    """Make the broker register now, if it answers.
+
+    At its start it registers only if it has connected to the name server by then, else after ten seconds; it loses this
+    race at about every second quick start. It also registers when its permission is set. Then it writes all its
+    properties to `conf`, in an encoding that it does not read again, so the file is put back.
+    """
+    before = conf.read_bytes()
+    body = f"brokerPermission={permission}\n".encode()
+    with contextlib.suppress(OSError, ValueError):
+        probe.call(broker, probe.UPDATE_BROKER_CONFIG, body=body, credentials=credentials, timeout_s=_CALL_TIMEOUT_S)
+    if conf.read_bytes() != before:
+        conf.write_bytes(before)
 
 
 def route(name_server: str, topic: str) -> dict[str, Any] | None:

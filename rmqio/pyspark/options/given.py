@@ -88,12 +88,26 @@ def choice(given: Mapping[str, str], name: str, *allowed: str) -> Any:
 def json_object(given: Mapping[str, str], name: str, example: str) -> dict[str, Any]:
     """Returns a JSON object. Raises `LocalError`, which shows the example."""
     try:
-        found = json.loads(given[name])
+        found = json.loads(given[name], object_pairs_hook=_without_doubles)
+    except _Double as error:
+        raise LocalError(f"{name} has {error} twice in one object; give each topic, broker and queue once") from None
     except ValueError as error:
         what = f"{name} is {given[name]!r:.200}"
         raise LocalError(f"{what}, which is not JSON ({error}); it must look like {example}") from error
     if not isinstance(found, dict):
         raise LocalError(f"{name} is {given[name]!r:.200}; it must look like {example}")
+    return found
+
+
+class _Double(ValueError):
+    pass
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Double(json.dumps(next(each for each in names if names.count(each) > 1)))
     return found
 
 

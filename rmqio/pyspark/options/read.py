@@ -349,5 +349,7 @@ def queue_numbers(found: Mapping[str, Any], complaint: str) -> QueueNumbers:
             for queue, offset in queues.items() if isinstance(queues, dict) else [("", None)]:
                 if not str(queue).isdecimal() or type(offset) is not int or offset < EARLIEST:
                     raise LocalError(complaint)
+                if queue != str(int(queue)):
+                    raise LocalError(f'{complaint}; the queue id "{queue}" of {topic} must be written "{int(queue)}"')
                 numbers[MessageQueue(topic, broker, int(queue))] = offset
     return numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -27,6 +28,8 @@ class GroupCommits:
     def __init__(self, group: str) -> None:
         self._group = group
         self._committed: dict[MessageQueue, int] = {}
+        self._reached: dict[MessageQueue, int] = {}
+        """The stream's own offsets at the last commit. They go back only when a topic is created anew."""
         self._warned_at = float("-inf")
 
     def commit(self, client: QueueClient, offsets: Mapping[MessageQueue, int]) -> None:
@@ -44,7 +47,7 @@ class GroupCommits:
             )  # fmt: skip
 
     def _commit(self, client: QueueClient, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, RmqioError]:
-        first = [queue for queue in offsets if queue not in self._committed]
+        first = [queue for queue, offset in offsets.items() if offset < self._reached.get(queue, math.inf)]
         failed: dict[MessageQueue, RmqioError] = {}
         found = client.look_up([OffsetQuery(queue, "committed", group=self._group) for queue in first]) if first else ()
         known: dict[MessageQueue, int | None] = dict(self._committed)
@@ -74,4 +77,5 @@ class GroupCommits:
         for queue, offset in offsets.items():
             if queue not in failed:
                 self._committed[queue] = max(offset, known[queue] or 0)
+                self._reached[queue] = offset
         return failed

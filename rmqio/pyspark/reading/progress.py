@@ -54,8 +54,11 @@ def lags(progress: Any) -> list[SourceLag]:
     A queue whose broker did not answer is left out: Spark's latest offset does not have it.
 
     Args:
-      progress: a `StreamingQueryProgress`, as `query.lastProgress` and listeners have it.
+      progress: a `StreamingQueryProgress`, as `query.lastProgress` and listeners have it; None, as before the first
+        micro-batch: there is no lag yet.
     """
+    if progress is None:
+        return []
     found = []
     for source in progress["sources"] if isinstance(progress, dict) else progress.sources:
         given = source if isinstance(source, dict) else _fields(source)

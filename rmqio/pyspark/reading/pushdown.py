@@ -15,7 +15,6 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
-    IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
@@ -23,7 +22,6 @@ from pyspark.sql.datasource import (
 from rmqio.interfaces import OffsetLookup
 from rmqio.model import MessageFilter, MessageQueue
 
-_NEVER_NULL: Final = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp")
 _OF_QUEUE: Final[dict[str, tuple[type, Callable[[MessageQueue], object]]]] = {
     "topic": (str, lambda queue: queue.topic),
     "brokerName": (str, lambda queue: queue.broker),
@@ -48,6 +46,24 @@ class Narrowing:
     tags: frozenset[str] | None = None
     """None: all."""
 
+    def __or__(self, other: Narrowing) -> Narrowing:
+        """Returns a read that has at least what each of the two has."""
+        mine, others = self._accepted(), other._accepted()
+        return Narrowing(
+            tuple((column, values | others[column]) for column, values in mine.items() if column in others),
+            min(self.begin, other.begin),
+            _outer(max, self.end, other.end),
+            _outer(min, self.since_ms, other.since_ms),
+            _outer(max, self.until_ms, other.until_ms),
+            None if self.tags is None or other.tags is None else self.tags | other.tags,
+        )
+
+    def _accepted(self) -> dict[str, frozenset[object]]:
+        found: dict[str, frozenset[object]] = {}
+        for column, values in self.queues:
+            found[column] = found.get(column, values) & values
+        return found
+
     def admits(self, queue: MessageQueue) -> bool:
         """Returns whether any message of a queue can match."""
         if self.tags is not None and not self.tags:
@@ -69,56 +85,53 @@ class Narrowing:
         return MessageFilter(" || ".join(sorted(self.tags))) if self.tags else message_filter
 
 
-def push(filters: Iterable[Filter], own: MessageFilter) -> tuple[Narrowing, list[Filter]]:
-    """Returns what filters leave of a read, and the filters that Spark must still apply.
+def _outer(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    """Returns the wider of two bounds; None: there is none."""
+    return None if one is None or other is None else choose(one, other)
+
+
+def push(filters: Iterable[Filter], own: MessageFilter) -> Narrowing:
+    """Returns what filters leave of a read. Spark must still apply each of them.
 
     Args:
       filters: all must match.
       own: the broker's filter that the options set. A broker takes either tags or SQL.
     """
     narrowing = Narrowing(tags=own.tag_set or None)
-    left = []
     for each in filters:
-        narrowed, is_done = _push(each, narrowing, takes_tags=not own.sql)
-        narrowing = narrowed
-        if not is_done:
-            left.append(each)
-    return narrowing, left
+        narrowing = _push(each, narrowing, takes_tags=not own.sql)
+    return narrowing
 
 
-def _push(each: Filter, so_far: Narrowing, *, takes_tags: bool) -> tuple[Narrowing, bool]:
-    """Applies one more filter. Returns the narrowed read, and whether Spark can skip the filter."""
-    if isinstance(each, IsNotNull):
-        return so_far, each.attribute in [(name,) for name in _NEVER_NULL]
+def _push(each: Filter, so_far: Narrowing, *, takes_tags: bool) -> Narrowing:
+    """Applies one more filter. Returns the narrowed read."""
     comparisons = (EqualTo, EqualNullSafe, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
     if not isinstance(each, comparisons) or len(each.attribute) != 1:
-        return so_far, False
+        return so_far
     (column,) = each.attribute
     values = _values(each)
     if column in _OF_QUEUE and values is not None and _all_of(_OF_QUEUE[column][0], values):
-        return dataclasses.replace(so_far, queues=(*so_far.queues, (column, values))), True
+        return dataclasses.replace(so_far, queues=(*so_far.queues, (column, values)))
     if column == "tags" and takes_tags and values is not None and all(map(_is_plain_tag, values)):
         wanted = frozenset(map(str, values))
-        return dataclasses.replace(so_far, tags=wanted if so_far.tags is None else so_far.tags & wanted), True
+        return dataclasses.replace(so_far, tags=wanted if so_far.tags is None else so_far.tags & wanted)
     if column == "queueOffset":
         return _push_offsets(each, so_far)
-    if column == "storeTimestamp":
-        return _push_times(each, so_far), False  # exact only up to the margin
-    return so_far, False
+    return _push_times(each, so_far) if column == "storeTimestamp" else so_far
 
 
-def _push_offsets(each: Any, so_far: Narrowing) -> tuple[Narrowing, bool]:
+def _push_offsets(each: Any, so_far: Narrowing) -> Narrowing:
     low, high = _bounds(each)
     given = [bound for bound in (low, high) if bound is not None]
     if not given or not _all_of(int, given):
-        return so_far, False
+        return so_far
     begin, end = so_far.begin, so_far.end
     if low is not None:
         begin = max(begin, low + isinstance(each, GreaterThan))
     if high is not None:
         stop = high + (not isinstance(each, LessThan))
         end = stop if end is None else min(end, stop)
-    return dataclasses.replace(so_far, begin=begin, end=end), not isinstance(each, In)
+    return dataclasses.replace(so_far, begin=begin, end=end)
 
 
 def _push_times(each: Any, so_far: Narrowing) -> Narrowing:

@@ -32,11 +32,15 @@ class DataLoss(RmqioError):
     """Messages that should be read no longer exist, and the option failOnDataLoss is true."""
 
     def __init__(self, error: OffsetOutOfRange) -> None:
-        super().__init__(
+        self._loss = (
             f"{error.queue}: offset {error.wanted} is not available; the broker holds [{error.minimum}, "
-            f"{error.maximum}). Retention deleted it, or the topic was recreated. Set failOnDataLoss to false to "
-            "continue without it, or start elsewhere"
+            f"{error.maximum}). Retention deleted it, or the topic was recreated."
         )
+        super().__init__(f"{self._loss} Set failOnDataLoss to false to continue without it, or start elsewhere")
+
+    def warn(self) -> None:
+        """Logs the loss instead of raising it."""
+        _LOGGER.warning("messages are lost: %s The read continues without them, as failOnDataLoss is false", self._loss)
 
 
 @dataclass
@@ -174,7 +178,7 @@ def _is_there(client: QueueClient, settings: ReadSettings, part: Range) -> bool:
         if time.monotonic() > deadline:
             if settings.fail_on_data_loss or isinstance(error, TransportError):
                 raise error
-            _LOGGER.warning("%s: offsets %d to %d are lost (%s)", part.queue, part.begin, part.end, error)
+            _LOGGER.warning("messages are lost: %s. The read continues without them, as failOnDataLoss is false", error)
             return False
         time.sleep(1)
 
@@ -184,4 +188,4 @@ def _lose(settings: ReadSettings, error: OffsetOutOfRange) -> None:
     loss = DataLoss(error)
     if settings.fail_on_data_loss:
         raise loss from error
-    _LOGGER.warning("%s", loss)
+    loss.warn()

@@ -119,8 +119,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = self._until_target(begun, ends, self._target)
         ranges = {queue: (self._begin(queue, begun, end), end) for queue, end in ends.items() if queue in begun}
         if not isinstance(limit, ReadAllAvailable) and self._is_delayed(ranges.values()):
-            return start
-        if isinstance(limit, ReadMaxRows):
+            reached = dict(begun)  # new queues are taken up at once, so that their messages count from then on
+        elif isinstance(limit, ReadMaxRows):
             reached = begun | limited(ranges, limit.max_rows)
         else:
             reached = begun | {queue: max(begin, end) for queue, (begin, end) in ranges.items()}
@@ -212,16 +212,20 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost = self._gone(sorted(set(begun) - there))
         self._lost_since = {queue: self._lost_since.get(queue, now) for queue in lost}
         if lost:
-            error = QueuesLost(
+            loss = (
                 f"{', '.join(map(str, lost))} cannot be read any more: the topic was deleted, has fewer "
-                "queues, or is no longer subscribed to. Set failOnDataLoss to false to continue with the others"
+                "queues, or is no longer subscribed to."
             )
+            error = QueuesLost(f"{loss} Set failOnDataLoss to false to continue with the others")
             is_over = now - min(self._lost_since.values()) > self._settings.outage_timeout_s
             if self._settings.fail_on_data_loss and is_over:
                 raise error
             if self._settings.fail_on_data_loss and not there:
                 raise TransportError(str(error)) from error  # a restarted broker may bring them back
-            self._warn(error)
+            if self._settings.fail_on_data_loss:
+                self._warn(error)
+            else:
+                self._log(f"{loss} The read continues with the others, as failOnDataLoss is false")
         return ends
 
     def _gone(self, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
@@ -264,10 +268,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return answered
 
     def _warn(self, error: RmqioError) -> None:
-        """Logs, now and then, what some queues wait for."""
+        """Logs what some queues wait for."""
+        self._log(f"some queues are waiting: {error}")
+
+    def _log(self, text: str) -> None:
+        """Logs a warning, now and then."""
         if time.monotonic() - self._warned_at > _WARN_EVERY_S:
             self._warned_at = time.monotonic()
-            _LOGGER.warning("some queues are waiting: %s", error)
+            _LOGGER.warning("%s", text)
 
     def _until_target(self, begun: QueueNumbers, ends: QueueNumbers, target: QueueNumbers) -> QueueNumbers:
         """Returns the target, with queues whose broker was down when it was set, and queues that begin past it.
@@ -290,7 +298,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             error = DataLoss(OffsetOutOfRange(queue, begin, first, end))
             if self._settings.fail_on_data_loss:
                 raise error
-            _LOGGER.warning("%s", error)
+            error.warn()
         return first
 
 

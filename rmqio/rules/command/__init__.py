@@ -65,7 +65,7 @@ def add_options(parser: Parser) -> None:
     run.add_argument("-n", dest="number", type=parse_count, metavar="N", help="stop after N matches")
     run.add_argument(
         "--refresh_s", type=parse_seconds, default=5.0, metavar="N",
-        help="seconds between looks for changed rules; default: 5",
+        help="seconds between checks for changed rules; default: 5",
     )  # fmt: skip
     run.add_argument("--json", action="store_true", help="print each match as a JSON document on one line")
 
@@ -93,21 +93,24 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from rmqio.rules.command import explain
+    from rmqio.rules.command import explain, given
 
-    return explain.run(arguments)
+    with given.each_on_its_line():
+        return explain.run(arguments)
 
 
 def _fields(arguments: argparse.Namespace) -> int:
-    from rmqio.rules.command import explain
+    from rmqio.rules.command import explain, given
 
-    return explain.run_fields(arguments)
+    with given.each_on_its_line():
+        return explain.run_fields(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     with _explained():
-        from rmqio.rules.command import run
-    return run.run(arguments)
+        from rmqio.rules.command import given, run
+    with given.each_on_its_line():
+        return run.run(arguments)
 
 
 @contextlib.contextmanager

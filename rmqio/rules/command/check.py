@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from rmqio.command_line.output import note, plural, print_json, print_table
 from rmqio.command_line.terminal import safe
@@ -12,8 +15,13 @@ from rmqio.rules.command.given import parsed, ruleset_of, text_of
 from rmqio.rules.command.lint import Cost, cost_of, warnings_of
 from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.errors import Problem, RuleError
+from rmqio.rules.formats import Parsed, RuleText
 from rmqio.rules.ir import Rule
+from rmqio.rules.ruleset import RuleSet
 from rmqio.rules.sources import Files, write_manifest
+
+_SIGMA_FILTER: Final = re.compile(r"^filter[ \t]*:", re.MULTILINE)
+"""A filter changes the rules of other files."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -23,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise LocalError("--manifest is for files of rules, not for a topic")
     found = parsed(rules)
     problems = [*found.problems, *_refused_by_engine(found.rules)]
-    warnings = list(warnings_of(found.rules))
+    warnings = [*_without_rules(rules, found), *warnings_of(found.rules)]
     costs = {each.id: cost_of(each) for each in found.rules}
     if arguments.json:
         print_json(_document(found.rules, found.correlations, problems, warnings, costs))
@@ -44,6 +52,18 @@ def run(arguments: argparse.Namespace) -> int:
         write_manifest(arguments.manifest, [each.name for each in rules.source.texts()])
         note(f"wrote {arguments.manifest}")
     return 1 if problems else 0
+
+
+def _without_rules(rules: RuleSet, found: Parsed) -> Iterator[Problem]:
+    """Yields a warning for each text that gives nothing: a file that was cut, or whose rules are all comments."""
+    used = {each.place.file for each in found.rules} | {each.place.file for each in found.correlations}
+    used.update(each.file for each in found.problems)
+    texts: Sequence[RuleText] = ()
+    with contextlib.suppress(RuleError):  # what cannot be read is a problem already
+        texts = () if rules.source is None else rules.source.texts()
+    for text in texts:
+        if text.name not in used and not _SIGMA_FILTER.search(text.text):
+            yield Problem(text.name, 0, "", "it has no rules")
 
 
 def _refused_by_engine(rules: Sequence[Rule]) -> Sequence[Problem]:

@@ -10,8 +10,9 @@ from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.output import print_json, print_table
 from rmqio.command_line.terminal import COLUMNS, cut, safe
 from rmqio.near_names import did_you_mean
+from rmqio.rules.command.contradictions import shown
 from rmqio.rules.command.given import ruleset_of
-from rmqio.rules.command.lint import ENGINES, cost_of, shown, triggers
+from rmqio.rules.command.lint import ENGINES, cost_of, triggers
 from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Rule, atoms
 from rmqio.rules.trees import simplified

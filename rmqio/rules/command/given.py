@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
 
+from rmqio.command_line.terminal import safe
 from rmqio.errors import LocalError
 from rmqio.rules.errors import Problem, RuleError
 from rmqio.rules.formats import Parsed
@@ -31,6 +35,19 @@ def parsed(rules: RuleSet) -> Parsed:
         return rules.parsed()
     except RuleError as error:
         return Parsed(problems=error.problems)
+
+
+@contextlib.contextmanager
+def each_on_its_line() -> Iterator[None]:
+    """Prints several problems one below the other, each with the line that shows it; the error then counts them."""
+    try:
+        yield
+    except RuleError as error:
+        if len(error.problems) < 2:
+            raise
+        for each in error.problems:
+            print(safe(text_of(each)), file=sys.stderr)
+        raise LocalError(f"the rules cannot be used: they have {len(error.problems):,} problems") from error
 
 
 def text_of(problem: Problem) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from rmqio.rules.command.contradictions import contradictions, shown
 from rmqio.rules.errors import Problem
 from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Rule, atoms
-from rmqio.rules.trees import ANYTHING, NOTHING, simplified, text_of
+from rmqio.rules.trees import ANYTHING, NOTHING, simplified, unordered
 
 ENGINES: Final = {
     Kind.EQUALS: "dictionary", Kind.CIDR: "networks", Kind.EXISTS: "presence", Kind.IS_NULL: "presence",
@@ -20,8 +20,6 @@ ENGINES: Final = {
     **dict.fromkeys((Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH, Kind.WILDCARD, Kind.REGEX), "patterns"),
 }  # fmt: skip
 """By what each kind of condition is found."""
-_BELOW: Final = (Kind.LESS, Kind.AT_MOST)
-_ABOVE: Final = (Kind.GREATER, Kind.AT_LEAST)
 _CONFIRMED: Final = re.compile(r"\(\?(?:[=!>]|<[=!]|P=|\()|\\[1-9]|[*+?}]\+")
 """Lookaround, back-references, atomic groups and conditionals: a pattern database finds candidates only."""
 _TOKENS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[^}]*\}|.", re.DOTALL)
@@ -43,10 +41,10 @@ class Cost:
 
 def warnings_of(rules: Sequence[Rule]) -> Iterator[Problem]:
     """Yields what is likely to be a mistake."""
-    first: dict[str, Rule] = {}
+    first: dict[bytes, Rule] = {}
     for rule in rules:
         simple = simplified(rule.condition)
-        other = first.setdefault(text_of(simple), rule)
+        other = first.setdefault(unordered(simple), rule)
         if other is not rule:
             place = f" ({other.place.file}:{other.place.line})" if other.place.file else ""
             yield _problem(rule, f"it has the same condition as the rule {other.id}{place}")
@@ -69,43 +67,10 @@ def _contradictions(condition: Condition) -> Iterator[str]:
         if isinstance(one, Not):
             todo.append((one.condition, "a part of it always matches" if "never" in result else "a part never matches"))
         elif isinstance(one, And):
-            yield from (f"{result}: {reason}" for reason in _contradiction(one.conditions))
+            yield from (f"{result}: {reason}" for reason in contradictions(one.conditions))
             todo += [(each, result) for each in one.conditions]
         elif isinstance(one, Or):
             todo += [(each, "a part of it never matches") for each in one.conditions]
-
-
-def _contradiction(parts: Iterable[Condition]) -> Iterator[str]:
-    """Reasons why all of the parts cannot match. A list can have several values, so that most say so."""
-    yes = [each for each in parts if isinstance(each, Atom)]
-    no = {each.condition for each in parts if isinstance(each, Not) and isinstance(each.condition, Atom)}
-    for each in yes:
-        if each in no:
-            yield f"{shown(each)}, and not {shown(each)}"
-        elif each.kind not in (Kind.EXISTS, Kind.SQL) and Atom(each.field, Kind.EXISTS) in no:
-            yield f"{each.field} is not there, and {shown(each)}"
-    by_field: dict[str | None, list[Atom]] = {}
-    for each in yes:
-        by_field.setdefault(each.field, []).append(each)
-    for name, some in by_field.items():
-        if name is None:
-            continue
-        values = [each for each in some if each.kind is Kind.EQUALS]
-        if len({_folded(each) for each in values}) > 1:
-            yield f"{' and '.join(map(shown, values[:2]))}, unless {name} is a list"
-        low = max((_number(each) for each in some if each.kind in _ABOVE), default=float("-inf"))
-        high = min((_number(each) for each in some if each.kind in _BELOW), default=float("inf"))
-        if low > high:
-            yield f"{name} is above {low:g} and below {high:g}, unless it is a list"
-
-
-def _folded(atom: Atom) -> str:
-    text = str(atom.value)
-    return text.casefold() if atom.ignore_case else text
-
-
-def _number(atom: Atom) -> float:
-    return float(atom.value) if isinstance(atom.value, (int, float)) else float("nan")
 
 
 def cost_of(rule: Rule) -> Cost:
@@ -169,21 +134,3 @@ def _frequency(some: Sequence[Atom]) -> tuple[float, int]:
     }  # fmt: skip
     each = [rank.get(atom.kind, 4) - min(literal_length(atom), 30) / 40 for atom in some]
     return max(each), len(some)
-
-
-def shown(atom: Atom) -> str:
-    """Returns a condition on one line, in words."""
-    value: Any = atom.value
-    text = repr(value) if isinstance(value, str) else json.dumps(value)
-    if len(text) > 60:
-        text = f"{text[:57]}..."
-    name = "any text" if atom.field is None else atom.field
-    kind = atom.kind.value.replace("_", " ")
-    if atom.kind is Kind.SQL:
-        return str(value)
-    if atom.kind in (Kind.EXISTS, Kind.IS_NULL):
-        return f"{name} {kind}"
-    if atom.kind is Kind.FIELD:
-        return f"{name} equals the field {value}"
-    case = " (any case)" if atom.ignore_case else ""
-    return f"{name} {kind} {text}{f' (flags {atom.flags})' if atom.flags else ''}{case}"

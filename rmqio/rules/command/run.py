@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from rmqio.command_line.connect import queue_client, queues_of, short
 from rmqio.command_line.contents import Item, Range, for_all, items_of, place_in_time, resolve
+from rmqio.command_line.exits import INTERRUPTED
 from rmqio.command_line.output import note, plural, print_json, time_text
 from rmqio.command_line.terminal import COLUMNS, cut, safe_line
-from rmqio.command_line.watch import INTERRUPTED
 from rmqio.errors import OffsetOutOfRange, RmqioError
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, Record
+from rmqio.rules.alerts import json_value
 from rmqio.rules.command.given import ruleset_of
 from rmqio.rules.engine import Hit, Matcher, compile_rules
 from rmqio.rules.ruleset import RuleSet
@@ -99,6 +100,7 @@ class _Matches:
                 f"{plural(len(found.correlations), 'correlation rule')} left out, such as {found.correlations[0].id}: "
                 "this command matches single messages"
             )
+        self._rules = rules.after_start()
         self._next_look = time.monotonic() + self._refresh_s
         self._reported = ""
         self._broken = 0
@@ -162,6 +164,6 @@ def _document(item: Item, record: Record, hit: Hit) -> dict[str, Any]:
         "rule": rule.id, "title": rule.title, "level": rule.level, "tags": list(rule.tags),
         "topic": item.queue.topic, "broker": item.queue.broker, "queue_id": item.queue.queue_id,
         "queue_offset": item.offset, "store_timestamp_ms": item.time_ms,
-        "atoms": [{"field": name, "condition": condition, "value": value} for name, condition, value in hit.atoms],
+        "atoms": [{"field": name, "condition": text, "value": json_value(value)} for name, text, value in hit.atoms],
         "body": record.body.decode("utf-8", "replace"),
     }  # fmt: skip

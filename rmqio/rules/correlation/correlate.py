@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+from apache_beam.typehints.typehints import ListConstraint
 
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
@@ -13,6 +14,7 @@ from rmqio.rules.correlation.correlate_fn import ERRORS_TAG, MATCHES_TAG, Correl
 from rmqio.rules.correlation.outputs import Correlated
 from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.ruleset import RuleSet
+from rmqio.rules.transform.outputs import MatchedMessage
 from rmqio.security import Security
 from rmqio.transforms import ReadFailure, WriteDeadLetters
 
@@ -56,8 +58,8 @@ class Correlate(beam.PTransform):
         client_factory: ClientFactory | None = None,
     ) -> None:
         super().__init__()
-        if refresh_s <= 0:
-            raise LocalError(f"refresh_s is {refresh_s}; it must be a positive number of seconds")
+        if isinstance(refresh_s, bool) or not isinstance(refresh_s, (int, float)) or not refresh_s > 0:
+            raise LocalError(f"refresh_s is {refresh_s!r}; it must be a number of seconds above 0")
         self._rules = rules if isinstance(rules, RuleSet) else RuleSet.of(rules)
         self._refresh_s = refresh_s
         self._letters: WriteDeadLetters | None = None
@@ -67,6 +69,7 @@ class Correlate(beam.PTransform):
             )
 
     def expand(self, matches: Any) -> CorrelateResult:
+        _require_matches(matches)
         routed = matches | "To groups" >> beam.ParDo(ToGroupsFn(self._rules, self._refresh_s)).with_outputs(
             MATCHES_TAG, ERRORS_TAG, main="events"
         )
@@ -79,6 +82,20 @@ class Correlate(beam.PTransform):
         if self._letters is not None:
             _ = errors | "Dead letters" >> self._letters
         return CorrelateResult(correlated, alone, errors)
+
+
+def _require_matches(matches: Any) -> None:
+    """Raises `LocalError` for elements that have no rule, before the pipeline runs."""
+    if isinstance(matches, tuple):
+        raise LocalError("Correlate takes the hits of MatchRules, not both of its outputs: hits, errors = ...")
+    kind = matches.element_type
+    if isinstance(kind, ListConstraint) or (isinstance(kind, type) and issubclass(kind, list)):
+        raise LocalError(
+            f"Correlate takes single matches, and these are batches ({kind}): put beam.FlatMap(lambda batch: batch)"
+            ".with_output_types(Match) before it"
+        )
+    if kind is MatchedMessage:
+        raise LocalError('Correlate takes matches with their messages: leave out output="message" of MatchRules')
 
 
 def _same(value: Any) -> Any:

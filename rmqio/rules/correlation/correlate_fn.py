@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import struct
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -26,13 +25,11 @@ from rmqio.rules.formats import RuleText
 from rmqio.rules.formats.json_rules import dumps, parse
 from rmqio.rules.ruleset import RuleSet
 from rmqio.rules.transform.read_failures import failure_of
+from rmqio.transforms.parts import WAITING_LEVELS, Waiting, second_after
 
 MATCHES_TAG: Final = "matches"
 ERRORS_TAG: Final = "errors"
 NAMESPACE: Final = "rmqio.rules"
-GRAIN_US: Final = 1_000_000
-"""Events of one second are taken together, when the watermark has passed its end."""
-_TIME: Final = struct.Struct(">q")
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -53,6 +50,7 @@ class ToGroupsFn(beam.DoFn):
     def setup(self) -> None:
         self._signature = self._rules.signature()
         self._take(self._rules.correlations())
+        self._rules = self._rules.after_start()
 
     def start_bundle(self) -> None:
         """Looks now and then whether the rules have changed; a set that is not valid leaves the old one."""
@@ -66,7 +64,7 @@ class ToGroupsFn(beam.DoFn):
         except RmqioError as error:
             if str(error) != self._reported:
                 self._reported = str(error)
-                _LOGGER.warning("the correlations stay as they were: %s", error)
+                _LOGGER.warning("the previous correlations stay in use: %s", error)
         self._next_look = time.monotonic() + self._refresh_s
 
     def _take(self, correlations: tuple[CorrelationRule, ...]) -> None:
@@ -98,7 +96,8 @@ class ToGroupsFn(beam.DoFn):
                 Metrics.counter(NAMESPACE, "correlation_without_group").inc()
                 continue
             key = json.dumps([text, group], sort_keys=True, default=str)
-            yield key.encode(), json.dumps([element.rule_id, value], sort_keys=True, default=str).encode()
+            event_of_group = [element.rule_id, value, element.ruleset_version]
+            yield key.encode(), json.dumps(event_of_group, sort_keys=True, default=str).encode()
 
 
 class CorrelateFn(beam.DoFn):
@@ -106,20 +105,29 @@ class CorrelateFn(beam.DoFn):
 
     The key has the rule, so that a rule that changes begins anew, and no worker needs to know the set. State ends a
     timespan after the last event.
+
+    The names of the states have a number, so that what a version with other contents has stored is not taken for these.
     """
 
-    PENDING = BagStateSpec("pending", BytesCoder())
-    KEPT = ReadModifyWriteStateSpec("kept", BytesCoder())
-    KEY = ReadModifyWriteStateSpec("key", BytesCoder())
-    DONE = ReadModifyWriteStateSpec("done", VarIntCoder())
-    NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
+    BAGS = tuple(BagStateSpec(f"waiting{level}.2", BytesCoder()) for level in range(WAITING_LEVELS))
+    WAITING_0, WAITING_1, WAITING_2, WAITING_3, WAITING_4 = BAGS
+    USED = ReadModifyWriteStateSpec("used.2", VarIntCoder())
+    KEPT = ReadModifyWriteStateSpec("kept.2", BytesCoder())
+    KEY = ReadModifyWriteStateSpec("key.2", BytesCoder())
+    DONE = ReadModifyWriteStateSpec("done.2", VarIntCoder())
+    NEXT = ReadModifyWriteStateSpec("next.2", VarIntCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
     def process(
         self,
         element: tuple[bytes, bytes],
         timestamp: Any = beam.DoFn.TimestampParam,
-        pending: Any = beam.DoFn.StateParam(PENDING),
+        bag0: Any = beam.DoFn.StateParam(WAITING_0),
+        bag1: Any = beam.DoFn.StateParam(WAITING_1),
+        bag2: Any = beam.DoFn.StateParam(WAITING_2),
+        bag3: Any = beam.DoFn.StateParam(WAITING_3),
+        bag4: Any = beam.DoFn.StateParam(WAITING_4),
+        used: Any = beam.DoFn.StateParam(USED),
         key: Any = beam.DoFn.StateParam(KEY),
         done: Any = beam.DoFn.StateParam(DONE),
         following: Any = beam.DoFn.StateParam(NEXT),
@@ -133,8 +141,8 @@ class CorrelateFn(beam.DoFn):
         elif time_us < done_us:
             Metrics.counter(NAMESPACE, "correlation_late").inc()
             return
-        pending.add(_TIME.pack(time_us) + event)
-        next_us = _second_after(time_us)
+        Waiting((bag0, bag1, bag2, bag3, bag4), used, done_us).add(time_us, event)
+        next_us = second_after(time_us)
         waits_for = following.read()
         if waits_for is None or next_us < waits_for:
             following.write(next_us)
@@ -143,7 +151,12 @@ class CorrelateFn(beam.DoFn):
     @on_timer(DUE)
     def advance(
         self,
-        pending: Any = beam.DoFn.StateParam(PENDING),
+        bag0: Any = beam.DoFn.StateParam(WAITING_0),
+        bag1: Any = beam.DoFn.StateParam(WAITING_1),
+        bag2: Any = beam.DoFn.StateParam(WAITING_2),
+        bag3: Any = beam.DoFn.StateParam(WAITING_3),
+        bag4: Any = beam.DoFn.StateParam(WAITING_4),
+        used: Any = beam.DoFn.StateParam(USED),
         kept: Any = beam.DoFn.StateParam(KEPT),
         key: Any = beam.DoFn.StateParam(KEY),
         done: Any = beam.DoFn.StateParam(DONE),
@@ -155,25 +168,19 @@ class CorrelateFn(beam.DoFn):
         if until_us is None:  # a timer that was set anew
             return
         rule, group = _rule_of(bytes(key.read()))
-        events: list[tuple[int, int, str, Any]] = []
-        others: list[bytes] = []
-        for each in pending.read():
-            (time_us,) = _TIME.unpack_from(each)
-            if time_us < until_us:
-                rule_id, value = json.loads(each[_TIME.size :])
-                events.append((time_us, rule.rules.index(rule_id), json.dumps(value), value))
-            else:
-                others.append(each)
+        waiting = Waiting((bag0, bag1, bag2, bag3, bag4), used, done.read())
+        events: list[tuple[int, int, str, str, Any]] = []
+        taken, earliest_us = waiting.take(until_us)
+        for time_us, packed in taken:
+            rule_id, value, version = json.loads(packed)
+            events.append((time_us, rule.rules.index(rule_id), json.dumps(value), version, value))
         progress = Progress(rule, (kept.read() or b"").decode())
         found: list[Found] = []
-        for time_us, place, _, value in sorted(events, key=lambda each: each[:3]):
-            found += progress.take(time_us, rule.rules[place], value)
+        for time_us, place, _, version, value in sorted(events, key=lambda each: each[:4]):
+            found += progress.take(time_us, rule.rules[place], value, version)
         if (ended := progress.pass_to(until_us)) is not None:
             found.append(ended)
-        pending.clear()
-        for each in others:
-            pending.add(each)
-        times = [_second_after(_TIME.unpack_from(each)[0]) for each in others]
+        times = [] if earliest_us is None else [second_after(earliest_us)]
         if (due_us := progress.due_us()) is not None:
             times.append(due_us)
         if times:
@@ -188,6 +195,7 @@ class CorrelateFn(beam.DoFn):
             yield Correlated(
                 rule.id, rule.title, rule.level, rule.tags, tuple(zip(rule.group_by, group, strict=True)),
                 each_found.first_us // 1000, each_found.last_us // 1000, each_found.number, rule.rules,
+                each_found.version,
             )  # fmt: skip
 
 
@@ -196,7 +204,3 @@ def _rule_of(key: bytes) -> tuple[CorrelationRule, list[Any]]:
     text, group = json.loads(key)
     (rule,) = parse([RuleText("correlation", text)]).correlations
     return rule, group
-
-
-def _second_after(time_us: int) -> int:
-    return (time_us // GRAIN_US + 1) * GRAIN_US

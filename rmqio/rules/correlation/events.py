@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rmqio.errors import LocalError, SerdeError
+from rmqio.errors import LocalError
 from rmqio.rules.field_values import members
 from rmqio.rules.match.decode import event_of as decode
-from rmqio.rules.match.decode import failure_text
 
 
 def event_of(message: Any) -> Mapping[str, Any]:
@@ -19,10 +18,7 @@ def event_of(message: Any) -> Mapping[str, Any]:
     is_message = hasattr(message, "body") and hasattr(message, "properties")  # a Row can have a field of that name
     body = message.body if is_message else message
     if isinstance(body, (bytes, str)):
-        try:
-            found = decode(body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body)
-        except Exception as error:  # a body can be anything
-            raise SerdeError(failure_text(error)) from error
+        found = decode(body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body)
     elif hasattr(message, "_asdict"):
         found = message._asdict()
     elif hasattr(message, "as_dict"):
@@ -30,7 +26,7 @@ def event_of(message: Any) -> Mapping[str, Any]:
     else:
         found = message
     if not isinstance(found, Mapping):
-        raise LocalError(f"Correlate takes matches with their messages, and this one has {type(found).__name__}")
+        raise LocalError(f"Correlate takes matches with their messages, but this one has {type(found).__name__}")
     return found
 
 

@@ -19,6 +19,7 @@ class Correlated(NamedTuple):
       first_ms, last_ms: event times of the first and the last event, in milliseconds since 1970.
       number: how many events, distinct values or rules there were.
       rules: the ids of the rules whose matches were correlated.
+      ruleset_version: as in the `Match` of the last event: the hash of the rules that were in force.
     """
 
     rule_id: str
@@ -30,6 +31,7 @@ class Correlated(NamedTuple):
     last_ms: int
     number: int
     rules: tuple[str, ...]
+    ruleset_version: str = ""
 
 
 class CorrelatedCoder(Coder):
@@ -40,11 +42,11 @@ class CorrelatedCoder(Coder):
 
     def decode(self, encoded: bytes) -> Correlated:
         try:
-            rule_id, title, level, tags, group, first, last, count, rules = json.loads(encoded)
+            rule_id, title, level, tags, group, first, last, count, rules, version = json.loads(encoded)
             pairs = tuple((name, each) for name, each in group)
         except (ValueError, TypeError) as error:
             raise WireError(f"this is not an encoded correlation: {error}") from error
-        return Correlated(rule_id, title, level, tuple(tags), pairs, first, last, count, tuple(rules))
+        return Correlated(rule_id, title, level, tuple(tags), pairs, first, last, count, tuple(rules), version)
 
     def is_deterministic(self) -> bool:
         return True

@@ -20,6 +20,8 @@ class Found(NamedTuple):
     first_us: int
     last_us: int
     number: int
+    version: str = ""
+    """The version of the rules that the last event matched."""
 
 
 class Progress:
@@ -32,14 +34,15 @@ class Progress:
         self._times: dict[str, int] = {}
         """Times by what is counted: a number of an event, a value, a rule, or a place in the order."""
         self._first_us = self._last_us = self._number = 0
+        self._version = ""
         if kept:
-            self._times, self._first_us, self._last_us, self._number = json.loads(kept)
+            self._times, self._first_us, self._last_us, self._number, self._version = json.loads(kept)
 
     def kept(self) -> str:
         """Returns the state as text; empty: there is none."""
         if not self._times:
             return ""
-        return json.dumps([self._times, self._first_us, self._last_us, self._number])
+        return json.dumps([self._times, self._first_us, self._last_us, self._number, self._version])
 
     def due_us(self) -> int | None:
         """Returns when `pass_to` is to be called at the latest; None: there is no state."""
@@ -59,23 +62,23 @@ class Progress:
         due = self.due_us()
         if due is None or time_us < due:
             return None
-        found = Found(self._first_us, self._last_us, self._number)
+        found = Found(self._first_us, self._last_us, self._number, self._version)
         is_found = self._ends_late and self._compares(self._number)
         self._clear()
         return found if is_found else None
 
-    def take(self, time_us: int, rule_id: str, value: Any = None) -> list[Found]:
+    def take(self, time_us: int, rule_id: str, value: Any = None, version: str = "") -> list[Found]:
         """Takes an event, not earlier than the one before. Returns what it completes."""
         found = []
         if (ended := self.pass_to(time_us)) is not None:
             found.append(ended)
         if not self._times:
             self._first_us = time_us
-        self._last_us = time_us
+        self._last_us, self._version = time_us, version
         if self._ends_late:
             self._count(value)
         elif (completed := self._complete(time_us, rule_id, value)) is not None:
-            found.append(completed)
+            found.append(completed._replace(version=version))
         return found
 
     def _count(self, value: Any) -> None:
@@ -132,6 +135,7 @@ class Progress:
     def _clear(self) -> None:
         self._times = {}
         self._first_us = self._last_us = self._number = 0
+        self._version = ""
 
 
 def _key(value: Any) -> str:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from rmqio.carets import line_with_carets
 from rmqio.near_names import did_you_mean
 from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.errors import Problem
 from rmqio.rules.ir import Rule
 
 LEVELS: Final = ("informational", "low", "medium", "high", "critical")
+_NEAR: Final = 500
+"""Characters on either side of a place, of which a part is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +56,31 @@ def joined(parts: Iterable[Parsed]) -> Parsed:
 
 
 def line_with_caret(text: str, line: int, column: int = 1, width: int = 1) -> str:
-    """Returns a line of the text with carets under a part of it; line and column count from 1."""
-    lines = text.split("\n")
-    if not 0 < line <= len(lines):
+    """Returns a line of the text with carets under a part of it; line and column count from 1.
+
+    If the line is long, as in a file without line breaks, only the surroundings of the place are shown.
+    """
+    starts = _line_starts(text)
+    if not 0 < line <= len(starts):
         return ""
-    shown = lines[line - 1].rstrip("\r")
-    start = min(max(column, 1), len(shown) + 1) - 1
-    indent = "".join("\t" if each == "\t" else " " for each in shown[:start])
-    return f"  {shown}\n  {indent}{'^' * max(1, min(width, len(shown) - start))}"
+    end = text.find("\n", starts[line - 1])
+    begin, end = starts[line - 1], len(text) if end < 0 else end
+    if text.endswith("\r", begin, end):
+        end -= 1
+    at = min(begin + max(column, 1), end + 1) - 1
+    # A file can be one line, with a mistake in each of its rules: only what can be shown is copied.
+    near = max(begin, at - _NEAR)
+    return line_with_carets(text[near : min(end, at + _NEAR)], at - near, width)
 
 
 def line_and_column(text: str, offset: int) -> tuple[int, int]:
     """Returns the place of a character, both from 1."""
-    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+    starts = _line_starts(text)
+    line = bisect.bisect_right(starts, offset)
+    return line, offset - starts[line - 1] + 1
+
+
+@functools.lru_cache(maxsize=2)
+def _line_starts(text: str) -> list[int]:
+    """The offsets of the lines. A text can have a hundred thousand rules, whose places are asked for one by one."""
+    return [0, *(each.end() for each in re.finditer("\n", text))]

@@ -86,7 +86,7 @@ def _documents(text: str) -> list[tuple[Any, int]]:
     if text[at : at + 1] != "[":
         document, end = decoder.raw_decode(text, at)
         if (rest := _skip(text, end)) < len(text):
-            raise json.JSONDecodeError("several rules are a list: [rule, rule]", text, rest)
+            raise json.JSONDecodeError("several rules must be a list: [rule, rule]", text, rest)
         return [(document, at)]
     found: list[tuple[Any, int]] = []
     at = _skip(text, at + 1)
@@ -118,7 +118,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
-        raise _Wrong(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
+        raise _Wrong(f"the key {next(name for name in names if names.count(name) > 1)!r} is listed twice")
     return found
 
 
@@ -164,7 +164,7 @@ def condition_of(document: Any) -> Condition:
             into.append(_atom(node, path))
             continue
         if len(node) > 1:
-            raise _Wrong(f"{path}: {operator!r} stands alone in its object")
+            raise _Wrong(f"{path}: {operator!r} must be alone in its object")
         inner = [node["not"]] if operator == "not" else node[operator]
         if not isinstance(inner, Sequence) or isinstance(inner, str):
             raise _Wrong(f"{path}.{operator} is a list of conditions, not {_shown(inner)}")

@@ -84,7 +84,7 @@ class Mapping:
                 raise LocalError(f"the mapping {path}:{each.line}: {each.reason}")
             documents.append(each)
         if len(documents) > 1:
-            raise LocalError(f"the mapping {path} has {len(documents)} documents; it is one")
+            raise LocalError(f"the mapping {path} has {len(documents)} documents; it must have one")
         found = documents[0].data if documents else None
         if not isinstance(found, dict):
             raise LocalError(
@@ -103,12 +103,12 @@ class Mapping:
         _known(given, _KEYS, name)
         sources = given.get("sources") or []
         if not isinstance(sources, list):
-            raise LocalError(f"{name}: sources is a list, not {type(sources).__name__}")
+            raise LocalError(f"{name}: sources must be a list, not {type(sources).__name__}")
         found = []
         for number, each in enumerate(sources):
             place = f"{name}: sources[{number}]"
             if not isinstance(each, collections.abc.Mapping):
-                raise LocalError(f"{place} is an object, not {type(each).__name__}")
+                raise LocalError(f"{place} must be an object, not {type(each).__name__}")
             _known(each, (*_SOURCE_KEYS, "when", "fields"), place)
             source = tuple((key, str(each[key])) for key in _SOURCE_KEYS if each.get(key) is not None)
             if not source:
@@ -176,24 +176,24 @@ def _is(name: str, value: Any) -> Atom:
 
 def _fields(given: Any, place: str) -> Fields:
     if not isinstance(given, collections.abc.Mapping):
-        raise LocalError(f"{place} is an object of names, not {type(given).__name__}")
+        raise LocalError(f"{place} must be an object of names, not {type(given).__name__}")
     found = []
     for name, there in given.items():
         names = (there,) if isinstance(there, str) else tuple(there) if isinstance(there, list) else ()
         if not isinstance(name, str) or not names or not all(isinstance(each, str) for each in names):
-            raise LocalError(f"{place}: {name!r} is mapped to the name of a field, or to a list of names")
+            raise LocalError(f"{place}: {name!r} must be mapped to the name of a field, or to a list of names")
         found.append((name, names))
     return tuple(found)
 
 
 def _when(given: Any, place: str) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     if not isinstance(given, collections.abc.Mapping):
-        raise LocalError(f"{place}.when is an object of fields and values, not {type(given).__name__}")
+        raise LocalError(f"{place}.when must be an object of fields and values, not {type(given).__name__}")
     found = []
     for name, value in given.items():
         values = tuple(value) if isinstance(value, list) else (value,)
         if not isinstance(name, str) or not values or not all(isinstance(each, _SCALARS) for each in values):
-            raise LocalError(f"{place}.when: {name!r} has a text, number or boolean, or a list of them")
+            raise LocalError(f"{place}.when: {name!r} must have a text, number or boolean, or a list of them")
         found.append((name, values))
     return tuple(found)
 

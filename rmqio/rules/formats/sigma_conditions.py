@@ -191,7 +191,7 @@ def _boolean(value: SigmaBool, field: str | None) -> Condition:
 @_value.register
 def _null(value: SigmaNull, field: str | None) -> Condition:
     if field is None:
-        raise _Refused("a null keyword has no meaning: null stands with a field")
+        raise _Refused("a null keyword has no meaning: null needs a field")
     return any_of(Atom(field, Kind.IS_NULL), negation(Atom(field, Kind.EXISTS)))
 
 

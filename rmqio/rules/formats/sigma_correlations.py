@@ -47,7 +47,7 @@ def correlation_of(document: Document, known: Mapping[str, str], good: Collectio
         return document.problem("value_count of several fields is not supported: name one")
     field = fields[0] if isinstance(fields, list) else fields or ""
     if not isinstance(condition.count, int):
-        return document.problem(f"the count is a whole number, not {condition.count}")
+        return document.problem(f"the count must be a whole number, not {condition.count}")
     if kind in _TEMPORAL and (condition.op.name.lower(), condition.count) != ("gte", len(ids)):
         return document.problem(f"{kind.value} takes all of its rules: leave the condition out")
     aliases = []

@@ -19,8 +19,9 @@ from sigma.rule.base import SigmaYAMLLoader, check_alias_expansion
 
 from rmqio.near_names import did_you_mean
 from rmqio.rules.errors import Problem
-from rmqio.rules.formats import yaml_text
+from rmqio.rules.formats import sigma_sizes, yaml_text
 from rmqio.rules.formats.base import RuleText, level_refused, line_with_caret
+from rmqio.rules.formats.sigma_policy import POLICY
 from rmqio.rules.ir import Place
 
 Kind = Literal["rule", "correlation", "filter"]
@@ -96,8 +97,13 @@ def _of_data(text: RuleText, node: Any, data: dict[str, Any], problems: list[Pro
     kind: Kind = "correlation" if "correlation" in data else "filter" if "filter" in data else "rule"
     classes: dict[Kind, Any] = {"rule": SigmaRule, "correlation": SigmaCorrelationRule, "filter": SigmaFilter}
     given = Document(text, node, data, kind, None)
+    if (texts := sigma_sizes.texts_of(data.get("detection") or data.get("filter"))) > sigma_sizes.MOST_TEXTS:
+        many = f"its values stand for {texts:,} texts; one rule can have {sigma_sizes.MOST_TEXTS:,}: split it"
+        problems.append(given.problem(many))
+        return
     try:
-        rule = classes[kind].from_dict(copy.deepcopy(data), collect_errors=True)
+        more = {} if kind == "correlation" else {"policy": POLICY}
+        rule = classes[kind].from_dict(copy.deepcopy(data), collect_errors=True, **more)
     except Exception as error:  # noqa: BLE001  # pySigma raises what Python raises on values that it does not expect
         problems.append(given.problem(reason_of(error), error))
         return
@@ -145,7 +151,7 @@ def _mark(node: Any, error: Exception) -> Any:
             return (condition or detection).start_mark
         for key, value in _items(detection):
             try:
-                SigmaDetectionItem.from_mapping(key.value, _plain(value))
+                SigmaDetectionItem.from_mapping(key.value, _plain(value), policy=POLICY)
             except (SigmaError, ValueError, TypeError) as wrong:
                 if str(wrong) == str(error):
                     return key.start_mark

@@ -62,7 +62,7 @@ def _parsed(given: RuleText) -> Parsed:
             if key in _KEYS and key not in found:
                 found[key] = value
             elif key in found or did_you_mean(key, _KEYS):  # other comments are prose
-                twice = "is there twice" if key in found else f"is not known{did_you_mean(key, _KEYS)}"
+                twice = "is listed twice" if key in found else f"is not known{did_you_mean(key, _KEYS)}"
                 wrong, (wrong_line, column) = f"the key {key!r} {twice}", line_and_column(text, offset)
         rule_id = found.get("id") or (PurePath(given.name).stem if len(statements) == 1 else "")
         level = found.get("level", "medium").lower()

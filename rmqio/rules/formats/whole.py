@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from rmqio.near_names import did_you_mean
 from rmqio.rules.correlation.rule import OPERATORS, CorrelationKind, CorrelationRule
@@ -11,11 +12,15 @@ from rmqio.rules.formats.base import LEVELS, Parsed, level_refused
 from rmqio.rules.ir import Rule
 
 AnyRule = Rule | CorrelationRule
+_MOST_TIMESPAN_MS: Final = 36_525 * 86_400_000
+"""A hundred years: the end of a span must be a time that Beam has."""
 
 
 def problems_of(found: Parsed) -> Iterator[Problem]:
     """Yields what is wrong with the rules together."""
     yield from _repeated([*found.rules, *found.correlations])
+    for correlation in found.correlations:
+        yield from _of_numbers(correlation)
     if not found.rules:  # correlations of rules that another set has
         return
     known = {each.id for each in found.rules}
@@ -31,7 +36,7 @@ def problems_of_values(rules: Iterable[AnyRule]) -> Iterator[Problem]:
     """Yields what is wrong with the parts of rules but their conditions."""
     for each in rules:
         if not isinstance(each.id, str) or not each.id:
-            yield _problem(each, f"its id is {each.id!r}; it is a text, and not empty")
+            yield _problem(each, f"its id is {each.id!r}; it must be text that is not empty")
         if each.level not in LEVELS:
             yield _problem(each, level_refused(each.level))
         if isinstance(each, CorrelationRule):
@@ -45,12 +50,18 @@ def _of_correlation(rule: CorrelationRule) -> Iterator[Problem]:
             near = did_you_mean(str(value), known)
             yield _problem(rule, f"{name}: {value!r} is not one of {', '.join(known)}{near}")
     if not rule.rules or not isinstance(rule.rules, tuple):
-        yield _problem(rule, f"rules is {rule.rules!r}; it is a tuple with the ids of one rule or more")
-    for name, number, least in (("timespan_ms", rule.timespan_ms, 1), ("count", rule.count, 0)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < least:
-            yield _problem(rule, f"{name} is {number!r}; it is a whole number of at least {least}")
+        yield _problem(rule, f"rules is {rule.rules!r}; it must be a tuple with the ids of one rule or more")
+    yield from _of_numbers(rule)
     if rule.kind == CorrelationKind.VALUE_COUNT and not rule.field:
         yield _problem(rule, "value_count needs a field")
+
+
+def _of_numbers(rule: CorrelationRule) -> Iterator[Problem]:
+    for name, number, least in (("timespan_ms", rule.timespan_ms, 1), ("count", rule.count, 0)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            yield _problem(rule, f"{name} is {number!r}; it must be a whole number of at least {least}")
+        elif name == "timespan_ms" and number > _MOST_TIMESPAN_MS:
+            yield _problem(rule, f"the timespan of {number:,} ms is too long: the most is a hundred years")
 
 
 def _repeated(rules: Sequence[AnyRule]) -> Iterator[Problem]:

@@ -1,6 +1,6 @@
 """Few rules on few fields: only the fields that can trigger a rule are decoded and looked up, column by column.
 
-What a rule reads beside them is decoded for the events that are left.
+Other fields that a rule reads are decoded for the events that are left.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from rmqio.rules.ir import Atom, Kind
 from rmqio.rules.limits import Limits
 from rmqio.rules.match import regexes
-from rmqio.rules.match.patterns import MOST_BYTES, Database, DatabaseStore, escaped
+from rmqio.rules.match.patterns import MOST_BYTES, Database, DatabaseStore, TooManyPatterns, escaped
 from rmqio.rules.plan.values import text_of
 from rmqio.rules.plan.wildcards import parts_of
 
@@ -62,7 +62,10 @@ class JoinedTexts:
                 return None
         if len(expressions) > _MOST_PATTERNS or (expressions and not regexes.has_vectorscan()):
             return None
-        database = Database(expressions, flags, store, limits) if expressions else None
+        try:
+            database = Database(expressions, flags, store, limits) if expressions else None
+        except TooManyPatterns:
+            return None
         return cls(exact, folded, database, limits.max_value_bytes // 4)
 
     def candidates(self, texts: Sequence[str]) -> set[int] | None:

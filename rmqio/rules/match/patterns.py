@@ -42,6 +42,10 @@ class Patterns(Protocol):
         """Returns the numbers of the patterns that a text meets. It is valid Unicode."""
 
 
+class TooManyPatterns(LocalError):
+    """Compiled patterns that are larger than `max_database_bytes`."""
+
+
 class NoStore:
     """Compiles each time."""
 
@@ -76,8 +80,9 @@ class Database:
         self.key = key_of(expressions, flags)
         raw = store.get(self.key, lambda: compiled(expressions, flags))
         if len(raw) > limits.max_database_bytes:
-            raise LocalError(f"{len(raw):,} bytes of compiled patterns; max_database_bytes is "
-                             f"{limits.max_database_bytes:,}")  # fmt: skip
+            raise TooManyPatterns(
+                f"{len(raw):,} bytes of compiled patterns; max_database_bytes is {limits.max_database_bytes:,}"
+            )
         self._database = hyperscan.loadb(raw, hyperscan.HS_MODE_BLOCK)
         self.scan = self._database.scan
         self._own = threading.local()
@@ -123,6 +128,7 @@ class VectorscanPatterns:
         self._alone: list[tuple[int, Any]] = []
         self._of_folded: list[tuple[int, Any]] = []
         """Expressions that the scan overlooks in some texts."""
+        self._finds_ascii = False
         texts: list[tuple[int, bytes, int]] = []
         regular: list[tuple[int, bytes, int]] = []
         for number, atom in sorted(
@@ -137,6 +143,7 @@ class VectorscanPatterns:
                     self._confirm[number] = confirm
                     if plan.overlooks_folded:
                         self._of_folded.append((number, confirm))
+                    self._finds_ascii = self._finds_ascii or plan.finds_ascii
                     regular.append((number, str(atom.value).encode(), plan.scan_flags))
                 continue
             expression = _expression(atom)
@@ -172,7 +179,11 @@ class VectorscanPatterns:
                 more = self._text_database.hits(text.casefold().encode() + _END)
                 found += [numbers[hit] for hit in more if numbers[hit] in folded]
         if self._regular_database is not None:
-            for hit in self._regular_database.hits(raw + b"\n\n"):
+            hits = self._regular_database.hits(raw + b"\n\n")
+            if self._finds_ascii and not text.isascii() and regexes.has_folded(text):
+                hits += self._regular_database.hits(regexes.to_ascii(text).encode() + b"\n\n")
+                hits = [*dict.fromkeys(hits)]
+            for hit in hits:
                 number = self._regular[hit]
                 if self._confirm[number](text) is not None:
                     found.append(number)

@@ -29,6 +29,7 @@ _SPACE: Final = {False: {r"\s": r"[\x20\t-\r]", r"\S": r"[^\x20\t-\r]"},
 """White space with the vertical tab, which RE2 leaves out: outside of brackets, and inside."""
 _PROPERTY: Final = re.compile(r"\\[pP]")
 _CLASS: Final = re.compile(r"\\[wW]|\[:")
+_BOUNDARY: Final = re.compile(r"\\b")
 _IGNORES_CASE: Final = re.compile(r"\(\?[a-zA-Z]*i")
 _NEWLY_CASED: Final = re.compile(
     "[\u0250-\u02af\u10a0-\u10ff\u13a0-\u13ff\u1c80-\u1cbf\u1d00-\u1dbf\u2c00-\u2dff\ua640-\ua7ff\uab30-\uabbf"
@@ -36,6 +37,13 @@ _NEWLY_CASED: Final = re.compile(
 )
 """Characters with case, some of which have it for RE2 only, and what can stand for them."""
 _FOLDED_TO_ASCII: Final = re.compile("[\u017f\u212a]")
+_TO_ASCII: Final = str.maketrans({"\u017f": "s", "\u212a": "k"})
+_OF_BYTES: Final = re.compile(
+    r"(?:[^\x80-\U0010ffff.\\\[]|\.[*+]|\\(?:[^\w\x80-\U0010ffff]|[Abdfnrstvw])"
+    r"|\[(?![\^\]])(?:[^\x80-\U0010ffff\[\]\\]|\\(?:[^\w\x80-\U0010ffff]|[dfnrstvw]))+\])*"
+)
+"""Expressions that find as much in the bytes of a text as in its characters: ASCII, and no single character of any kind
+such as `.`, `[^a]` and `\\S`, but `.*` and `.+`."""
 
 
 class RegexPlan(NamedTuple):
@@ -45,11 +53,18 @@ class RegexPlan(NamedTuple):
     """Flags for Vectorscan, with a newline behind the text; None: it does not look for the expression."""
     overlooks_folded: bool = False
     """Whether Vectorscan overlooks texts for which `has_folded` is true."""
+    finds_ascii: bool = False
+    """Whether it finds such texts only after `to_ascii`."""
 
 
 def has_folded(text: str) -> bool:
     """Whether a text has a character beyond ASCII that is one of ASCII without case: the long s, the sign of Kelvin."""
     return _FOLDED_TO_ASCII.search(text) is not None
+
+
+def to_ascii(text: str) -> str:
+    """The text with the letters of `has_folded` as those of ASCII."""
+    return text.translate(_TO_ASCII)
 
 
 def has_vectorscan() -> bool:
@@ -72,17 +87,23 @@ def plan_of(pattern: str, flags: str, max_bytes: int, *, with_vectorscan: bool) 
     ignores_case = "i" in flags or _IGNORES_CASE.search(pattern) is not None
     if ignores_case and _NEWLY_CASED.search(pattern):
         return RegexPlan(None)
-    overlooks = ignores_case and _CLASS.search(pattern) is not None
-    number = SINGLEMATCH | UTF8 | MULTILINE
-    for flag in flags:
-        number |= {"i": CASELESS, "m": MULTILINE, "s": DOTALL}[flag]
+    # Since RE2 decides, a scan may find too much. So a dot finds newlines, and letters without case are those of ASCII
+    # where they can be: many `a.*b.*c` take several times as long to compile with lines, and nine times with Unicode.
+    is_of_bytes = _OF_BYTES.fullmatch(pattern) is not None
+    # `to_ascii` makes letters, beside which there can be fewer boundaries.
+    overlooks = ignores_case and (_BOUNDARY if is_of_bytes else _CLASS).search(pattern) is not None
+    number = SINGLEMATCH | MULTILINE | DOTALL
+    if not is_of_bytes:
+        number |= UTF8
+    if "i" in flags:
+        number |= CASELESS
     for scan_flags in (number, number | PREFILTER):
         taken, failure = _compiled(pattern, scan_flags, max_bytes)
         if failure and _NEEDS_EMPTY in failure:
             scan_flags |= ALLOWEMPTY
             taken, failure = _compiled(pattern, scan_flags, max_bytes)
         if taken:
-            return RegexPlan(scan_flags, overlooks)
+            return RegexPlan(scan_flags, overlooks, is_of_bytes and ignores_case and not overlooks)
     return RegexPlan(None)
 
 

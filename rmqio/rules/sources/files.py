@@ -10,6 +10,7 @@ import glob
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,8 @@ class Files:
     """Files by patterns (`rules/*.yml`, `rules/**/*.yml`), folders, or a manifest (`rules/manifest.json`)."""
 
     patterns: tuple[str, ...]
+    may_be_empty: bool = False
+    """Whether a pattern may have no files any more, as long as its folder is there."""
 
     def texts(self) -> tuple[RuleText, ...]:
         """See `Source`."""
@@ -73,7 +76,10 @@ class Files:
         for pattern in self.patterns:
             some = list(_of_manifest(pattern, is_checked) if _is_manifest(pattern) else _matching(pattern))
             if not some and is_checked:
-                raise RuleError((Problem(pattern, 0, "", "there is no such file of rules"),))
+                if not self.may_be_empty:
+                    raise RuleError((Problem(pattern, 0, "", "there is no such file of rules"),))
+                if not os.path.isdir(folder := _folder_of(pattern)):
+                    raise RuleError((Problem(pattern, 0, "", f"the folder {folder} is gone"),))
             found |= {os.path.abspath(path): (name, path, digest) for name, path, digest in some}
         yield from sorted(found.values())
 
@@ -85,7 +91,7 @@ def write_manifest(path: str | Path, files: Sequence[str | Path]) -> None:
     """
     target = Path(path)
     if not _is_manifest(str(target)):
-        raise LocalError(f"{target}: a manifest is called {MANIFEST}, or ends with .{MANIFEST}")
+        raise LocalError(f"{target}: a manifest must be named {MANIFEST}, or ends with .{MANIFEST}")
     found = {}
     for each in sorted(map(Path, files)):
         try:
@@ -110,18 +116,57 @@ def _is_manifest(pattern: str) -> bool:
 def _matching(pattern: str) -> Iterator[tuple[str, str, str | None]]:
     if os.path.isdir(pattern):
         raise RuleError((Problem(pattern, 0, "", "this is a folder: write which files of it, as in rules/*.yml"),))
-    head = pattern
-    while glob.has_magic(head):
-        head = os.path.dirname(head)
-    is_pattern = head != pattern
-    folder = head if is_pattern else os.path.dirname(pattern)
-    base = os.path.realpath(folder) if folder else os.path.realpath(os.curdir)
+    is_pattern = glob.has_magic(pattern)
+    folder = _head(pattern)
+    base = _folder_of(pattern)
     rest = os.path.relpath(pattern, folder) if folder else pattern
+    if is_pattern:
+        _require_readable(pattern, base)
     names = glob.glob(rest, root_dir=base, recursive=True) if is_pattern else [rest]
     for name in names:
         path = os.path.join(base, name)
-        if os.path.isfile(path) and not _is_manifest(name):
-            yield os.path.join(folder, name), path, None
+        shown = os.path.join(folder, name)
+        if not _is_manifest(name) and _is_there(path, shown):
+            yield shown, path, None
+
+
+def _require_readable(pattern: str, folder: str) -> None:
+    """Raises `RuleError` for a folder that cannot be listed: `glob` finds no files there, as if they were deleted."""
+    try:
+        with os.scandir(folder):
+            return
+    except (FileNotFoundError, NotADirectoryError):  # no files
+        return
+    except OSError as error:
+        raise RuleError((Problem(pattern, 0, "", f"cannot list {folder}: {error.strerror}"),)) from error
+
+
+def _is_there(path: str, name: str) -> bool:
+    """Returns whether there is a file. Raises `RuleError` for what is not one, but was meant to be: not for folders."""
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        if os.path.islink(path):
+            reason = f"this is a link to a file that is not there: {os.readlink(path)}"
+            raise RuleError((Problem(name, 0, "", reason),)) from None
+        return False
+    except OSError as error:
+        raise RuleError((Problem(name, 0, "", f"cannot read it: {error.strerror}"),)) from error
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise RuleError((Problem(name, 0, "", "this is not a regular file"),))
+    return stat.S_ISREG(mode)
+
+
+def _head(pattern: str) -> str:
+    """The part of a pattern before its first folder or name that is a pattern; of a path, its folder."""
+    head = pattern if glob.has_magic(pattern) else os.path.dirname(pattern)
+    while glob.has_magic(head):
+        head = os.path.dirname(head)
+    return head
+
+
+def _folder_of(pattern: str) -> str:
+    return os.path.realpath(_head(pattern) or os.curdir)
 
 
 def _of_manifest(pattern: str, is_checked: bool) -> Iterator[tuple[str, str, str | None]]:

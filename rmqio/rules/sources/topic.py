@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rmqio.errors import OffsetOutOfRange, RmqioError
@@ -19,8 +19,25 @@ from rmqio.rules.errors import Problem, RuleError
 from rmqio.rules.formats.base import RuleText
 
 _WAIT_MS: Final = 500
-_SEEN: Final[dict[bytes, set[MessageQueue]]] = {}
-"""The queues that this process has seen, by topic and client."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """This process's knowledge of a topic.
+
+    Attributes:
+      queues: those that it has had.
+      newest: of each queue that was read to its end, the end, and the store time of its last message (Unix ms).
+      refills: how often messages that were read had been replaced.
+    """
+
+    queues: set[MessageQueue] = field(default_factory=set)
+    newest: dict[MessageQueue, tuple[int, int]] = field(default_factory=dict)
+    refills: int = 0
+
+
+_SEEN: Final[dict[bytes, _Seen]] = {}
+"""By topic and client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +56,14 @@ class Topic:
             newest: dict[str, tuple[tuple[int, MessageQueue, int], Record]] = {}
             problems: list[Problem] = []
             deadline = time.monotonic() + self.timeout_s
-            for queue, begin, end in self._ranges(client):
-                self._read(client, queue, begin, end, deadline, newest, problems)
+            last: dict[MessageQueue, tuple[int, int]] = {}
+            ranges = self._ranges(client)
+            self._refills(client)
+            for queue, begin, end in ranges:
+                record = self._read(client, queue, begin, end, deadline, newest, problems)
+                if record is not None and record.queue_offset == end - 1:
+                    last[queue] = end, record.store_timestamp_ms
+            self._seen().newest = last
         finally:
             client.close()
         texts = []
@@ -58,18 +81,39 @@ class Topic:
         return tuple(texts)
 
     def signature(self) -> str:
-        """See `Source`. It is made of the first and last offsets of all queues: one question to each broker."""
+        """See `Source`. It is made of the first and last offsets of all queues: one question to each broker.
+
+        A topic that was deleted, created again and filled to the same offsets has newer messages at these offsets.
+        """
         client = self.factory.queue_client()
         try:
-            found = self._ranges(client)
+            found = self._ranges(client), self._refills(client)
         finally:
             client.close()
         return hashlib.blake2b(repr(found).encode(), digest_size=16).hexdigest()
 
+    def _refills(self, client: QueueClient) -> int:
+        """Returns how often what was read had been replaced by newer messages at the same offsets."""
+        seen = self._seen()
+        newest = seen.newest
+        ends = client.look_up([OffsetQuery(queue, "time", time_ms + 1) for queue, (_, time_ms) in newest.items()])
+        if any(isinstance(each, int) and each < end for each, (end, _) in zip(ends, newest.values(), strict=True)):
+            seen.newest = {}
+            seen.refills += 1
+        return seen.refills
+
+    def _seen(self) -> _Seen:
+        return _SEEN.setdefault(hashlib.sha256(pickle.dumps(self)).digest(), _Seen())
+
     def _ranges(self, client: QueueClient) -> list[tuple[MessageQueue, int, int]]:
         queues = sorted(client.queues(self.topic, refresh=True))
         self._check_route(queues)
-        answers = client.look_up([OffsetQuery(queue, kind) for queue in queues for kind in ("min", "max")])
+        newest = self._seen().newest
+        asked: list[OffsetQuery] = []
+        for queue in queues:
+            end, _ = newest.get(queue, (0, 0))  # a replica that is behind would bring older rules back
+            asked += [OffsetQuery(queue, "min"), OffsetQuery(queue, "max", at_least=end)]
+        answers = client.look_up(asked)
         numbers: list[int] = []
         for each in answers:
             if isinstance(each, RmqioError):
@@ -80,11 +124,11 @@ class Topic:
 
     def _check_route(self, queues: list[MessageQueue]) -> None:
         """Raises `RuleError` if queues are gone that this process has seen: their rules would go, too."""
-        seen = _SEEN.setdefault(hashlib.sha256(pickle.dumps(self)).digest(), set())
+        seen = self._seen().queues
         gone = seen.difference(queues)
         if gone:
             reason = (
-                f"{len(gone)} of its queues, such as {min(gone)}, are not in the route any more: their broker is away. "
+                f"{len(gone)} of its queues, such as {min(gone)}, are not in the route any more: their broker is down. "
                 "If they were removed on purpose, start again"
             )
             raise RuleError((Problem(self.topic, 0, "", reason),))
@@ -99,9 +143,11 @@ class Topic:
         deadline: float,
         newest: dict[str, tuple[tuple[int, MessageQueue, int], Record]],
         problems: list[Problem],
-    ) -> None:
+    ) -> Record | None:
+        """Reads a queue, and returns its last message."""
+        last: Record | None = None
         if begin >= end:
-            return
+            return last
         reader = client.open_reader(queue, begin, message_filter=MessageFilter())
         try:
             while reader.position < end:
@@ -119,8 +165,10 @@ class Topic:
                 problems += [Problem(self.topic, 0, "", str(each)) for each in fetched.corrupt]
                 for record in fetched.records:
                     self._take(record, newest, problems)
+                    last = record
         finally:
             reader.close()
+        return last
 
     def _take(
         self,

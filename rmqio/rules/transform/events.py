@@ -26,18 +26,21 @@ def event_of_element(element: Any) -> Mapping[str, Any]:
     event = _plain(element)
     if not isinstance(event, Mapping):
         raise LocalError(
-            f"MatchRules takes bodies of JSON, Records, dicts, Rows and named tuples, and this is "
+            f"MatchRules takes bodies of JSON, Records, dicts, Rows and named tuples, not "
             f"{type(element).__name__}; for lists of them, give batches=True"
         )
     return event
 
 
 _SINGLE: Final = frozenset({str, int, float, bool, bytes, type(None)})
+_WITH_MEMBERS: Final = (beam.Row, Mapping, list, tuple)
+_DEEPEST: Final = 1_001
+"""One more than the levels of JSON that Python reads; a list that contains itself has more."""
 
 
 def _plain(value: Any) -> Any:
     """The value with Rows and named tuples as dicts, at any depth; the same object if it has none."""
-    if value.__class__ in _SINGLE:
+    if _is_plain(value):
         return value
     if isinstance(value, beam.Row):
         return {name: _plain(each) for name, each in value.as_dict().items()}
@@ -50,3 +53,21 @@ def _plain(value: Any) -> Any:
         plain_members = [_plain(each) for each in value]
         return plain_members if any(map(operator.is_not, plain_members, value)) else value
     return value
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether there is nothing to replace. It does not recurse: what is not too deep for JSON is not so here."""
+    rest = [iter((value,))]
+    while rest and len(rest) < _DEEPEST:
+        for one in rest[-1]:
+            if one.__class__ is dict:
+                rest.append(iter(one.values()))
+                break
+            if one.__class__ is list:
+                rest.append(iter(one))
+                break
+            if one.__class__ not in _SINGLE and isinstance(one, _WITH_MEMBERS):
+                return False
+        else:
+            rest.pop()
+    return not rest

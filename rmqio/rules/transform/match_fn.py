@@ -67,7 +67,10 @@ class MatchFn(beam.DoFn):
             outputs, failures = self._results(batch)
             if outputs:
                 positions = [position for position, _ in outputs]
-                yield batch.with_values([output for _, output in outputs], positions, step=self._step)
+                values = [output for _, output in outputs]
+                # Else the id of an alert would depend on which other rules match: on its place among them.
+                variants = None if self._whole else [each.rule_id for each in values]
+                yield batch.with_values(values, positions, step=self._step, variants=variants)
         for position, error in failures.items():
             failure = failure_in(element, position, error) if self._batches else failure_of(element, error)
             yield beam.pvalue.TaggedOutput(ERRORS_TAG, failure)

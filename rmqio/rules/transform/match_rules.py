@@ -31,8 +31,8 @@ class MatchRulesResult(NamedTuple):
     """The outputs of `MatchRules`, with the window and timestamp of their element."""
 
     hits: PCollection[Match]
-    """A `Match` for each rule that a message matches, or a `MatchedMessage` for each message that matches a rule. Of
-    batches: a `Batch` of them, with the places of the messages."""
+    """A `Match` for each rule that a message matches, or a `MatchedMessage` for each message that matches a rule.
+    Batches give a `Batch` of them, with the places of the messages."""
     errors: PCollection[ReadFailure]
     """The elements that are not JSON objects, also those that go to an error handler or to dead letters."""
 
@@ -94,6 +94,8 @@ class MatchRules(HandlesFailures):
         ):
             if value not in known:
                 raise LocalError(f"{name} is {value!r}; there are {', '.join(known)}")
+        if limits is not None and not isinstance(limits, Limits):
+            raise LocalError(f"limits is {type(limits).__name__}; it must be Limits, of rmqio.rules.limits")
         self._ruleset = ruleset
         self._refresh_s = refresh_s
         self._match = match

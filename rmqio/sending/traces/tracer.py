@@ -67,8 +67,8 @@ class Tracer:
         self._hurry = False
 
     def room(self) -> int:
-        """Return how many entries can be added. What finds no room need not be made."""
-        if self._clock() < self._paused_until:
+        """Return how many entries can be added. Entries that find no room need not be made."""
+        if self._is_closed or self._clock() < self._paused_until:
             return 0
         return MAX_WAITING - len(self._waiting)
 
@@ -76,13 +76,23 @@ class Tracer:
         """Add entries, as many as there is room for."""
         with self._changed:
             kept = entries[: max(0, self.room())]
+            if kept and not self._runs():
+                kept = ()
             self._waiting.extend(kept)
-            if kept and self._thread is None and not self._is_closed:
-                self._thread = threading.Thread(target=self._run, name="rmqio trace", daemon=True)
-                self._thread.start()
             self._changed.notify_all()
         if len(kept) < len(entries):
             self.drop(len(entries) - len(kept), "more is traced than can be sent")
+
+    def _runs(self) -> bool:
+        """Begin the thread if there is none. Returns whether there is one."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="rmqio trace", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the process may have no more threads, or it ends
+                return False
+            self._thread = thread
+        return True
 
     def drop(self, count: int, reason: str) -> None:
         """Count entries that are not sent."""

@@ -240,7 +240,7 @@ class _Types:
             if not others:
                 return pa.null(), True
             if len(others) > 1:
-                raise LocalError(f"{path}: Arrow has columns of one type, and this is a union of {len(others)}")
+                raise LocalError(f"{path}: Arrow has columns of one type, but this is a union of {len(others)}")
             return self.of(others[0], path, within)[0], len(others) < len(node)
         if isinstance(node, str) or _is_null(node):
             return (pa.null(), True) if _is_null(node) else (_PRIMITIVE[node](), False)

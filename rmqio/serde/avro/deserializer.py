@@ -194,7 +194,7 @@ class AvroDeserializer:
         except Exception as error:
             raise BadFraming(f"no object container file that can be read ({type(error).__name__})") from error
         if [block.num_records for block in blocks] != [1]:
-            raise BadFraming("an object container file that has not exactly one value, which a body is")
+            raise BadFraming("an object container file without exactly one value: send each value in its own message")
         return self._decoder_of(file.writer_schema)(blocks[0].bytes_.getvalue(), 0)  # type: ignore[attr-defined]
 
     def _decoder_of(self, source: object) -> Decoder:

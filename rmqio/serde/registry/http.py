@@ -27,6 +27,8 @@ T = TypeVar("T")
 _LOGGER: Final = logging.getLogger("rmqio.serde.registry")
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 10.0
+_SILENT_S: Final = 2.0
+"""After what time a call that is tried again is in the log, once."""
 _LARGEST_ANSWER: Final = 16 * 1024 * 1024
 _CHUNK: Final = 16 * 1024
 _CONNECTIONS: Final = 8
@@ -127,7 +129,7 @@ class Http:
 
     def call(self, method: str, path: str, body: bytes | None = None) -> Any:
         """The JSON of the registry's answer, after as many tries as are needed and allowed."""
-        closed, tries = self.connections.closed, 0
+        closed, tries, begun, is_told = self.connections.closed, 0, self.timing.clock(), False
         while True:
             try:
                 return self._try(method, path, body)
@@ -144,6 +146,9 @@ class Http:
                 ) from cause
             bound = min(_FIRST_PAUSE_S * 2.0 ** min(tries - 1, 30), _LONGEST_PAUSE_S)
             pause_s = max(self.timing.random() * bound, min(pause_s, _LONGEST_PAUSE_S))
+            if not is_told and self.timing.clock() - begun >= _SILENT_S:
+                is_told = True
+                _LOGGER.warning("%s does not answer %s %s: %s; it is asked again", self.where, method, path, reason)
             _LOGGER.debug("%s %s: try %d of %d in %.1f s: %s", method, path, tries, self.retries, pause_s, reason)
             if self.timing.wait(closed, pause_s):
                 raise RegistryUnavailable(f"{self.where} was closed between two tries of {method} {path}: {reason}")
@@ -256,8 +261,9 @@ def _innermost(error: BaseException, handled: BaseException | None) -> BaseExcep
 
 
 def cropped(text: object) -> str:
-    """A server's text as one line of bounded length."""
+    """A server's text as one line of bounded length, without control characters, which a terminal would obey."""
     line = " ".join(str(text).split())
+    line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in line[:301])
     return line if len(line) <= 300 else f"{line[:300]}..."
 
 
@@ -272,7 +278,7 @@ def _place(response: requests.Response) -> str:
 
 
 def escaped(subject: str) -> str:
-    """A subject for a path. Raises `LocalError` for one that cannot stand there."""
+    """A subject for a path. Raises `LocalError` for one that cannot be used there."""
     # A path of dots would be resolved, and would refer to something else.
     if not subject or not subject.strip("."):
         raise LocalError(f"{subject!r} cannot be a subject")

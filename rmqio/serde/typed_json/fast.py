@@ -1,7 +1,7 @@
 """Decodes JSON bodies to a type with msgspec: several times faster, for bodies that fit.
 
 `exact` decides what a body is. msgspec accepts some bodies that it does not: those are not usual
-(`MsgspecDecoder.is_usual`). What msgspec refuses, `exact` decodes or reports.
+(`MsgspecDecoder.is_usual`). `exact` decodes or reports bodies that msgspec refuses.
 """
 
 from __future__ import annotations

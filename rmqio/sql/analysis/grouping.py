@@ -12,12 +12,17 @@ from rmqio.sql.analysis.grouping_sets import GroupingSets
 from rmqio.sql.analysis.joins.bounds import window_columns
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.analysis.values import user_calls
+from rmqio.sql.analysis.values.aggregates import INSTEAD, LIST_AGGREGATES, list_aggregate, plain_call
 from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.analysis.values.by_time import time_of_rows, value_by_time
+from rmqio.sql.analysis.values.json_aggregates import JSON_AGGREGATES, json_aggregate
 from rmqio.sql.analysis.windows import windowing as windows
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Conditional, Constant, Expr, InputRef, Is, Logical, Operation, inputs
 from rmqio.sql.planning.plan import (
+    BY_TIME,
     SAME_WINDOW,
+    VARIANCES,
     Aggregate,
     AggregateCall,
     Calc,
@@ -33,7 +38,7 @@ from rmqio.sql.types import SqlType
 
 _BITS: Final = 63
 """Bits of GROUPING, a BIGINT."""
-SUPPORTED: tuple[str, ...] = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+SUPPORTED: Final = ("COUNT", "SUM", "AVG", "MIN", "MAX", *VARIANCES)
 
 
 @dataclass
@@ -79,7 +84,7 @@ class Grouping:
                 bound.index in self._window_columns() or bound.index in window_columns(self.source)
             )
         if is_window:
-            _refuse("a window stands beside GROUPING SETS, ROLLUP and CUBE in GROUP BY, and not in them", node.span)
+            _refuse("in GROUP BY, write a window next to GROUPING SETS, ROLLUP and CUBE, not inside them", node.span)
         self.add_group(node)
         return len(self.keys) - 1
 
@@ -87,7 +92,7 @@ class Grouping:
         """Adds an item of GROUP BY. A number is not a position, as in Flink."""
         if isinstance(node, nodes.Call) and node.name.text.upper() in windows.WINDOW_FUNCTIONS:
             if self.window is not None:
-                _refuse("GROUP BY has one window", node.span)
+                _refuse("GROUP BY can have only one window", node.span)
             self.window = windows.group_window(node, self.inner, self.source)
             self.window_call = node
             return
@@ -106,7 +111,7 @@ class Grouping:
     def _refuse_window(self, bound: Expr, span: Span) -> None:
         if set(self._window_columns()) & inputs(bound):
             _refuse(
-                "columns of the window stand by themselves in GROUP BY, else in SELECT and HAVING only",
+                "columns of the window cannot be in expressions of GROUP BY, only in those of SELECT and HAVING",
                 span,
             )
 
@@ -135,14 +140,23 @@ class Grouping:
             self._refuse_window(self.condition, span)
         if not self.window_refs:
             if isinstance(self.source, Windowed):
-                _refuse("GROUP BY over a window names window_start and window_end", span)
+                _refuse("GROUP BY over a window must name window_start and window_end", span)
             if self.window is None:
                 self.window = self._carried_window()
             return
         assert isinstance(self.source, Windowed)
         if not {0, 1} <= set(self.window_refs.values()):
-            _refuse("GROUP BY a window takes window_start and window_end, both", span)
+            _refuse("GROUP BY a window needs both window_start and window_end", span)
         self.window = self.source.window
+        if self.window.kind == "SESSION":
+            self._require_partition(self.source.partition, span)
+
+    def _require_partition(self, partition: tuple[int, ...], span: Span) -> None:
+        """The sessions of a group are those of its keys: of other keys, they would be other ones."""
+        wanted = {InputRef(self.source.fields[each].type, each) for each in partition}
+        if set(self.keys) != wanted or (self.sets and len(self.sets) > 1):
+            names = "".join(f", {self.source.fields[each].name}" for each in partition)
+            _refuse(f"GROUP BY takes the columns of SESSION's PARTITION BY: window_start, window_end{names}", span)
 
     def _carried_window(self) -> Window | None:
         """The window that the rows are in already, if GROUP BY names its start and its end."""
@@ -191,7 +205,7 @@ class Grouping:
         for each in node.arguments:
             bound = self.inner.bind(each)
             if bound not in self.keys:
-                _refuse(f"{name} takes columns of GROUP BY, and this is none", each.span)
+                _refuse(f"{name} takes columns of GROUP BY, and this is not one", each.span)
             keys.append(self.keys.index(bound))
         if len(keys) > _BITS:
             _refuse(f"{name} takes at most {_BITS} columns, a bit each", node.span)
@@ -207,13 +221,24 @@ class Grouping:
         return self._window_column(column)
 
     def _aggregate(self, node: nodes.Call) -> Expr:
+        node = plain_call(node)
         name = node.name.text.upper()
         if node.over is not None:
             _refuse("OVER cannot be combined with GROUP BY: group in a sub-query of FROM first", node.over.span)
         if node.function is not None:
             return self._added(*user_calls.aggregate(node, self.inner, self._refuse_window))
+        if name in JSON_AGGREGATES:
+            return self._added(*json_aggregate(node, self.inner, self._refuse_window))
+        if name in LIST_AGGREGATES:
+            call, value, condition = list_aggregate(node, self.inner, self._refuse_window)
+            if call.is_distinct:
+                require_key(value.type, f"{name}(DISTINCT ...)", node.span)
+            return self._added(call, value, condition)
+        if name in BY_TIME:
+            time = time_of_rows(self._rows().fields, self.window, node)
+            return self._added(*value_by_time(node, self.inner, time, self._refuse_window))
         if name not in SUPPORTED:
-            _refuse(f"{name} is not supported yet", node.span)
+            _refuse(f"{name} is not supported: {INSTEAD[name]}", node.span)
         condition = None if node.filter is None else replace(self.inner, place="in FILTER").condition(node.filter)
         argument = None
         if node.is_star:
@@ -325,12 +350,12 @@ def result_type(name: str, given: SqlType | None, node: nodes.Call) -> SqlType:
         return types.BIGINT.nullable(False)
     if name in ("MIN", "MAX"):
         if given.kind not in types.ORDERED:
-            _refuse(f"{name} takes what has an order, and this is {given.text}", node.span)
+            _refuse(f"{name} takes values that have an order, not {given.text}", node.span)
         return given.nullable()
     if given.kind not in types.NUMERIC:
-        _refuse(f"{name} takes numbers, and this is {given.text}", node.span)
+        _refuse(f"{name} takes numbers, not {given.text}", node.span)
     if given.kind == "DECIMAL":
-        scale = max(given.scale, 6) if name == "AVG" else given.scale
+        scale = given.scale if name == "SUM" else max(given.scale, 6)
         return types.decimal(types.MAX_DECIMAL, scale)
     return given.nullable()
 

@@ -13,14 +13,13 @@ from typing import Final, NoReturn
 
 from rmqio.sql import types
 from rmqio.sql.errors import Refusal, Span
-from rmqio.sql.expressions import Conditional, Constant, Expr, InputRef, Membership, Operation
+from rmqio.sql.expressions import SET_NUMBER, Conditional, Constant, Expr, InputRef, Membership, Operation
 from rmqio.sql.planning.expanding import ELEMENT, SetRows, Shape
 from rmqio.sql.planning.plan import Field, Relation
 from rmqio.sql.syntax import nodes
 
 MOST_SETS: Final = 128
 """A row becomes one per set."""
-NUMBER: Final = "$set"
 _NUMBER: Final = types.INTEGER.nullable(False)
 _FLAG: Final = types.BOOLEAN.nullable(False)
 _BITS: Final = types.BIGINT.nullable(False)
@@ -72,7 +71,7 @@ def _sets(node: nodes.Expression) -> list[Nodes]:
     if name == "ROLLUP":
         return [tuple(itertools.chain(*parts[:count])) for count in range(len(parts), -1, -1)]
     if 1 << len(parts) > MOST_SETS:
-        _refuse(f"CUBE of {len(parts)} columns has {1 << len(parts)} sets: at most {MOST_SETS} are", node.span)
+        _refuse(f"CUBE of {len(parts)} columns has {1 << len(parts)} sets: at most {MOST_SETS} are allowed", node.span)
     chosen = itertools.product((True, False), repeat=len(parts))
     return [tuple(itertools.chain(*itertools.compress(parts, each))) for each in chosen]
 
@@ -94,7 +93,7 @@ class GroupingSets:
         numbers = tuple(Constant(_NUMBER, each) for each in range(len(self.sets)))
         texts = tuple(f"({', '.join(names[key] for key in sorted(each))})" for each in self.sets)
         array = Operation(types.array_of(_NUMBER, False), "ARRAY", numbers)
-        return SetRows((*source.fields, Field(NUMBER, _NUMBER)), source, array, Shape(ELEMENT), texts)
+        return SetRows((*source.fields, Field(SET_NUMBER, _NUMBER)), source, array, Shape(ELEMENT), texts)
 
     def value(self, position: int, key: Expr, number: Expr) -> Expr:
         """Returns what a key is in the rows of all sets. `number`: that of the set."""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from rmqio.sql.analysis.values import binder as expressions
 from rmqio.sql.analysis.values import functions
+from rmqio.sql.analysis.values.aggregates import AGGREGATES
 from rmqio.sql.analysis.windows import windowing as windows
 from rmqio.sql.catalog.tables import Catalog
 from rmqio.sql.errors import Refusal
@@ -37,7 +38,7 @@ def create(catalog: Catalog, statement: statements.CreateFunction, folders: Sequ
 def _is_built_in(name: str) -> bool:
     return (
         name in registry.load()
-        or name in functions.AGGREGATES
+        or name in AGGREGATES
         or name in functions.SPECIAL
         or name in expressions.WITHOUT_PARENTHESES
         or name in windows.WINDOW_FUNCTIONS

@@ -30,7 +30,10 @@ def sorted_query(query: nodes.Query, binder: Queries) -> Relation:
             if not isinstance(body, nodes.Select):
                 place = _named(sort.expression, names)
             elif body.is_distinct:
-                _refuse("ORDER BY of SELECT DISTINCT takes columns of SELECT: others are not the same", sort.span)
+                _refuse(
+                    "ORDER BY of SELECT DISTINCT takes columns of SELECT: others can differ between equal rows",
+                    sort.span,
+                )
             elif sort.expression not in hidden:
                 hidden.append(sort.expression)
         places.append(sort.expression if place is None else place)
@@ -47,7 +50,7 @@ def sorted_query(query: nodes.Query, binder: Queries) -> Relation:
     last = (query.limit or 0) + query.offset
     if query.limit is not None and last > MOST_SORTED:
         _refuse(
-            f"LIMIT and OFFSET reach to row {last:,}, and one worker sorts {MOST_SORTED:,} rows at most", query.span
+            f"LIMIT and OFFSET reach to row {last:,}, but one worker sorts at most {MOST_SORTED:,} rows", query.span
         )
     found: Relation = Sorted(without_time(rows.fields), rows, tuple(keys), query.limit, query.offset, span)
     if hidden:
@@ -58,7 +61,7 @@ def sorted_query(query: nodes.Query, binder: Queries) -> Relation:
 
 def _key(sort: nodes.Sort, position: int, rows: Relation, width: int) -> SortKey:
     if not 0 <= position < len(rows.fields):
-        _refuse(f"ORDER BY takes the positions 1 to {width}, and this is {position + 1}", sort.span)
+        _refuse(f"ORDER BY takes the positions 1 to {width}, not {position + 1}", sort.span)
     kind = rows.fields[position].type
     if kind.kind not in (*types.ORDERED, "NULL"):
         _refuse(f"{kind.text} has no order: ORDER BY cannot compare it", sort.span)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from rmqio.sql import types
+from rmqio.sql.analysis.column_names import check_names, name_of, renamed
 from rmqio.sql.analysis.grouping import Grouping, require_key
 from rmqio.sql.analysis.joins import laterals
 from rmqio.sql.analysis.joins.dimensions import is_versioned, looked_up
@@ -20,11 +21,12 @@ from rmqio.sql.analysis.subqueries.joining import parted
 from rmqio.sql.analysis.values import conversions
 from rmqio.sql.analysis.values.binder import ExpressionBinder, is_aggregate
 from rmqio.sql.analysis.windows.emits import emit_of
+from rmqio.sql.analysis.windows.named import with_windows
 from rmqio.sql.analysis.windows.over import with_results
-from rmqio.sql.analysis.windows.windowing import WINDOW_FUNCTIONS, refuse_processing_rows, table_window
+from rmqio.sql.analysis.windows.windowing import WINDOW_FUNCTIONS, partition_of, refuse_rows, table_window
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Catalog, Table, View
-from rmqio.sql.errors import Refusal, Span
+from rmqio.sql.errors import Refusal, Span, counted
 from rmqio.sql.expressions import Expr, InputRef, is_processing_time
 from rmqio.sql.planning.plan import Aggregate, Calc, Constants, Field, Relation, Scan, Union, Windowed, window_fields
 from rmqio.sql.scripts.emitting import EmitSettings
@@ -54,8 +56,9 @@ class QueryBinder:
         binder = self
         for each in query.tables:
             if each.name.text in [other.name.text for other in query.tables if other is not each]:
-                _refuse(f"WITH has two queries {each.name}", each.name.span)
-            found = _renamed(binder.query(each.query), each.columns, each.name.span)
+                _refuse(f"WITH has two queries with the name {each.name}", each.name.span)
+            found = renamed(binder.query(each.query), each.columns, each.name.span)
+            check_names(each.name, each.columns, each.query, found.fields)
             binder = replace(binder, common={**binder.common, each.name.text: found})
         if query.order_by or query.limit is not None or query.offset:
             return sorted_query(query, binder)
@@ -78,7 +81,7 @@ class QueryBinder:
 
     def _select(self, select: nodes.Select) -> Relation:
         plain, tests = parted(select.where)
-        select = _with_conditions(replace(select, where=plain) if tests else select)
+        select = with_windows(_with_conditions(replace(select, where=plain) if tests else select))
         source, scope = self._from(select)
         added = with_results(self, select, tests, source, scope)
         source, select = added.rows, added.select
@@ -88,10 +91,11 @@ class QueryBinder:
         is_ranked = not added.is_analytic and ranking(select) is not None
         if not is_ranked and (select.group_by or select.having is not None or _has_aggregates(select)):
             return self._grouped(select, source, binder, condition, added.constants)
-        if select.emit and any(each.kind != "changes" for each in select.emit):
-            _refuse("EMIT stands at a window, and this query has no GROUP BY", select.emit[0].span)
-        if isinstance(source, Windowed):
-            refuse_processing_rows(source.window, (select.source or select).span)
+        if select.emit:
+            is_needless = select.emit[0].kind == "changes"
+            hint = "; without one, each row is there at once: leave EMIT out" if is_needless else ""
+            _refuse(f"EMIT needs a window, but this query has no GROUP BY{hint}", select.emit[0].span)
+        refuse_rows(source, (select.source or select).span)
         if is_ranked:
             return self._ranked(select, source, scope, binder, condition)
         projections: list[Expr] = []
@@ -106,7 +110,7 @@ class QueryBinder:
             else:
                 found = binder.bind(item.expression)
                 projections.append(found)
-                fields.append(field_named(_name_of(item, len(fields)), found, source))
+                fields.append(field_named(name_of(item, len(fields)), found, source))
         calc = Calc(tuple(fields), source, condition, tuple(projections))
         return _distinct(calc, select.span) if select.is_distinct else calc
 
@@ -122,7 +126,7 @@ class QueryBinder:
                 items += starred
                 names += [each.name for each, _ in starred]
                 continue
-            names.append(_name_of(item, len(names)))
+            names.append(name_of(item, len(names)))
             if item is number:
                 assert isinstance(item.expression, nodes.Call)
                 items.append(item.expression)
@@ -150,9 +154,10 @@ class QueryBinder:
             if isinstance(item, nodes.Star):
                 _refuse("* cannot be combined with GROUP BY and aggregates: name the columns", item.span)
             projections.append(outer.bind(item.expression))
-            fields.append(Field(_name_of(item, len(fields)), projections[-1].type))
+            fields.append(Field(name_of(item, len(fields)), projections[-1].type))
         having = None if select.having is None else outer.condition(select.having)
-        aggregate = replace(grouping.relation(), emit=emit_of(select, grouping.window, self.emit))
+        emit, place = emit_of(select, grouping.window, self.emit), _place_of_groups(select)
+        aggregate = replace(grouping.relation(), emit=emit, span=place)
         fields = [field_named(each.name, one, aggregate) for each, one in zip(fields, projections, strict=True)]
         calc = Calc(tuple(fields), aggregate, having, tuple(projections))
         return _distinct(calc, select.span) if select.is_distinct else calc
@@ -172,7 +177,7 @@ class QueryBinder:
         match item:
             case nodes.TableRef():
                 if item.as_of is not None and not is_right:
-                    _refuse("a table FOR SYSTEM_TIME AS OF stands on the right of a JOIN, or LEFT JOIN", item.span)
+                    _refuse("a table FOR SYSTEM_TIME AS OF must be on the right of a JOIN or LEFT JOIN", item.span)
                 relation = self.named(item.name)
                 return _aliased(relation, item.alias or item.name, item.columns)
             case nodes.Derived():
@@ -191,10 +196,11 @@ class QueryBinder:
             _refuse(f"{item.call.name} takes TABLE and the name of a table first", item.call.span)
         relation = self.query(data.table) if isinstance(data.table, nodes.Query) else self.named(data.table)
         window = table_window(item.call, relation)
+        partition = partition_of(data, relation, item.call.name.text.upper())
         alias = item.alias or (data.table if isinstance(data.table, nodes.Name) else None)
         # The time of a row is that of its window from here on.
         fields = tuple(each._replace(is_time=False) for each in relation.fields) + window_fields(window)
-        return _aliased(Windowed(fields, relation, window), alias, item.columns)
+        return _aliased(Windowed(fields, relation, window, partition), alias, item.columns)
 
     def named(self, name: nodes.Name) -> Relation:
         """Returns the rows of a table, a view or a query of WITH. Raises `Refusal` if there is none."""
@@ -209,7 +215,7 @@ class QueryBinder:
 
     def _view(self, view: View, span: Span) -> Relation:
         binder = replace(self, common={}, within=(*self.within, view.name))
-        return _renamed(binder.query(view.query), view.columns, span)
+        return renamed(binder.query(view.query), view.columns, span)
 
     def _join(self, join: nodes.Join, where: nodes.Expression | None = None) -> tuple[Relation, Scope]:
         if is_versioned(join.right):
@@ -218,7 +224,10 @@ class QueryBinder:
             found = laterals.expanded(self, join, self._from_item(join.left))
             if found is not None:
                 return found
-        return joined(join, self._from_item(join.left), self._from_item(join.right), self.ttl_ms, where)
+        left, right = self._from_item(join.left), self._from_item(join.right)
+        refuse_rows(left[0], join.left.span)
+        refuse_rows(right[0], join.right.span)
+        return joined(join, left, right, self.ttl_ms, where)
 
     # ---- others ----
 
@@ -228,7 +237,7 @@ class QueryBinder:
         width = len(rows[0])
         for row, bound in zip(body.rows, rows, strict=True):
             if len(bound) != width:
-                _refuse(f"this row has {len(bound)} values, and the first one has {width}", row[0].span)
+                _refuse(f"this row has {counted(len(bound), 'value')}, but the first one has {width}", row[0].span)
         columns = [
             conversions.same_type([row[i] for row in rows], [row[i] for row in body.rows], "VALUES")
             for i in range(width)
@@ -243,13 +252,18 @@ class QueryBinder:
         what = f"{body.kind} ALL" if body.is_all else body.kind
         left, right = self.body(body.left), self.body(body.right)
         if len(left.fields) != len(right.fields):
-            _refuse(f"{what} of {len(left.fields)} and {len(right.fields)} columns", body.right.span)
+            _refuse(
+                f"{what} needs the same number of columns on both sides, not {len(left.fields)} and "
+                f"{len(right.fields)}",
+                body.right.span,
+            )
         fields = []
         for one, other in zip(left.fields, right.fields, strict=True):
             found = types.common_type((one.type, other.type))
             if found is None:
                 _refuse(
-                    f"{what} of {one.name}, {one.type.text}, and {other.name}, {other.type.text}: use CAST",
+                    f"{what} cannot combine {one.name}, {one.type.text}, with {other.name}, {other.type.text}: "
+                    "use CAST",
                     body.right.span,
                 )
             fields.append(Field(one.name, found, one.is_time and other.is_time))
@@ -304,17 +318,8 @@ def _as_types(relation: Relation, fields: list[Field], body: nodes.SetOperation)
 
 
 def _aliased(relation: Relation, alias: nodes.Name | None, columns: tuple[nodes.Name, ...]) -> tuple[Relation, Scope]:
-    relation = _renamed(relation, columns, alias.span if alias else nodes.NOWHERE)
+    relation = renamed(relation, columns, alias.span if alias else nodes.NOWHERE)
     return relation, Scope.of(relation.fields, alias.text if alias else None)
-
-
-def _renamed(relation: Relation, columns: tuple[nodes.Name, ...], span: Span) -> Relation:
-    if not columns:
-        return relation
-    if len(columns) != len(relation.fields):
-        _refuse(f"there are {len(columns)} names for {len(relation.fields)} columns", span)
-    fields = tuple(each._replace(name=name.text) for name, each in zip(columns, relation.fields, strict=True))
-    return Calc(fields, relation, None, tuple(InputRef(each.type, i) for i, each in enumerate(relation.fields)))
 
 
 def _starred(item: nodes.Star, scope: Scope) -> list[ScopeColumn]:
@@ -326,22 +331,19 @@ def _starred(item: nodes.Star, scope: Scope) -> list[ScopeColumn]:
     return [*first, *(each for each in scope.columns if each.name not in scope.merged)]
 
 
-def _name_of(item: nodes.Item, position: int) -> str:
-    if item.alias is not None:
-        return item.alias.text
-    if isinstance(item.expression, nodes.Column):
-        return item.expression.name.text
-    if isinstance(item.expression, nodes.Member):
-        return item.expression.name.text
-    return f"EXPR${position}"
-
-
 def _distinct(calc: Calc, span: Span) -> Relation:
     """One of each row: a GROUP BY of all columns. Its rows come at the end: no watermark follows their times."""
     for each in calc.fields:
         require_key(each.type, each.name, span)
     fields = tuple(each._replace(is_time=False) for each in calc.fields)
-    return Aggregate(fields, calc, tuple(range(len(fields))), None, ())
+    return Aggregate(fields, calc, tuple(range(len(fields))), None, (), span=span)
+
+
+def _place_of_groups(select: nodes.Select) -> Span:
+    """The place of what is grouped by; without GROUP BY, of the SELECT."""
+    if not select.group_by:
+        return select.span
+    return Span(select.group_by[0].span.start, select.group_by[-1].span.end)
 
 
 def _has_aggregates(select: nodes.Select) -> bool:

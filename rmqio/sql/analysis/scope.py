@@ -55,6 +55,12 @@ class Scope:
     def _named(self, name: nodes.Name, table: str | None) -> Expr:
         found = [each for each in self.columns if each.name == name.text and table in (None, each.table)]
         if len(found) > 1 and not (name.text in self.merged and table is None):
+            if len({each.table for each in found}) == 1:
+                where = found[0].table or "the query before"
+                raise Refusal(
+                    f"{name} is ambiguous: {len(found)} columns of {where} have this name; give them others with AS",
+                    name.span,
+                )
             places = listed([f"{each.table or '?'}.{each.name}" for each in found], "and")
             raise Refusal(f"{name} is ambiguous: it can be {places}", name.span)
         if not found:
@@ -68,7 +74,7 @@ class Scope:
         """Returns the columns of `qualifier.*`. Raises `Refusal` if there is no such table."""
         path = _path(qualifier) if isinstance(qualifier, (nodes.Column, nodes.Member)) else None
         if path is None or len(path) != 1:
-            raise Refusal("only a table can stand before .*", qualifier.span)
+            raise Refusal("only a table can precede .*", qualifier.span)
         found = [each for each in self.columns if each.table == path[0].text]
         if not found:
             raise Refusal(f"there is no table {path[0]}{nearest(path[0].text, self.tables)}", path[0].span)
@@ -93,7 +99,9 @@ def _fields(expression: Expr, path: list[nodes.Name]) -> Expr:
 def field_of(expression: Expr, name: nodes.Name) -> Expr:
     """Returns a field of a row. Raises `Refusal` if the expression is not a row, or has no such field."""
     if expression.type.kind != "ROW":
-        raise Refusal(f"{name} is not a field: what stands before it is {expression.type.text}, not a ROW", name.span)
+        raise Refusal(
+            f"{name} is not a field: the expression before it is {expression.type.text}, not a ROW", name.span
+        )
     if name.text not in expression.type.names:
         raise Refusal(f"the row has no field {name}{nearest(name.text, expression.type.names)}", name.span)
     index = expression.type.names.index(name.text)

@@ -34,7 +34,7 @@ def watermark_delay_ms(table: Table) -> int:
     relation = scan_of(table)
     column = next(each for each in relation.fields if each.name == name)
     if column.type.kind not in types.TIMESTAMPS:
-        raise Refusal(f"the column of WATERMARK FOR is a TIMESTAMP, and {name} is {column.type.text}", node.span)
+        raise Refusal(f"the column of WATERMARK FOR must be a TIMESTAMP, but {name} is {column.type.text}", node.span)
     bound = _bound(node, relation, table)
     if isinstance(bound, InputRef) and relation.fields[bound.index].name == name:
         return 0
@@ -44,7 +44,7 @@ def watermark_delay_ms(table: Table) -> int:
             if interval.value < 0:
                 raise Refusal("the watermark would be ahead of its rows: the interval must not be negative", node.span)
             return int(interval.value) // 1000
-    raise Refusal(f"a watermark is {name}, or {name} - INTERVAL '5' SECOND", node.span)
+    raise Refusal(f"a watermark must be {name}, or {name} - INTERVAL '5' SECOND", node.span)
 
 
 def _bound(node: nodes.Expression, relation: Relation, table: Table) -> Expr:

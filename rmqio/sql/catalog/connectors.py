@@ -169,7 +169,9 @@ def _url(option: Option) -> str:
                 option.value_span,
             )
     if not _URL.match(url):
-        raise Refusal(f"{option.key} is {option.value!r}; one is 'postgresql://host:5432/database'", option.value_span)
+        raise Refusal(
+            f"{option.key} is {option.value!r}; it must be like 'postgresql://host:5432/database'", option.value_span
+        )
     return url
 
 

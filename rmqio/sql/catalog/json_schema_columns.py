@@ -25,7 +25,7 @@ class JsonSchemaColumns:
     """The columns of an object's schema. Raises `Refusal` for what no column can be.
 
     Attributes:
-      columns: names and types. What must be there and cannot be null is NOT NULL.
+      columns: names and types. A field that must be there and cannot be null is NOT NULL.
       leaves_nulls_out: whether a row is written without its fields that are NULL: the schema allows them to be absent,
         not to be null.
     """

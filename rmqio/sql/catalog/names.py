@@ -29,10 +29,10 @@ def check_names(options: dict[str, Option]) -> None:
         fault = _fault(name, longest) if longest < _LONGEST["topic"] else topic_fault(name)
         if fault:
             kind = "group" if "group" in what else "topic"
-            raise Refusal(f"{option.key} is {name!r}, and no {kind} can have that name: {fault}", option.value_span)
+            raise Refusal(f"{option.key} is {name!r}, which is not a valid {kind} name: {fault}", option.value_span)
 
 
 def _fault(name: str, longest: int) -> str:
     if len(name) > longest:
-        return f"it has {len(name)} characters, and {longest} are the most"
-    return "" if _LEGAL.fullmatch(name) else "it has letters, digits, '_', '-', '%' and '|' only"
+        return f"it has {len(name)} characters, but at most {longest} are allowed"
+    return "" if _LEGAL.fullmatch(name) else "only letters, digits, '_', '-', '%' and '|' are allowed"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rmqio.errors import LocalError
-from rmqio.sql.catalog import connectors
+from rmqio.sql.catalog import connectors, option_checks
 from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.catalog.names import check_names
 from rmqio.sql.errors import Refusal, nearest
@@ -27,10 +27,11 @@ FORMATS: Final = (
     "json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema", "json-confluent", "protobuf",
     "protobuf-confluent", "grok", "syslog", "cef",
 )  # fmt: skip
-ON_ERROR: Final = ("fail", "dead-letter", "skip")
+ON_ERROR: Final = ("fail", "dead-letter", "skip", "null")
+"""The strictest one is the first."""
 DELIVERY: Final = ("at-least-once", "exactly-once")
 PUSH_DOWN: Final = ("tags", "sql92", "none")
-STARTS: Final = ("earliest", "latest", "group", "timestamp")
+STARTS: Final = ("earliest", "latest", "group", "timestamp", "specific-offsets")
 
 _NAMES: Final[dict[str, tuple[str, ...]]] = {
     "connector": ("connector", "type"),
@@ -48,10 +49,16 @@ _NAMES: Final[dict[str, tuple[str, ...]]] = {
     "start_ms": ("startTimeMs", "offsetFromTimestamp", "scan.startup.timestamp-millis", "start.message-timestamp"),
     "start_time": ("startTime", "startDateTime"),
     "end_time": ("endTime", "rocketmq.source.stop.offset.timestamp"),
+    "offsets": ("scan.startup.specific-offsets",),
     "zone": ("timeZone", "time_zone"),
     "on_error": ("on-error", "on_error"),
     "dead_letters": ("dead-letter-topic", "dead_letter_topic"),
     "keys": ("keyColumns", "key.fields"),
+    "keys_in_body": ("writeKeysToBody",),
+    "is_dynamic_tag": ("isDynamicTag",),
+    "tag_column": ("dynamicTagColumn",),
+    "tag_in_body": ("dynamicTagColumnWriteIncluded",),
+    "feedback": ("sink.allow-feedback",),
     "delimiter": ("fieldDelimiter", "csv.field-delimiter", "field.delimiter"),
     "length_check": ("lengthCheck",),
     "csv_quote": ("csv.quote-character",),
@@ -125,6 +132,9 @@ class TableOptions:
       zone: the time zone of dates in options.
       on_error: what becomes of a row that cannot be decoded or computed.
       keys: the columns that become the message's keys.
+      tag_column: the column that becomes the message's tag; None: none does.
+      is_tag_in_body: that column is also in the body.
+      allows_feedback: a job can read the topic that it writes here.
       producer_group: the group with which rows are written.
       is_exactly_once: a writer that may repeat work looks for its rows in the topic first.
       push_down: what of WHERE the broker filters, one of `PUSH_DOWN`; None: tags, unless the table has a watermark,
@@ -146,6 +156,9 @@ class TableOptions:
     on_error: str = "fail"
     dead_letter_topic: str | None = None
     keys: tuple[str, ...] = ()
+    tag_column: str | None = None
+    is_tag_in_body: bool = True
+    allows_feedback: bool = False
     producer_group: str | None = None
     is_exactly_once: bool = False
     push_down: str | None = None
@@ -168,14 +181,28 @@ def table_options(options: Sequence[Option], table: str) -> TableOptions:
         folded = "".join(each for each in option.key.lower() if each.isalnum())
         name = _BY_SPELLING.get(folded) or _BY_SPELLING.get(folded.removeprefix("value")) or pattern_named(option)
         if name is None:
+            option_checks.check_known_elsewhere(option, folded)
+            _require_connector(options)
             spellings = [each for spellings in _NAMES.values() for each in spellings]
             raise Refusal(f"the option {option.key!r} is unknown{nearest(option.key, spellings)}", option.span)
+        if name == "ignored":
+            option_checks.check_without_effect(option, folded)
         if name in found and name not in ("ignored", "lookup_ignored"):
             before = found[name].key
-            doubled = "is given twice" if before == option.key else f"means the same as {before!r}, which is there too"
+            doubled = "is given twice" if before == option.key else f"means the same as {before!r}, which is also given"
             raise Refusal(f"the option {option.key!r} {doubled}", option.span)
         found[name] = option
     return _checked(found, table)
+
+
+def _require_connector(options: Sequence[Option]) -> None:
+    """Raises `Refusal` for a connector that is not there: its options are unknown because it is."""
+    for each in options:
+        if each.key.lower() in ("connector", "type"):
+            named = connectors.connector_named(each.value.strip())
+            if named.lower().replace("_", "-") not in CONNECTORS:
+                listed = ", ".join(CONNECTORS)
+                raise Refusal(f"{each.key} is {named!r}; it can be {listed}", each.value_span)
 
 
 def _checked(found: dict[str, Option], table: str) -> TableOptions:
@@ -200,14 +227,31 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
         found["connector"] = replace(found["connector"], value=named)
     connector = one_of("connector", CONNECTORS, "rocketmq")
     of_connector = connectors.connector_options(connector, found, table)
+    option_checks.check_connector(found, connector)
     formats = connectors.FILE_FORMATS if connector == connectors.FILES else FORMATS
     format_name = one_of("format", formats, _default_format(found))
     connectors.check_format(found, format_name)
+    option_checks.check_format(found, format_name)
+    option_checks.check_filters(found)
+    option_checks.check_name_server(found.get("name_server"))
     on_error = one_of("on_error", ON_ERROR, "dead-letter" if "dead_letters" in found else "fail")
     if text("skip_errors", "false").lower() == "true":
+        if "on_error" in found and on_error != "skip":
+            raise Refusal(
+                f"{found['skip_errors'].key} is 'true', which means on-error = 'skip', but on-error is {on_error!r}: "
+                "leave out one of them",
+                found["skip_errors"].span,
+            )
         on_error = "skip"
     if on_error == "dead-letter" and "dead_letters" not in found:
         raise Refusal("on-error is 'dead-letter', which needs the option 'dead-letter-topic'", found["on_error"].span)
+    if connector == "rocketmq" and "dead_letters" in found and text("dead_letters") == text("topic"):
+        raise Refusal(
+            f"the dead-letter topic {text('dead_letters')!r} is the topic that the table reads: its bad rows would "
+            "come again and again. Name another topic",
+            found["dead_letters"].value_span,
+        )
+    option_checks.check_dead_letters(found, on_error)
     if connector == "rocketmq" and not text("topic"):
         raise Refusal(f"the table {table} needs the option 'topic'", None)
     check_names(found)
@@ -220,6 +264,9 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
         )
     zone = _zone(found)
     end = found.get("end_time")
+    end_ms = _milliseconds(end, zone) if end else None
+    start = _start(found, zone)
+    option_checks.check_times(start, end_ms, end)
     return TableOptions(
         connector=connector,
         topic=text("topic"),
@@ -228,12 +275,15 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
         tag=None if text("tag") in (None, "*", "") else text("tag"),
         sql=text("sql"),
         format=format_name,
-        start=_start(found, zone),
-        end_ms=_milliseconds(end, zone) if end else None,
+        start=start,
+        end_ms=end_ms,
         zone=str(zone),
         on_error=on_error,
         dead_letter_topic=text("dead_letters"),
         keys=tuple(each.strip() for each in text("keys", "").replace(";", ",").split(",") if each.strip()),
+        tag_column=_tag_column(found),
+        is_tag_in_body="tag_in_body" not in found or option_checks.boolean(found["tag_in_body"]),
+        allows_feedback="feedback" in found and option_checks.boolean(found["feedback"]),
         producer_group=text("producer_group"),
         is_exactly_once=is_exactly_once,
         push_down=one_of("push_down", PUSH_DOWN, "tags") if "push_down" in found else None,
@@ -241,6 +291,24 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
         of_connector=of_connector,
         given={option.key: option.value for name, option in found.items()},
     )
+
+
+def _tag_column(found: dict[str, Option]) -> str | None:
+    """The column of rocketmq-flink's dynamic tag."""
+    if "keys_in_body" in found and not option_checks.boolean(found["keys_in_body"]):
+        option = found["keys_in_body"]
+        raise Refusal(
+            f"{option.key} is 'false', but keyColumns are always in the body: leave both out, and declare the column "
+            "as STRING METADATA FROM 'keys'",
+            option.value_span,
+        )
+    is_dynamic = "is_dynamic_tag" in found and option_checks.boolean(found["is_dynamic_tag"])
+    if is_dynamic and "tag_column" not in found:
+        raise Refusal("isDynamicTag is 'true', which needs the option 'dynamicTagColumn'", found["is_dynamic_tag"].span)
+    for name in ("tag_column", "tag_in_body"):
+        if name in found and not is_dynamic:
+            raise Refusal(f"{found[name].key} does nothing without 'isDynamicTag' = 'true'", found[name].span)
+    return found["tag_column"].value.strip() if is_dynamic else None
 
 
 def _default_format(found: dict[str, Option]) -> str:
@@ -270,12 +338,25 @@ def _start(found: dict[str, Option], zone: dt.tzinfo) -> StartFrom | None:
         return StartFrom.timestamp(_number(found["start_ms"]))
     if "start_offset" in found and found["start_offset"].value.strip() not in ("-1", "-2"):
         raise Refusal(
-            "startMessageOffset would be one offset for all queues: use scanStartupMode, startTime or startTimeMs",
+            "startMessageOffset would be one offset for all queues: use startTime, startTimeMs, or "
+            "'scan.startup.mode' = 'specific-offsets'",
             found["start_offset"].span,
         )
+    value = "" if mode is None else mode.value.strip().lower().replace("_", "-")
+    if value.startswith("specific") or "offsets" in found:
+        if "offsets" not in found:
+            assert mode is not None
+            raise Refusal(f"{mode.key} is {mode.value!r}, which needs 'scan.startup.specific-offsets'", mode.span)
+        if mode is not None and not value.startswith("specific"):
+            raise Refusal(
+                f"{found['offsets'].key} needs 'scan.startup.mode' = 'specific-offsets', which is {mode.value!r}",
+                mode.value_span,
+            )
+        topic = found["topic"].value.strip() if "topic" in found else ""
+        return option_checks.specific_offsets(found["offsets"], topic)
     if mode is None:
         return None
-    value = mode.value.strip().lower().removesuffix("-offset").removesuffix("-offsets").replace("_", "-")
+    value = value.removesuffix("-offset").removesuffix("-offsets")
     match value:
         case "earliest":
             return StartFrom.earliest()
@@ -309,4 +390,4 @@ def _milliseconds(option: Option, zone: dt.tzinfo) -> int:
     with contextlib.suppress(LocalError):
         if not text.isdigit():  # a number would be milliseconds, for which there are other options
             return time_of(text, zone)
-    raise Refusal(f"{option.key} is {option.value!r}; a time is 2024-01-31 23:59:59", option.value_span)
+    raise Refusal(f"{option.key} is {option.value!r}; it must be like 2024-01-31 23:59:59", option.value_span)

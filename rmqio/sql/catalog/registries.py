@@ -15,6 +15,7 @@ from rmqio.serde.registry import OpenSchemaRegistry, RestRegistry
 from rmqio.serde.registry.typed import TypedSubjects
 from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog import typed_subjects
+from rmqio.sql.catalog.asking import asked
 from rmqio.sql.catalog.avro_columns import quoted
 from rmqio.sql.catalog.names import topic_fault
 from rmqio.sql.catalog.tables import Table, table_of
@@ -24,6 +25,8 @@ from rmqio.sql.syntax import statements
 
 _KEPT_FOR_S: Final = 30.0
 """How long the list of subjects is used."""
+_FAILED_FOR_S: Final = 5.0
+"""How long a list that failed is not asked for again: each key in the shell would wait for it."""
 
 
 class Subject(NamedTuple):
@@ -41,7 +44,9 @@ class Subject(NamedTuple):
 
 
 class Registry(Protocol):
-    """A registry's subjects, by the names of tables."""
+    """A registry's subjects, by the names of tables. `url`: its address, without credentials."""
+
+    url: str
 
     def names(self) -> list[str]:
         """Returns the names of tables. Raises `RmqioError`."""
@@ -66,17 +71,23 @@ class RegistryTables:
             raise SqlError(f"--catalog: {error}") from error
         self._names: list[str] = []
         self._until = 0.0
+        self._failure: RmqioError | None = None
         self._tables: dict[str, Table] = {}
         self._created: dict[str, str] = {}
 
     def names(self) -> Sequence[str]:
         """Returns the names of all tables. Raises `SqlError`."""
         if time.monotonic() >= self._until:
+            self._failure = None
             try:
-                self._names = self._registry.names()
+                found = asked(self._registry.url, self._registry.names)
+                self._names = [each for each in found if each and each.isprintable()]
+                self._until = time.monotonic() + _KEPT_FOR_S
             except RmqioError as error:
-                raise SqlError(str(error)) from error
-            self._until = time.monotonic() + _KEPT_FOR_S
+                self._failure = error
+                self._until = time.monotonic() + _FAILED_FOR_S
+        if self._failure is not None:
+            raise SqlError(str(self._failure)) from self._failure
         return self._names
 
     def table(self, name: str) -> Table | None:
@@ -85,7 +96,7 @@ class RegistryTables:
             if name not in self.names():
                 return None
             try:
-                self._tables[name] = self._made(name, self._registry.subject(name))
+                self._tables[name] = self._made(name, asked(self._registry.url, lambda: self._registry.subject(name)))
             except RmqioError as error:
                 raise Refusal(str(error), None) from error
         return self._tables[name]
@@ -97,6 +108,8 @@ class RegistryTables:
     def _made(self, name: str, subject: Subject) -> Table:
         if topic_fault(subject.topic):
             raise Refusal(f"its subject says that the topic is {subject.topic}, and no topic can have that name", None)
+        if not subject.columns:
+            raise Refusal("its schema has no fields, and a table needs a column", None)
         options = {"topic": subject.topic, **subject.options}
         text = (
             f"CREATE TABLE {quoted(name)} (\n"
@@ -106,7 +119,7 @@ class RegistryTables:
             + "\n)"
         )
         try:
-            (statement,) = self._texts.parse(text, self._url)
+            (statement,) = self._texts.parse(text, self._url, is_made=True)
         except SqlError as error:
             raise Refusal(f"its columns: {error.message}", None) from None
         assert isinstance(statement, statements.CreateTable)
@@ -126,6 +139,7 @@ class _Confluent:
     def __init__(self, url: str) -> None:
         self._url = url
         self._registry = RestRegistry(url)
+        self.url = self._registry.url
         self._typed = TypedSubjects(self._registry)
         self._subjects: dict[str, str] = {}
 
@@ -148,6 +162,7 @@ class _OpenSchema:
     def __init__(self, url: str) -> None:
         self._url = url
         self._registry = OpenSchemaRegistry(url)
+        self.url = self._registry.url
 
     def names(self) -> list[str]:
         return self._registry.subjects()

@@ -105,6 +105,10 @@ class Catalog:
         name = statement.name
         written = self.function_named(name.text) if statement.kind == "FUNCTION" else None
         if kept.pop(written or name.text, None) is None and not statement.if_exists:
+            if (
+                other := "VIEW" if name.text in self.views else "TABLE" if name.text in self.tables else None
+            ) is not None:
+                raise Refusal(f"{name} is a {other.lower()}: DROP {other}", name.span)
             raise Refusal(f"there is no {statement.kind.lower()} {name}{nearest(name.text, kept)}", name.span)
 
     def function_named(self, name: str) -> str | None:
@@ -131,14 +135,14 @@ class Catalog:
     def table(self, name: nodes.Name) -> Table:
         """Returns the table. Raises `Refusal` if there is none."""
         if name.text in self.views and name.text not in self.tables:
-            raise Refusal(f"{name} is a view: rows go into tables", name.span)
+            raise Refusal(f"{name} is a view: INSERT INTO needs a table", name.span)
         found = self.relation(name)
         assert isinstance(found, Table)
         return found
 
 
 def _known(names: list[str]) -> str:
-    return f"; there are {', '.join(sorted(names)[:10])}" if names else "; no CREATE TABLE stands before"
+    return f"; there are {', '.join(sorted(names)[:10])}" if names else "; there is no CREATE TABLE before"
 
 
 def table_of(statement: statements.CreateTable) -> Table:
@@ -150,7 +154,7 @@ def table_of(statement: statements.CreateTable) -> Table:
         match item:
             case statements.Watermark():
                 if watermark is not None:
-                    raise Refusal("a table has one watermark", item.span)
+                    raise Refusal("a table can have only one watermark", item.span)
                 watermark = item
             case statements.PrimaryKey():
                 key = _one_key(key, item.columns, item)
@@ -158,7 +162,7 @@ def table_of(statement: statements.CreateTable) -> Table:
                 pass
             case _:
                 if item.name.text in columns:
-                    raise Refusal(f"the column {item.name} is there twice", item.name.span)
+                    raise Refusal(f"the column {item.name} is listed twice", item.name.span)
                 columns[item.name.text] = _column(item)
                 if isinstance(item, statements.PhysicalColumn) and item.is_key:
                     key = _one_key(key, (item.name,), item)
@@ -170,6 +174,8 @@ def table_of(statement: statements.CreateTable) -> Table:
             raise Refusal(
                 f"keyColumns names {each}, which is not a column{nearest(each, columns)}", statement.name.span
             )
+    if options.tag_column is not None:
+        _make_tag(columns, options, statement.name)
     if watermark is not None:
         _require_column(columns, watermark.column)
     return Table(
@@ -181,6 +187,22 @@ def table_of(statement: statements.CreateTable) -> Table:
     )
 
 
+def _make_tag(columns: dict[str, Column], options: TableOptions, at: nodes.Name) -> None:
+    """The column of a dynamic tag that is not in the body is the tag itself."""
+    name = options.tag_column or ""
+    column = columns.get(name)
+    if column is None:
+        raise Refusal(f"dynamicTagColumn names {name}, which is not a column{nearest(name, columns)}", at.span)
+    if not column.is_physical or column.type.kind != "VARCHAR":
+        raise Refusal(
+            f"dynamicTagColumn names {name}, which must be a STRING of the body: other columns become a tag as STRING "
+            "METADATA FROM 'tags'",
+            at.span,
+        )
+    if not options.is_tag_in_body:
+        columns[name] = Column(name, column.type.nullable(), METADATA["tags"])
+
+
 def _options(statement: statements.CreateTable) -> TableOptions:
     try:
         return table_options(statement.options, statement.name.text)
@@ -190,7 +212,7 @@ def _options(statement: statements.CreateTable) -> TableOptions:
 
 def _one_key(before: tuple[nodes.Name, ...], key: tuple[nodes.Name, ...], item: nodes.Node) -> tuple[nodes.Name, ...]:
     if before:
-        raise Refusal("a table has one PRIMARY KEY", item.span)
+        raise Refusal("a table can have only one PRIMARY KEY", item.span)
     return key
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile.expressions.emitter import Emitter
+from rmqio.sql.compile.statement import Statement, current
 from rmqio.sql.compile.steps import Step as Step
 from rmqio.sql.compile.timing import Timing
 from rmqio.sql.expressions import Expr
@@ -49,17 +50,20 @@ class Generate(Step):
       rows: the list.
       shape: how an element becomes columns.
       types: of the columns that are added, with that of the ordinal at the end.
+      names: theirs, for errors.
     """
 
     rows: Expr
     shape: Shape
     types: tuple[SqlType, ...]
+    names: tuple[str, ...] = ()
 
 
 def step_of(expand: Expand) -> Generate:
     """Returns what happens to the rows of the input."""
-    own = tuple(each.type for each in expand.fields[len(expand.input.fields) :])
-    return Generate(None, (), expand.rows, expand.shape, own)
+    own = expand.fields[len(expand.input.fields) :]
+    kinds, names = tuple(each.type for each in own), tuple(each.name for each in own)
+    return Generate(None, (), expand.rows, expand.shape, kinds, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +168,18 @@ Target = ToTable | ToKeys | ToRows | ToGroups | ToRanks | OtherTarget
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Rows on their way from a source through steps to a target. `zone`: of the session in which it was planned."""
+    """Rows on their way from a source through steps to a target.
+
+    Attributes:
+      zone: of the session in which it was planned.
+      statement: what it is a part of.
+    """
 
     source: FromTable | FromRows | OtherSource
     steps: tuple[Step, ...]
     target: Target
     zone: str = field(default_factory=session_zone)
+    statement: Statement = field(default_factory=current)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _travelled, (
@@ -189,8 +199,10 @@ class Mapped(NamedTuple):
       values: the results.
       positions: the position in the batch that each result comes from.
       failed: errors by position.
+      nulls: errors of values that are NULL instead.
     """
 
     values: list[Any]
     positions: list[int]
     failed: dict[int, Exception]
+    nulls: Sequence[Exception] = ()

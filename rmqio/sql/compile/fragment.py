@@ -1,6 +1,6 @@
 """A fragment: all that happens to rows between two shuffles, as one function over a batch.
 
-What travels to the workers is the description (`description`); `compiled` makes the function there.
+The description (`description`) travels to the workers; `compiled` makes the function there.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from decimal import localcontext
+from functools import partial
 from typing import Any
 
 from rmqio.model import Record
 from rmqio.sql import expressions
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile import generating
-from rmqio.sql.compile.aggregates.aggregation import accumulator, emit_groups
+from rmqio.sql.compile.aggregates.to_groups import ones_of, require_time, to_groups
 from rmqio.sql.compile.description import (
     Fragment,
     FromRows,
@@ -33,9 +34,11 @@ from rmqio.sql.compile.description import (
     WindowStep,
 )
 from rmqio.sql.compile.expressions.casts import text_of
-from rmqio.sql.compile.expressions.code import skip_unless, value
+from rmqio.sql.compile.expressions.code import is_null, skip_unless, value
 from rmqio.sql.compile.expressions.emitter import Emitter
+from rmqio.sql.compile.expressions.places import Columns, Places, names_of
 from rmqio.sql.compile.look_ups import LookUp, begun, looked_up
+from rmqio.sql.compile.nullable import nullable
 from rmqio.sql.compile.steps import Step
 from rmqio.sql.compile.windowing import no_time, windowed
 from rmqio.sql.expressions import InputRef
@@ -43,6 +46,7 @@ from rmqio.sql.planning.identity import id_position
 from rmqio.sql.planning.plan import Field, window_fields
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.rows import key_bytes, null_key, pack
+from rmqio.sql.types import SqlType
 from rmqio.sql.user.loading import FunctionError
 from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_zone
 
@@ -70,6 +74,8 @@ def within(zone: str, run: Callable[..., Any]) -> Callable[..., Any]:
 
 def _compiled(fragment: Fragment) -> Callable[..., Mapped]:
     out = Emitter()
+    fragment = nullable(fragment)
+    makes_nulls = fragment.statement.makes_nulls
     out.constants.update(
         {"ValueFailure": ValueFailure, "Mapped": Mapped, "localcontext": localcontext, "DECIMALS": DECIMALS}
     )
@@ -77,6 +83,9 @@ def _compiled(fragment: Fragment) -> Callable[..., Mapped]:
     with out.block("def fragment(batch, groups=None):"):
         out.line("values, positions, failed = [], [], {}")
         out.line("add, place = values.append, positions.append")
+        if makes_nulls:
+            out.nulls = "nulls"
+            out.line("nulls = []")
         if is_grouped:
             out.line("is_own = groups is None")
             out.line("if is_own: groups = {}")
@@ -88,7 +97,7 @@ def _compiled(fragment: Fragment) -> Callable[..., Mapped]:
                 emit_failures(fragment, out)
         if is_grouped:
             out.line("if is_own: values = list(groups.items())")
-        out.line("return Mapped(values, positions, failed)")
+        out.line(f"return Mapped(values, positions, failed{', nulls' if makes_nulls else ''})")
     return out.function("fragment")  # type: ignore[no-any-return]
 
 
@@ -99,26 +108,37 @@ def emit_row(given: Fragment, columns: list[str], out: Emitter, bind: str = "") 
       bind: a line that comes before the results are added.
     """
     target = given.target
+    out.places.columns, out.places.statement = source_columns(given), given.statement.name
+    out.constants["failure"] = partial(_failure, out.places)
     collects = isinstance(target, ToGroups) and _is_generating(given)
     if _is_generating(given):
         out.line("made = []")
     with ExitStack() as loops:
         columns = _steps(given.steps, columns, out, loops)
         if isinstance(target, ToGroups) and collects:  # no row of it is in a group before all of them are computed
-            _require_time(target, columns, out)
+            require_time(target, columns, out)
+            ones = ones_of(target, columns, given.statement.on_error, out)
+            columns = [*columns, *filter(None, ones)]
             out.line(f"made.append(({', '.join(columns)}{',' * bool(columns)}))")
         else:
             if bind:
                 out.line(bind)
-            _target(target, columns, out)
+            if given.statement.has_nulls:
+                _require_values(target, columns, out)
+            if isinstance(target, ToGroups):
+                require_time(target, columns, out)
+                to_groups(target, columns, ones_of(target, columns, given.statement.on_error, out), out)
+            else:
+                _target(target, columns, out)
             if not isinstance(target, ToGroups):  # groups come from several rows
                 out.line("place(position)")
-    if collects:
+    if isinstance(target, ToGroups) and collects:
         fresh = [out.name() for _ in columns]
         if bind:
             out.line(bind)
         with out.block(f"for {', '.join(fresh)}, in made:" if fresh else "for _ in made:"):
-            _target(target, fresh, out)
+            names = iter(fresh[len(fresh) - len(list(filter(None, ones))) :])
+            to_groups(target, fresh, [next(names) if each else "" for each in ones], out)
 
 
 def emit_failures(given: Fragment, out: Emitter, number: str = "") -> None:
@@ -128,14 +148,30 @@ def emit_failures(given: Fragment, out: Emitter, number: str = "") -> None:
       number: at the end of the names of the results.
     """
     out.constants.update({"ValueFailure": ValueFailure, "FunctionError": FunctionError, "placed": placed})
-    for caught, error in (("ValueFailure", "error"), ("(UnicodeError, ArithmeticError)", "ValueFailure(str(error))")):
+    out.places.columns = None
+    for caught in ("ValueFailure", "(UnicodeError, ArithmeticError)"):
         with out.block(f"except {caught} as error:"):
-            out.line(f"failed{number}[position] = {error}")
+            out.line(f"failed{number}[position] = failure(error)")
             if _is_generating(given):
                 out.line(f"while positions{number} and positions{number}[-1] == position:")
                 out.line(f"    del values{number}[-1], positions{number}[-1]")
     with out.block("except FunctionError as error:"):
-        out.line("raise placed(error, record) from error")
+        out.line(f"raise placed(error, record, {given.statement.name!r}) from error")
+
+
+def _failure(places: Places, error: Exception) -> ValueFailure:
+    """Returns the error of a row, which names the expression that failed."""
+    if not isinstance(error, ValueFailure):
+        error = ValueFailure(str(error)).with_traceback(error.__traceback__)
+    return places.located(error)
+
+
+def source_columns(given: Fragment) -> Columns:
+    """Returns the columns of the source, by name."""
+    source = given.source
+    if isinstance(source, FromTable):
+        return Columns([each.name for each in source.columns])
+    return Columns(names_of(source.fields))
 
 
 def _is_generating(given: Fragment) -> bool:
@@ -156,7 +192,7 @@ def source_names(fragment: Fragment, out: Emitter) -> list[str]:
     codes = {i: columns[i].metadata.read for i in used if columns[i].metadata}  # type: ignore[union-attr]
     body = [i for i in sorted(used) if not columns[i].metadata]
     if body:
-        _decode(fragment.source.table, [fields[i] for i in body], out)
+        _decode(fragment.source.table, [fields[i] for i in body], out, makes_nulls=fragment.statement.makes_nulls)
         codes |= {i: f"d{position}" for position, i in enumerate(body)}
     return _load(codes, fields, out)
 
@@ -173,11 +209,14 @@ def _load(codes: dict[int, str], fields: Sequence[Field], out: Emitter) -> list[
     return names
 
 
-def _decode(table: Table, fields: list[Field], out: Emitter) -> None:
+def _decode(table: Table, fields: list[Field], out: Emitter, *, makes_nulls: bool) -> None:
     from rmqio.sql.formats import decoder_of
+    from rmqio.sql.formats.lenient import LenientDecoder
 
     decoder = decoder_of(table, fields)
     out.constants.update({"decode": decoder.fast, "exact": decoder.exact})
+    if makes_nulls:
+        out.constants["exact"] = LenientDecoder(table, fields, decoder).exact
     names = [f"d{position}" for position in range(len(fields))]
     with out.block("try:"):
         out.line("row = decode(record.body)")
@@ -186,7 +225,7 @@ def _decode(table: Table, fields: list[Field], out: Emitter) -> None:
             if convert is not None:
                 out.line(f"if {name} is not None: {name} = {out.constant(convert, 'v')}({name})")
     with out.block("except Exception:"):  # not a usual body
-        out.line(f"{', '.join(names)}, = exact(record.body)")
+        out.line(f"{', '.join(names)}, = exact(record.body{', nulls' if makes_nulls else ''})")
 
 
 def used_columns(fragment: Fragment) -> set[int]:
@@ -213,18 +252,26 @@ def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter, loops: Exi
                 zip(columns[-3:], (each.type for each in window_fields()), strict=True), len(columns) - 3
             ):
                 out.remember(InputRef(kind, position), name)
+            _more_columns([each.name for each in window_fields()], out)
             continue
         if isinstance(step, Generate):
             columns = generating.emit(step.rows, step.shape, step.types, columns, out, loops)
+            _more_columns(step.names, out)
             continue
         if step.condition is not None:
             skip_unless(step.condition, out)
         columns = [_named(value(each, out), out) for each in step.projections]
+        out.places.columns = Columns(step.projections, out.places.columns)
         if number + 1 < len(steps):
             out.forget_inputs()
             for position, (name, each) in enumerate(zip(columns, step.projections, strict=True)):
                 out.remember(InputRef(each.type, position), name)
     return columns
+
+
+def _more_columns(names: Sequence[str], out: Emitter) -> None:
+    if out.places.columns is not None:
+        out.places.columns = out.places.columns.with_names(names)
 
 
 def _named(code: str, out: Emitter) -> str:
@@ -249,8 +296,6 @@ def _target(target: Target, columns: list[str], out: Emitter) -> None:
             if target.window_end is not None:
                 out.line(f"if {end} is None: no_time()")
             out.line(f"add((key_bytes(({', '.join(keys)}{',' * bool(keys)})), pack(({', '.join(columns)},)), {end}))")
-        case ToGroups():
-            _to_groups(target, columns, out)
         case ToTable():
             _to_table(target, columns, out)
         case OtherTarget():
@@ -301,12 +346,12 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{
     for each in table.options.keys:
         if each in by_name:
             name, kind = by_name[each]
-            keys.append(f"(None if {name} is None else {out.constant(text_of(kind), 'x')}({name}))")
+            keys.append(_text(name, kind, out))
     primary = []
     for each in table.primary_key:
         if each in by_name:
             name, kind = by_name[each]
-            primary.append(f"{out.constant(text_of(kind), 'x')}({name})")
+            primary.append(_text(name, kind, out))
     if not metadata and not keys and not primary:
         out.line(f"add({added.format(source)})")
         return
@@ -322,38 +367,20 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{
     out.line(f"add({added.format(made)})")
 
 
-def _to_groups(target: ToGroups, columns: list[str], out: Emitter) -> None:
-    bucket = ""
-    window = target.window
-    if window is not None:
-        time = columns[window.time]
-        _require_time(target, columns, out)
-        bucket = out.name("b")
-        out.line(
-            f"{bucket} = {time}"
-            if window.kind == "SESSION"
-            else f"{bucket} = {time} - ({time} - {window.offset_us}) % {window.slide_us}"
-            if window.offset_us
-            else f"{bucket} = {time} - {time} % {window.slide_us}"
-        )
-    calls = [
-        (
-            accumulator(each, None if each.argument is None else target.fields[each.argument].type),
-            "" if each.argument is None else columns[each.argument],
-            "" if each.condition is None else columns[each.condition],
-        )
-        for each in target.calls
-    ]
-    emit_groups([columns[each] for each in target.keys], bucket, calls, out)
+def _text(name: str, kind: SqlType, out: Emitter) -> str:
+    return f"(None if {name} is None else {out.constant(text_of(kind), 'x')}({name}))"
 
 
-def _require_time(target: ToGroups, columns: list[str], out: Emitter) -> None:
-    if target.window is not None and target.fields[target.window.time].type.is_nullable:
-        out.constants["no_time"] = no_time
-        out.line(f"if {columns[target.window.time]} is None: no_time()")
+def _require_values(target: Target, columns: list[str], out: Emitter) -> None:
+    """A column that is NOT NULL takes no NULL, also if the type of its value says that there is none."""
+    if isinstance(target, ToTable) and target.has_body:
+        out.constants["is_null"] = is_null
+        for each, name in zip(target.columns, columns, strict=True):
+            if not each.type.is_nullable and not each.name.startswith("$"):
+                out.line(f"if {name} is None: is_null({each.name!r})")
 
 
-def placed(error: FunctionError, record: Any) -> FunctionError:
+def placed(error: FunctionError, record: Any, statement: str) -> FunctionError:
     """Returns the error of an aggregate of the user's own, with the place of the row that it failed at."""
     at = f"{record.queue}, offset {record.queue_offset}: " if isinstance(record, Record) else ""
-    return FunctionError(f"{at}{error}")
+    return FunctionError(f"{at}{error}{f' ({statement})' if statement else ''}")

@@ -53,6 +53,9 @@ def looked_up(step: LookUp, columns: list[str], out: Emitter) -> Iterator[list[s
     get = out.getters[step]
     rows, row = out.name("rows"), out.name("row")
     out.line(f"{rows} = {_rows(step, get, out)}")
+    pair = out.places.columns
+    if pair is not None:
+        pair = pair.with_names([each.name for each in step.dimension.fields])
     kinds = step.dimension.fields
     none = f"(({', '.join(['None'] * len(kinds))},),)"
     if step.kind == "LEFT" and step.residual is not None:
@@ -60,11 +63,13 @@ def looked_up(step: LookUp, columns: list[str], out: Emitter) -> Iterator[list[s
         out.line(f"{kept} = []")
         with out.block(f"for {row} in {rows}:"):
             _loaded(step, columns, row, out)
+            out.places.columns = pair
             skip_unless(step.residual, out)
             out.line(f"{kept}.append({row})")
         rows = kept
     with out.block(f"for {row} in {rows}{f' or {none}' if step.kind == 'LEFT' else ''}:"):
         joined = _loaded(step, columns, row, out)
+        out.places.columns = pair
         if step.kind == "INNER" and step.residual is not None:
             skip_unless(step.residual, out)
         yield joined

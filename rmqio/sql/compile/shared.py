@@ -16,10 +16,11 @@ from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile import fragment
 from rmqio.sql.compile.description import Fragment, FromTable, Generate, Mapped, Step, ToGroups, ToRows
 from rmqio.sql.compile.expressions.emitter import UNSET, Emitter
+from rmqio.sql.compile.expressions.purity import is_pure
 from rmqio.sql.compile.fragment import compiled, within
 from rmqio.sql.compile.look_ups import LookUp, begun
+from rmqio.sql.compile.nullable import nullable
 from rmqio.sql.expressions import Conditional, Conversion, Expr, InputRef, Operation, inputs, transform
-from rmqio.sql.planning.optimizer import is_pure
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.types import BITS
 from rmqio.sql.values import DECIMALS, ValueFailure, in_zone
@@ -75,7 +76,7 @@ def _of_columns(given: Fragment, columns: Sequence[Column]) -> Fragment:
         None if first.condition is None else transform(first.condition, moved),
         tuple(transform(each, moved) for each in first.projections),
     )
-    return Fragment(FromTable(given.source.table, tuple(columns)), (step, *others), given.target)
+    return replace(given, source=FromTable(given.source.table, tuple(columns)), steps=(step, *others))
 
 
 def first_steps(given: Sequence[Fragment]) -> list[Step]:
@@ -123,6 +124,8 @@ def _is_wider(conversion: Conversion) -> bool:
 
 def _compiled(table: Table, columns: tuple[Column, ...], given: list[Fragment], alone: list[Any]) -> Run:
     out = Emitter()
+    given = list(map(nullable, given))
+    has_nulls = [each.statement.makes_nulls for each in given]
     out.constants.update({
         "ValueFailure": ValueFailure, "Mapped": Mapped, "localcontext": localcontext, "DECIMALS": DECIMALS,
         "unset": UNSET, "by_itself": _by_itself(alone, given),
@@ -133,7 +136,10 @@ def _compiled(table: Table, columns: tuple[Column, ...], given: list[Fragment], 
         for i in numbers:
             out.line(f"values{i}, positions{i}, failed{i} = [], [], {{}}")
             out.line(f"add{i}, place{i}, groups{i} = values{i}.append, positions{i}.append, all_groups[{i}]")
-        out.line(f"results = [{', '.join(f'Mapped(values{i}, positions{i}, failed{i})' for i in numbers)}]")
+            if has_nulls[i]:
+                out.line(f"nulls{i} = []")
+        made = [f"Mapped(values{i}, positions{i}, failed{i}{f', nulls{i}' * has_nulls[i]})" for i in numbers]
+        out.line(f"results = [{', '.join(made)}]")
         for each in given:
             begun(each.steps, out)
         with out.block("with localcontext(DECIMALS):"), out.block("for position, record in enumerate(batch):"):
@@ -162,6 +168,7 @@ def _decoded(table: Table, columns: tuple[Column, ...], out: Emitter) -> None:
 
 def _output(number: int, given: Fragment, lazy: dict[Expr, str], out: Emitter) -> None:
     before, begun = out.known(), len(out.lines)
+    out.nulls = f"nulls{number}" if given.statement.makes_nulls else ""
     with out.block("while True:"):  # once: it costs nothing, and what leaves it leaves this output only
         with out.block("try:"):
             out.lazy = dict(lazy)
@@ -194,6 +201,8 @@ def _by_itself(alone: list[Any], given: list[Fragment]) -> Callable[..., None]:
             found = function((record,), groups) if grouped else function((record,))
             result.values.extend(found.values)
             result.positions.extend(position for _ in found.positions)
+            if found.nulls:
+                result.nulls.extend(found.nulls)  # type: ignore[attr-defined]
             if found.failed:
                 result.failed[position] = found.failed[0]
 

@@ -39,5 +39,8 @@ def windowed(window: Window, columns: list[str], is_nullable: bool, out: Emitter
 
 
 def no_time() -> None:
-    """Raises `ValueFailure`: a row without a time is in no window, and has no partners in an interval of time."""
-    raise ValueFailure("the time of the row is NULL: the statement has windows, or a join in an interval of time")
+    """Raises `ValueFailure`: a row without a time is in no window, has no partners in an interval, and is not first."""
+    raise ValueFailure(
+        "the time of the row is NULL: the statement has windows, a join in an interval of time, or FIRST_VALUE or "
+        "LAST_VALUE"
+    )

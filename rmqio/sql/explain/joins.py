@@ -54,11 +54,9 @@ def join_lines(join: Join) -> list[str]:
         lines += [f"where {text_of(each, names)}" for each in conjuncts(join.residual)]
     if not keys:
         if not join.ttl_ms:
-            return [*lines, "gives the right side to all workers, and needs inputs that end"]
-        kept = (
-            f"keeps each row for {duration(join.ttl_ms)}, if an input does not end, and those of one that ends for ever"
-        )
-        return [*lines, "gives the right side to all workers", kept]
+            return [*lines, "sends the right side to all workers, and needs inputs that end"]
+        kept = f"keeps each row for {duration(join.ttl_ms)}, or forever if its input ends"
+        return [*lines, "sends the right side to all workers", kept]
     lines.append(f"shuffles both sides by {', '.join(dict.fromkeys(names[one] for one, _ in join.keys))}")
     match join.bound:
         case Interval() as bound:
@@ -68,7 +66,8 @@ def join_lines(join: Join) -> list[str]:
         case _ if join.kind != "INNER":
             lines.append("keeps all rows, and gives those without a partner when both inputs end: they must end")
         case _:
-            lines.append(f"keeps each row for {duration(join.ttl_ms)}, if an input does not end")
+            kept = f"keeps each row for {duration(join.ttl_ms)}, if an input does not end"
+            lines.append(kept if join.ttl_ms else "keeps all rows until both inputs end: they must end")
     return lines
 
 
@@ -79,7 +78,7 @@ def _interval(join: Join, bound: Interval, left: str, right: str) -> list[str]:
         f"keeps rows for up to {duration((size + kept) // 1000)} of event time, in pieces of {duration(size // 1000)}"
     )
     if join.kind != "INNER":
-        lines.append("a row without a partner comes out when its piece is forgotten")
+        lines.append("emits a row without a partner when its piece is dropped")
     return lines
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqio.sql.explain.analytic import analytic_lines, call_text, order_text
-from rmqio.sql.expressions import conjuncts
+from rmqio.sql.expressions import IN_QUERY, conjuncts
 from rmqio.sql.planning.plan import Relation
 from rmqio.sql.planning.relations import MOST_SORTED, Analytic, Over, OverCall, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.text import duration, text_of
@@ -81,12 +81,12 @@ def more_step(relation: SubqueryJoin | Over | Analytic | Sorted | Repeated, name
 def _mark(lookup: SubqueryJoin, left: list[str]) -> str:
     if lookup.text == "EXISTS":
         return "EXISTS (query)"
-    return f"{left[lookup.keys[-1][0]]} IN (query)"
+    return f"{left[lookup.keys[-1][0]]}{IN_QUERY}"
 
 
 def _lookup(lookup: SubqueryJoin, names: Names) -> list[str]:
     left, right = names(lookup.left), names(lookup.right)
-    pairs = " and ".join(f"{left[one]} = {right[other]}" for one, other in lookup.keys)
+    pairs = " and ".join(f"{left[one]} = {right[other]} of the query" for one, other in lookup.keys)
     match lookup.kind:
         case "SEMI":
             lines = [f"Semi join on {pairs}, append-only", f"keeps rows for which {lookup.text} (query) is true"]
@@ -101,7 +101,7 @@ def _lookup(lookup: SubqueryJoin, names: Names) -> list[str]:
     if lookup.keys:
         lines.append(f"shuffles both sides by {', '.join(dict.fromkeys(left[one] for one, _ in lookup.keys))}")
     else:
-        lines.append("gives the query's row to all workers")
+        lines.append("sends the query's row to all workers")
     if lookup.kind == "SEMI" and lookup.ttl_ms:
         lines.append(f"a row waits {duration(lookup.ttl_ms)} for a partner, if an input does not end")
     elif lookup.kind == "SEMI":

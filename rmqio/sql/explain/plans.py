@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rmqio.sql import types
+from rmqio.sql.compile.expressions.places import shortened
 from rmqio.sql.explain.dimensions import look_up_lines, place_of
 from rmqio.sql.explain.joins import column_names, join_lines, window_line
 from rmqio.sql.explain.more_relations import more_described, more_names
 from rmqio.sql.explain.reads import Reads
-from rmqio.sql.explain.updates import emit_lines, group_kind, rank_lines, sink_kind
+from rmqio.sql.explain.updates import emit_lines, group_kept, group_kind, rank_lines, sink_kind
 from rmqio.sql.expressions import conjuncts
 from rmqio.sql.planning.delays import delay_us
 from rmqio.sql.planning.expanding import Expand, described
 from rmqio.sql.planning.plan import (
+    BY_TIME,
     Aggregate,
     AggregateCall,
     Calc,
@@ -29,7 +32,7 @@ from rmqio.sql.planning.plan import (
 )
 from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.recursion import deep_trees
-from rmqio.sql.text import duration, text_of
+from rmqio.sql.text import constant_text, duration, text_of
 
 
 def explain(plans: Sequence[Relation]) -> str:
@@ -37,6 +40,15 @@ def explain(plans: Sequence[Relation]) -> str:
     with deep_trees():
         reads = Reads(plans)
         return "\n\n".join("\n".join(_lines(plan, reads)) for plan in plans)
+
+
+def named_fields(relation: Relation) -> tuple[Field, ...]:
+    """Returns the columns of a relation with the names that EXPLAIN has for them, for errors of its rows."""
+    with deep_trees():
+        names = _names(relation)
+    return tuple(
+        field._replace(name=shortened(name), table="") for field, name in zip(relation.fields, names, strict=True)
+    )
 
 
 def _lines(relation: Relation, reads: Reads) -> list[str]:
@@ -101,6 +113,8 @@ def _scan(scan: Scan, reads: Reads) -> list[str]:
         lines.append(f"metadata {', '.join(beside)}")
     if is_topic:
         lines += reads.lines(scan)
+    if is_topic and scan.table.primary_key:
+        lines.append("each version of a row counts: it is no upsert table, and its PRIMARY KEY only matters for writes")
     if options.on_error != "fail":
         letters = f" {options.dead_letter_topic}" if options.on_error == "dead-letter" else ""
         lines.append(f"bad rows: {options.on_error}{letters}")
@@ -143,8 +157,14 @@ def _call(call: AggregateCall, names: list[str]) -> str:
     argument = "*" if call.argument is None else names[call.argument]
     if call.function is not None:
         argument = "" if call.argument is None else argument.removeprefix("ROW(").removesuffix(")")
+    if call.name in BY_TIME:
+        argument, _, time = argument.removeprefix("ROW(").removesuffix(")").rpartition(", ")
+        argument += f") by {time}"
+    if call.separator != ",":
+        argument += f", {constant_text(call.separator, types.VARCHAR)}"
     only = "" if call.condition is None else f" FILTER (WHERE {names[call.condition]})"
-    return f"{call.name}({'DISTINCT ' if call.is_distinct else ''}{argument}){only}"
+    end = "" if call.name in BY_TIME else ")"
+    return f"{call.name}({'DISTINCT ' if call.is_distinct else ''}{argument}{end}{only}"
 
 
 def _aggregate(aggregate: Aggregate) -> list[str]:
@@ -164,7 +184,7 @@ def _aggregate(aggregate: Aggregate) -> list[str]:
     if isinstance(aggregate.input, Calc):
         below = _names(aggregate.input.input)
         lines += [f"where {text_of(each, below)}" for each in conjuncts(aggregate.input.condition)]
-    lines.append(f"aggregates each batch, shuffles by {keys or 'nothing'}, keeps partial results until then")
+    lines.append(f"aggregates each batch, shuffles by {keys or 'nothing'}, {group_kept(aggregate)}")
     return lines
 
 

@@ -30,7 +30,7 @@ class Reads:
         self._uses = uses_of(self.plans)
 
     def lines(self, scan: Scan) -> list[str]:
-        """Returns lines about the read of a table. What its statements share is said once."""
+        """Returns lines about the read of a table. Facts that its statements share are stated once."""
         uses = [each for each in self._uses if each.scan.table is scan.table]
         if id(scan.table) in self._shown:
             return ["is read and decoded once: see above"]

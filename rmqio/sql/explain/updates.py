@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from rmqio.sql.analysis.ranks.forms import Form, form_of, is_by_arrival
-from rmqio.sql.analysis.sinks.upserts import Kind, calcs, check_sink, ends_by_itself, kind_of
-from rmqio.sql.errors import SqlError
-from rmqio.sql.planning.plan import Aggregate, Emit, Rank, Sink
+from rmqio.sql.analysis.sinks.endings import ends_by_itself
+from rmqio.sql.analysis.sinks.upserts import Kind, calcs, check_sink, kind_of, source_of
+from rmqio.sql.errors import Refusal
+from rmqio.sql.planning.plan import Aggregate, Calc, Emit, Rank, Sink
 from rmqio.sql.text import duration
+
+ONCE: Final = "once when the input ends"
 
 
 def sink_kind(sink: Sink) -> tuple[str, list[str]]:
     """Returns the kind of what a table gets, of inputs as they are, and what more there is to say."""
     try:
         kind = check_sink(sink, ends_by_itself)
-    except SqlError as error:
-        return "append-only", [f"if the inputs do not end, refused: {error.message.partition(': ')[2]}"]
+    except Refusal as error:
+        reason = error.message.removeprefix(f"INSERT INTO {sink.table.name}: ")
+        return "append-only", [f"if the inputs do not end, refused: {reason}"]
     if kind.changing is None:
         return "append-only", []
     return f"upsert by {', '.join(sink.table.primary_key)}", _deletes(sink, kind)
@@ -24,22 +29,43 @@ def sink_kind(sink: Sink) -> tuple[str, list[str]]:
 
 def _deletes(sink: Sink, kind: Kind) -> list[str]:
     assert kind.changing is not None
-    is_filtered = any(each.condition is not None for each in calcs(sink.input, kind.changing))
-    is_by_rows = isinstance(kind.changing, Rank) and not kind.changing.is_numbered
+    chain = calcs(sink.input, kind.changing)
+    is_filtered = any(each.condition is not None for each in chain)
+    is_by_rows = isinstance(kind.changing, Rank) and (
+        kind.groups is not None or _is_by_rows(sink, kind.changing, chain)
+    )
+    if isinstance(kind.changing, Rank) and any(
+        each.metadata is not None and each.metadata.key == "topic" for each in sink.columns
+    ):
+        return ["deletes rows that are no longer there, or in another topic, by tombstones, messages without a body"]
     if is_filtered or is_by_rows:
         return ["deletes rows that are no longer there by tombstones, messages without a body"]
     return []
 
 
+def _is_by_rows(sink: Sink, rank: Rank, chain: Sequence[Calc]) -> bool:
+    """Whether a row of a rank can leave its place in the table: the key has columns of the row, and not its number."""
+    names = [each.name for each in sink.columns]
+    keys = {source_of(names.index(each), list(chain)) for each in sink.table.primary_key if each in names}
+    return not rank.is_numbered and not keys <= {"constant", *rank.keys}
+
+
 def group_kind(aggregate: Aggregate, keys: Sequence[str]) -> str:
     """Returns the kind of a group's rows."""
     if aggregate.window is None:
-        return "once when the input ends, else upsert by key" if aggregate.calls else "once when the input ends"
+        is_changing = aggregate.calls and not ends_by_itself(aggregate)
+        return f"{ONCE}, else upsert by key" if is_changing else ONCE
     if aggregate.window.is_processing:
         return "append-only, final when its time is over"
     if aggregate.emit is None:
         return "append-only, final at the watermark"
     return f"upsert by key ({', '.join([*keys, 'window_start', 'window_end'])})"
+
+
+def group_kept(aggregate: Aggregate) -> str:
+    """Returns what a group keeps, and for how long."""
+    is_changing = aggregate.window is None and aggregate.origin is None and not ends_by_itself(aggregate)
+    return f"keeps partial results until then{', or forever' if is_changing else ''}"
 
 
 def emit_lines(emit: Emit | None) -> list[str]:
@@ -48,9 +74,9 @@ def emit_lines(emit: Emit | None) -> list[str]:
         return []
     lines = []
     if emit.early_ms is not None:
-        lines.append(f"gives its row before the watermark {_every(emit.early_ms)}")
+        lines.append(f"emits its row before the watermark {_every(emit.early_ms)}")
     if emit.late_ms is not None:
-        lines.append(f"gives it after the watermark {_every(emit.late_ms)}, for {duration(emit.lateness_ms)}")
+        lines.append(f"emits it after the watermark {_every(emit.late_ms)}, for {duration(emit.lateness_ms)}")
     return lines
 
 
@@ -80,15 +106,22 @@ def _rank_kind(rank: Rank, kind: Kind, keys: list[str]) -> str:
     if kind.refused or kind.changing is not None:
         more = "the number" if rank.is_numbered else "columns of the row"
         key = [*keys, *([more] if rank.limit > 1 else [])]
-        return f"once when the input ends, else upsert by key ({', '.join(key)})"
+        return f"{ONCE}, else upsert by key ({', '.join(key)})"
+    if _is_once(rank, form):
+        return ONCE
     return "append-only, when it comes" if form is Form.SEEN else "append-only, final at the watermark"
+
+
+def _is_once(rank: Rank, form: Form) -> bool:
+    """Whether the input ends, and the rows come then; the first row by time comes with the watermark all the same."""
+    return form in (Form.SEEN, Form.UPDATES) and ends_by_itself(rank)
 
 
 def _kept(rank: Rank, kind: Kind) -> str:
     rows = "a row" if rank.limit == 1 else f"{rank.limit} rows"
     if kind.groups is not None:
-        return "keeps all groups for ever"
-    if form_of(rank) is Form.WINDOW:
+        return "keeps all groups forever"
+    if form_of(rank) is Form.WINDOW or _is_once(rank, form_of(rank)):
         return f"keeps {rows} of each until then"
     if form_of(rank) is not Form.UPDATES:
         return f"keeps of each that it was there, {_ttl(rank, 'after it')}"
@@ -96,4 +129,4 @@ def _kept(rank: Rank, kind: Kind) -> str:
 
 
 def _ttl(rank: Rank, since: str) -> str:
-    return f"for {duration(rank.ttl_ms)} {since}" if rank.ttl_ms else "for ever ('table.exec.state.ttl' = 0)"
+    return f"for {duration(rank.ttl_ms)} {since}" if rank.ttl_ms else "forever ('table.exec.state.ttl' = 0)"

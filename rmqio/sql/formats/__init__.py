@@ -52,7 +52,7 @@ def check(table: Table) -> None:
 def require_writable(table: Table) -> None:
     """Raises `Refusal` if the format is only read."""
     if table.options.connector == "rocketmq" and table.options.format in lines.FORMATS:
-        raise Refusal(f"{table.name} cannot be written: the format {table.options.format} is only read", None)
+        raise Refusal(f"{table.name} cannot be written: the format {table.options.format} can only be read", None)
     if table.options.format == json_registry.FORMAT:
         json_registry.require_writable(table.name, FormatOptions(table.options.of_format))
 
@@ -151,7 +151,7 @@ def _check_avro(table: Table, fields: list[Field], options: FormatOptions) -> No
     options.one_of("avro_encoding", ("binary",), "binary")
     if table.options.format == "avro":
         if options.has("registry_url"):
-            raise options.refusal("registry_url", "is given: the format is then 'avro-confluent'")
+            raise options.refusal("registry_url", "is given, which needs the format 'avro-confluent'")
         source = avro.given_schema(table, options)
         try:
             avro.Plan(source, fields)

@@ -10,6 +10,8 @@ from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
 
 Convert = Callable[[Any], Any]
+MARK: Final = "\ufeff"
+"""The byte order mark, which some programs write before UTF-8."""
 CONVERSIONS: Final = (ValueFailure, ValueError, ArithmeticError, TypeError, RecursionError)
 """Errors of conversions: a value does not fit."""
 _LONGEST: Final = 50
@@ -71,7 +73,7 @@ def required(kind: SqlType, convert: Convert | None) -> Convert | None:
     def of(given: Any) -> Any:
         found = convert(given)
         if found is None:
-            raise ValueFailure(f"it is NOT NULL, and {bounded(str(given))} does not fit into {kind.text}")
+            raise ValueFailure(f"it is NOT NULL, but {bounded(str(given))} does not fit into {kind.text}")
         return found
 
     return of
@@ -129,6 +131,6 @@ def row_of_texts(
             raise RowFailure(reason_of(error), each.name) from None
         if made is None and not each.type.is_nullable:
             problem = missing if text is None else f"{wrong} {bounded(text)!r}"
-            raise RowFailure(f"it is NOT NULL, and {problem}", each.name)
+            raise RowFailure(f"it is NOT NULL, but {problem}", each.name)
         row.append(made)
     return tuple(row)

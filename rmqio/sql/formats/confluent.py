@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqio.errors import LocalError
 from rmqio.sql.errors import Refusal
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 _HEAD: Final = struct.Struct(">bI")
 SIZE: Final = _HEAD.size
+TIMES: Final[Mapping[str, Any]] = MappingProxyType({"timeout_s": 5.0, "retries": 2})
+"""How long a job waits for a registry: three times 5 s, and not 40 s, since the runner tries again as well."""
 
 
 def head(schema_id: int) -> bytes:
@@ -36,7 +40,7 @@ def registry_of(options: FormatOptions, format_name: str) -> RestRegistry:
     if not options.has("registry_url"):
         raise Refusal(f"the format {format_name} needs the option '{format_name}.url'", None)
     try:
-        return RestRegistry(options.text("registry_url", "").strip())
+        return RestRegistry(options.text("registry_url", "").strip(), **TIMES)
     except LocalError as error:
         raise options.refusal("registry_url", f"cannot be used: {error}") from None
 

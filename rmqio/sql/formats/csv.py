@@ -1,4 +1,4 @@
-"""CSV bodies: one line a message, columns by position. What Flink's format `csv` reads and writes.
+"""CSV bodies: one line a message, columns by position, as in Flink's format `csv`.
 
 A body has a field for each physical column of the table. The option `lengthCheck` of older tables changes that: CUT
 ignores further fields, PAD moreover makes missing ones NULL. A line break at the end is not part of the last field.
@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmqio.sql.catalog.tables import Table
+from rmqio.sql.errors import counted
 from rmqio.sql.formats import texts
-from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, filled, reason_of, required, utf8
+from rmqio.sql.formats.base import CONVERSIONS, MARK, Convert, Fields, RowFailure, filled, reason_of, required, utf8
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.formats.texts import SURE_DIGITS
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import BITS
 from rmqio.sql.values import ValueFailure
 
-_MARK: Final = "\ufeff"
 _PLAIN: Final = frozenset(f"{string.ascii_letters}{string.digits}+-.:/= ")
 """The characters of everything but text."""
 _ESCAPED: Final = {"0": "\0", "n": "\n", "r": "\r", "t": "\t"}
@@ -93,12 +93,13 @@ class CsvDecoder:
 
     def exact(self, body: bytes) -> tuple[Any, ...]:
         """Returns the SQL values of any body. Raises `RowFailure`."""
-        given: list[str | None] = list(self._split(utf8(body).removeprefix(_MARK)))
+        given: list[str | None] = list(self._split(utf8(body).removeprefix(MARK)))
+        found, wanted = counted(len(given), "field"), counted(self._count, "column")
         if len(given) > self._count and not self._options.cuts:
-            raise RowFailure(f"the body has {len(given)} fields, and the table {self._count} columns")
+            raise RowFailure(f"the body has {found}, but the table has {wanted}")
         if len(given) < self._count:
             if not self._options.pads:
-                raise RowFailure(f"the body has only {len(given)} fields, and the table {self._count} columns")
+                raise RowFailure(f"the body has only {found}, but the table has {wanted}")
             given += [None] * (self._count - len(given))
         row = []
         for each, place, read in zip(self._fields, self._places, self._readers, strict=True):
@@ -108,7 +109,7 @@ class CsvDecoder:
             except CONVERSIONS as error:
                 raise RowFailure(reason_of(error), each.name) from None
             if value is None and not each.type.is_nullable:
-                raise RowFailure(f"it is NOT NULL, and the field is {text!r:.50}", each.name)
+                raise RowFailure(f"it is NOT NULL, but the field is {text!r:.50}", each.name)
             row.append(value)
         return tuple(row)
 
@@ -137,7 +138,7 @@ def _usual(options: CsvOptions, count: int) -> Callable[[bytes], Sequence[str]]:
         if unusual and any(each in text for each in unusual):
             raise ValueError
         found = read(text) if quote and quote in text else text.split(delimiter)
-        if len(found) != count or (not text.isascii() and text[:1] == _MARK):
+        if len(found) != count or (not text.isascii() and text[:1] == MARK):
             raise ValueError
         return found
 
@@ -197,7 +198,7 @@ def _lines(text: str, options: CsvOptions) -> Iterator[list[str]]:
                 break
             at += len(delimiter)
         if at < end and text[at] not in "\r\n":
-            raise RowFailure(f"text stands after the quotes of field {len(row)}")
+            raise RowFailure(f"there is text after the quotes of field {len(row)}")
         at += 2 if text.startswith("\r\n", at) else 1
         yield row
 
@@ -248,7 +249,7 @@ class CsvEncoder:
     def _field_writer(self, name: str, write: Callable[[Any], str] | None, *, is_first: bool) -> Callable[[Any], str]:
         """Returns what makes the field of a value that is not NULL."""
         quote, escape, null = self._options.quote, self._options.escape, self._options.null
-        mark = _MARK if is_first else ""
+        mark = MARK if is_first else ""
         special = {*self._options.delimiter, quote, escape, "\r", "\n", mark} - {""}
         if write is not None and not null and special.isdisjoint(_PLAIN):
             return write

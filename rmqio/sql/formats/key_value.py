@@ -1,20 +1,22 @@
 """Bodies of pairs: `a=1,b=2`, or `a:1 b:2` with other delimiters; columns by name.
 
 A key that the table does not have is ignored, a missing one is NULL; of several with one name the last counts. Blanks
-around keys and empty pairs are ignored. An empty value is empty for STRING and BYTES, and NULL for anything else.
-There is no quoting: text with a delimiter in it is refused when it is written. NULL is written as no pair.
+around keys, empty pairs, a byte order mark and a line break at the end are ignored; a body without a pair is a bad row.
+An empty value is empty for STRING and BYTES, and NULL for anything else. There is no quoting: text with a delimiter in
+it, or with a line break at the end of the body, is refused when it is written. NULL is written as no pair.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import texts
 from rmqio.sql.formats.base import (
+    MARK,
     Fields,
     RowFailure,
     bounded,
@@ -25,6 +27,9 @@ from rmqio.sql.formats.base import (
 )
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.values import ValueFailure
+
+_LINE_END: Final = b"\r\n"
+_MARK_BEGINS: Final = b"\xef"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class KeyValueDecoder:
     def fast(self, body: bytes) -> dict[str, str]:
         """Decodes a usual body. Raises anything for another one."""
         key = self._key
+        if body[-1:] in _LINE_END or body[:1] == _MARK_BEGINS:
+            raise ValueError
         found = dict([pair.split(key, 1) for pair in body.decode().split(self._pair)])
         if not self._known.issuperset(found) and any(each != each.strip() for each in found):
             raise ValueError
@@ -83,12 +90,15 @@ class KeyValueDecoder:
     def exact(self, body: bytes) -> tuple[Any, ...]:
         """Returns the SQL values of any body. Raises `RowFailure`."""
         found: dict[str, str] = {}
-        for pair in utf8(body).split(self._pair):
+        text = utf8(body).removeprefix(MARK).removesuffix("\n").removesuffix("\r")
+        for pair in text.split(self._pair):
             key, delimiter, value = pair.partition(self._key)
             if delimiter:
                 found[key.strip()] = value
             elif pair.strip():
                 raise RowFailure(f"{bounded(pair)!r} has no {self._key!r} between a key and a value")
+        if not found:
+            raise RowFailure("the body has no pair of a key and a value")
         return row_of_texts(self._fields, self._readers, found, "the key is missing", "the value is")
 
 
@@ -98,13 +108,19 @@ class KeyValueEncoder:
     def __init__(self, fields: Fields, options: KeyValueOptions) -> None:
         writers = [_pair_writer(each.name, texts.writer(each.type), options) for each in fields]
         self.constants: dict[str, Any] = {f"pair_{i}": each for i, each in enumerate(writers)}
-        self.constants["pairs_filled"] = filled
+        self.constants["pairs_body"] = _body
         self._delimiter = options.pair_delimiter
 
     def source(self, names: Sequence[str]) -> str:
         """Returns Python's expression for the body, of names that hold the values. It uses `constants`."""
         pairs = ", ".join(f"pair_{i}({name})" for i, name in enumerate(names))
-        return f"pairs_filled({self._delimiter!r}.join(filter(None, ({pairs},))).encode())"
+        return f"pairs_body({self._delimiter!r}.join(filter(None, ({pairs},))))"
+
+
+def _body(text: str) -> bytes:
+    if text[-1:] in ("\n", "\r"):
+        raise ValueFailure("the text of the last column ends with a line break, which readers take for the body's end")
+    return filled(text.encode())
 
 
 def _pair_writer(

@@ -57,7 +57,7 @@ class RowDecoder:
                 raise RowFailure(reason_of(error), each.name) from None
             if value is None and not each.type.is_nullable:
                 why = "is NULL" if given is None else f"does not fit: {bounded(str(given))}"
-                raise RowFailure(f"it is NOT NULL, and {why}", each.name)
+                raise RowFailure(f"it is NOT NULL, but {why}", each.name)
             row.append(value)
         return tuple(row)
 

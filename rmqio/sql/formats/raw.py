@@ -1,4 +1,4 @@
-"""Bodies without a format: the body is the one physical column. What Flink's format `raw` reads and writes.
+"""Bodies without a format: the body is the one physical column, as in Flink's format `raw`.
 
 Numbers have their fixed number of bytes; a BOOLEAN is one byte. Text that the character set does not have fails; Flink
 replaces it.

@@ -28,7 +28,7 @@ def key(value: Any) -> Any:
 def element(array: Array) -> Any:
     """Returns the only element; None: there is none. Raises `ValueFailure` if there are more."""
     if len(array) > 1:
-        raise ValueFailure(f"ELEMENT takes an array of one element, and this one has {len(array)}")
+        raise ValueFailure(f"ELEMENT takes an array of one element, but this one has {len(array)}")
     return array[0] if array else None
 
 

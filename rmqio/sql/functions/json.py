@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
@@ -79,18 +79,39 @@ _INSTEAD: Final = {"NULL": None, "EMPTY ARRAY": "[]", "EMPTY OBJECT": "{}"}
 
 def query_with(text: str, path: str, wrapper: str, on_empty: str, on_error: str) -> str | None:
     """Returns what `query` does, in an array if the wrapper says so; what else there is if nothing is found."""
+    found, is_error = _wrapped(text, path, wrapper)
+    if found is not None:
+        return written(found)
+    return _INSTEAD[_event(path, is_error, on_empty, on_error)]
+
+
+def query_array(text: str, path: str, wrapper: str, on_empty: str, on_error: str) -> list[str | None] | None:
+    """Returns the array that `query_with` finds as texts: of scalars what `value_at` gives, JSON of the rest."""
+    found, is_error = _wrapped(text, path, wrapper)
+    if isinstance(found, list):
+        return [each if each is None or isinstance(each, str) else written(each) for each in found]
+    event = _event(path, is_error or found is not None, on_empty, on_error)
+    return [] if event == "EMPTY ARRAY" else None
+
+
+def _wrapped(text: str, path: str, wrapper: str) -> tuple[dict[str, Any] | list[Any] | None, bool]:
+    """The object or array at a path, in an array if the wrapper says so; None, and whether that is an error."""
     found = _found(text, path)
     is_error = found is MISSING and not _is_lax(path)
     if wrapper and found is not MISSING and not (wrapper == "CONDITIONAL" and isinstance(found, list)):
         found = [found]
     if isinstance(found, (dict, list)):
-        return written(found)
+        return found, False
     if found is not MISSING and found is not None:
         is_error = not _is_lax(path)
+    return None, is_error
+
+
+def _event(path: str, is_error: bool, on_empty: str, on_error: str) -> str:
     event = on_error if is_error else on_empty
     if event == "ERROR":
         raise ValueFailure(f"JSON_QUERY finds no object or array at {path}")
-    return _INSTEAD[event]
+    return event
 
 
 def exists_or(text: str, path: str, on_error: str) -> bool | None:
@@ -115,12 +136,22 @@ def _written(value: Any) -> str:
     if isinstance(value, str):
         return _quote(value)
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_quote(key)}:{_written(each)}" for key, each in value.items()) + "}"
+        return object_of((key, _written(each)) for key, each in value.items())
     if isinstance(value, list):
         return "[" + ",".join(map(_written, value)) + "]"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return str(value)
+
+
+def object_of(members: Iterable[tuple[str, str]]) -> str:
+    """Returns an object of JSON: of a key that is there twice the last value, in Java's order of keys, as in Flink."""
+    found = dict(members)
+    return "{" + ",".join(f"{_quote(key)}:{found[key]}" for key in sorted(found, key=_order)) + "}"
+
+
+def _order(key: str) -> bytes:
+    return key.encode("utf-16-be", "surrogatepass")
 
 
 # ---- quoting --------------------------------------------------------------------------------------------------------
@@ -166,8 +197,8 @@ def json_object(kinds: tuple[SqlType, ...], raw: frozenset[int], *items: Any) ->
         if key is None:
             raise ValueFailure("a key of JSON_OBJECT is NULL")
         is_raw = position + 1 in raw and each is not None
-        members.append(f"{_quote(key)}:{each if is_raw else _or_null(writer(kinds[position + 1]))(each)}")
-    return "{" + ",".join(members) + "}"
+        members.append((key, each if is_raw else _or_null(writer(kinds[position + 1]))(each)))
+    return object_of(members)
 
 
 def json_array_with_nulls(kinds: tuple[SqlType, ...], raw: frozenset[int], *items: Any) -> str:
@@ -187,6 +218,31 @@ def _or_null(write: Writer) -> Writer:
     return lambda value: "null" if value is None else write(value)
 
 
+# ---- parts of aggregates ---------------------------------------------------------------------------------------------
+
+
+def json_item(kind: SqlType | None, value: Any) -> str | None:
+    """Returns a value as an element of JSON_ARRAYAGG; None: it is left out. Without a type, it is JSON already."""
+    return value if value is None or kind is None else writer(kind)(value)
+
+
+def json_item_or_null(kind: SqlType | None, value: Any) -> str:
+    """Returns a value as an element of JSON_ARRAYAGG(... NULL ON NULL)."""
+    return "null" if value is None else value if kind is None else writer(kind)(value)
+
+
+def json_member(kind: SqlType | None, key: str | None, value: Any) -> tuple[str, str] | None:
+    """Returns key and value of JSON_OBJECTAGG(... ABSENT ON NULL); None: they are left out."""
+    return None if value is None else json_member_or_null(kind, key, value)
+
+
+def json_member_or_null(kind: SqlType | None, key: str | None, value: Any) -> tuple[str, str]:
+    """Returns key and value of JSON_OBJECTAGG."""
+    if key is None:
+        raise ValueFailure("a key of JSON_OBJECTAGG is NULL")
+    return key, json_item_or_null(kind, value)
+
+
 @lru_cache(maxsize=1000)
 def writer(kind: SqlType) -> Writer:
     """Returns the function that writes a value of the type as JSON."""
@@ -202,13 +258,12 @@ def writer(kind: SqlType) -> Writer:
             return lambda value: f"[{','.join(map(item, value))}]"
         case "MAP":
             key, item = _text_of(kind.elements[0]), _or_null(writer(kind.elements[1]))
-            return lambda value: "{" + ",".join(f"{_quote(key(k))}:{item(v)}" for k, v in value.items()) + "}"
+            return lambda value: object_of((key(k), item(v)) for k, v in value.items())
         case "ROW":
-            names = [_quote(each) for each in kind.names]
             parts = [_or_null(writer(each)) for each in kind.elements]
-            return lambda value: "{" + ",".join(
-                f"{n}:{part(each)}" for n, part, each in zip(names, parts, value, strict=True)
-            ) + "}"  # fmt: skip
+            return lambda value: object_of(
+                (name, part(each)) for name, part, each in zip(kind.names, parts, value, strict=True)
+            )
         case "TIMESTAMP" | "TIMESTAMP_LTZ":
             end = "Z" if kind.kind == "TIMESTAMP_LTZ" else ""
             return lambda value: f'"{_iso(value)}{end}"'
@@ -247,6 +302,12 @@ define("JSON_OBJECT", "any any ... -> s", json_object, is_strict=False)
 define("JSON STATE", "s s -> i", state)
 define("JSON VALUE FAILED", "s s s -> s", value_failed)
 define("JSON QUERY", "s s s s s -> s", query_with, can_be_null=True, constants={1: json_paths.steps})
+define("JSON QUERY ARRAY", "s s s s s -> as", query_array, can_be_null=True, constants={1: json_paths.steps})
 define("JSON EXISTS", "s s s -> b", exists_or, can_be_null=True, constants={1: json_paths.steps})
 define("JSON ARRAY WITH NULLS", "any any ... -> s", json_array_with_nulls, is_strict=False)
 define("JSON OBJECT WITHOUT NULLS", "any any ... -> s", json_object_without_nulls, is_strict=False)
+# Aggregates use the functions from here on: see `sql.analysis.values.json_aggregates`.
+define("JSON ITEM", "any any -> s", json_item, is_strict=False)
+define("JSON ITEM OR NULL", "any any -> s", json_item_or_null, is_strict=False)
+define("JSON MEMBER", "any any any -> s", json_member, is_strict=False)
+define("JSON MEMBER OR NULL", "any any any -> s", json_member_or_null, is_strict=False)

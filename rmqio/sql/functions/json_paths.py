@@ -39,7 +39,7 @@ def steps(path: str) -> tuple[str | int | None, ...]:
     while start < len(rest):
         step = _STEP.match(rest, start)
         if step is None:
-            raise ValueFailure(f"{shown(path)} is not a path of JSON, or not a supported one, as $.a.b[0] is")
+            raise ValueFailure(f"{shown(path)} is not a JSON path like $.a.b[0], or not a supported one")
         start = step.end()
         if step["star"] or step["all"]:
             found.append(ALL)

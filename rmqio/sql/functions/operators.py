@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from rmqio.sql import types, values
 from rmqio.sql.functions.registry import define
+from rmqio.sql.regexes.limited import Pattern, compiled
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure, shown
 
@@ -120,7 +121,7 @@ define("||", "s s -> s", inline="{0} + {1}")
 
 def _check_escape(escape: str | None) -> None:
     if escape is not None and len(escape) != 1:
-        raise ValueFailure(f"{escape!r} is not one character, as ESCAPE needs")
+        raise ValueFailure(f"{escape!r} must be one character, as the argument of ESCAPE")
 
 
 @lru_cache(maxsize=1000)
@@ -160,7 +161,7 @@ def like(text: str, pattern: str, escape: str | None = None) -> bool:
 
 
 @lru_cache(maxsize=1000)
-def similar_pattern(pattern: str, escape: str | None = None) -> re.Pattern[str]:
+def similar_pattern(pattern: str, escape: str | None = None) -> Pattern:
     """Returns the regular expression of a pattern of SIMILAR TO. Raises `ValueFailure`."""
     _check_escape(escape)
     found, characters, in_set = "", iter(pattern), False
@@ -170,10 +171,7 @@ def similar_pattern(pattern: str, escape: str | None = None) -> re.Pattern[str]:
             continue
         in_set = each == "[" or (in_set and each != "]")
         found += each if in_set else {"%": ".*", "_": "."}.get(each, each)
-    try:
-        return re.compile(found, re.DOTALL | re.ASCII)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueFailure(f"{shown(pattern)} is not a pattern of SIMILAR TO: {error}") from None
+    return compiled(found, re.DOTALL | re.ASCII, pattern, kind="pattern of SIMILAR TO", to_end=True)
 
 
 def similar(text: str, pattern: str, escape: str | None = None) -> bool:
@@ -194,7 +192,7 @@ def item_of_array(array: list[Any], position: int) -> Any:
 
 def _check_position(position: int) -> None:
     if position < 1:
-        raise ValueFailure(f"positions in an array count from 1, and this is {position}")
+        raise ValueFailure(f"positions in an array count from 1, but this is {position}")
 
 
 define("ITEM OF ARRAY", "a i", item_of_array, returns=lambda given: given[0].elements[0], can_be_null=True,

@@ -1,28 +1,93 @@
-"""Whether a changed text can go on from the state of the one before it."""
+"""Whether a changed text can go on from where the one before it is."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
-from rmqio.sql.planning.signature import changes, signature_of
+from rmqio.sql.jobs.resuming import new_groups, obstacles
+from rmqio.sql.planning.compatibility import compared
+from rmqio.sql.planning.plan import Sink
+from rmqio.sql.planning.pushdown import endless_reads
+from rmqio.sql.planning.signature import Signature, signature_of
+from rmqio.sql.scripts.job_options import options_of
 from rmqio.sql.scripts.script import Script
 
+_OTHERWISE: Final = (
+    "Give the new query a file of its own, or start over: rmqio sql stop, remove the checkpoint, rmqio sql start"
+)
 
-def check_replaced(script: Script, arguments: argparse.Namespace) -> None:
-    """Raises `SqlError` if the text of `--replaces` has a state that does not fit the script."""
+
+def is_same(script: Script, arguments: argparse.Namespace) -> bool:
+    """Returns whether the text of `--replaces` has the same plan, so that nothing must be started again.
+
+    Raises `SqlError` if it has not, and the script cannot go on from where that text is.
+    """
     if arguments.replaces is None:
-        return
+        return False
     before = Script()
     try:
         load_catalogs(before, arguments.catalog)
         before.run(Path(arguments.replaces).read_text("utf-8-sig"), arguments.file)
     except SqlError:  # not valid any more, by a catalog for instance: the runner says whether the state fits
-        return
-    if found := changes(signature_of(before.sinks), signature_of(script.sinks)):
+        return False
+    runner = _runner(arguments)
+    if before.settings == script.settings and _same_plans(before.sinks, script.sinks, in_order=runner == "flink"):
+        return True
+    if keeps_checkpoint(script, arguments):
+        if arguments.has_state:
+            _require_fitting(signature_of(before.sinks), signature_of(script.sinks), runner)
+    elif arguments.is_running:
+        _require_resumable(before, script, arguments)
+    return False
+
+
+def keeps_checkpoint(script: Script, arguments: argparse.Namespace) -> bool:
+    """Returns whether the runner goes on from a checkpoint: Spark and Flink, as a stream."""
+    endless = [] if arguments.stop is not None else endless_reads(script.sinks)
+    flags = [*arguments.rest, *options_of(script.settings, _runner(arguments), arguments.rest, endless)]
+    return _runner(arguments) in ("spark", "flink") and any(each.partition("=")[0] == "--streaming" for each in flags)
+
+
+def _runner(arguments: argparse.Namespace) -> str:
+    return str(arguments.runner or "Direct").lower().removesuffix("runner")
+
+
+def _same_plans(before: Sequence[Sink], now: Sequence[Sink], *, in_order: bool) -> bool:
+    if in_order or len(before) != len(now):
+        return list(before) == list(now)
+    left = list(now)
+    for each in before:
+        if each not in left:
+            return False
+        left.remove(each)
+    return True
+
+
+def _require_fitting(before: Signature, now: Signature, runner: str) -> None:
+    found = compared(before, now)
+    refused = found.refused
+    if not refused and runner == "flink" and found.order != sorted(found.order) and _keeps_state(before):
+        refused = ["the INSERT INTO statements are in another order, by which Flink finds their state"]
+    if refused:
+        raise SqlError(f"it cannot continue from its checkpoint: {'; '.join(refused)}. {_OTHERWISE}")
+
+
+def _keeps_state(signature: Signature) -> bool:
+    return any(not step["step"].startswith("read of ") for each in signature for step in each["steps"])
+
+
+def _require_resumable(before: Script, script: Script, arguments: argparse.Namespace) -> None:
+    found = [*obstacles(script.sinks), *new_groups(before.sinks, script.sinks)]
+    if not found and _runner(arguments) != "direct":
+        found = ["without --streaming, its offsets are committed when it is done, and not before"]
+    if found:
         raise SqlError(
-            f"it cannot go on from its checkpoint: {'; '.join(found)}. Give the new query a file of its own, or begin "
-            "anew: rmqio sql stop, remove the checkpoint, rmqio sql start"
+            f"it cannot go on from where the old text is, because its runner keeps no checkpoint: {'; '.join(found)}. "
+            "Wait until the job is done, run it on Spark or Flink with --streaming, or start it anew: rmqio sql stop, "
+            "rmqio sql start"
         )

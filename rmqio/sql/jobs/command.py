@@ -22,7 +22,7 @@ from rmqio.sql.jobs.log import follow, last_lines
 from rmqio.sql.jobs.state import DONE, REFUSED, RESTARTING, RUNNING, STOPPED, JobFolder, StateFolder
 from rmqio.sql.jobs.supervisor import Supervisor
 from rmqio.sql.jobs.timing import Timing
-from rmqio.sql.jobs.watch import Watch, scan, wrong_name
+from rmqio.sql.jobs.watch import Watch, overlooked, scan, wrong_name
 
 _OK: Final = 0
 _FAILED: Final = 1
@@ -39,7 +39,10 @@ def add_options(parser: Parser) -> None:
     add("--jobs", metavar="DIR", help="run each .sql file in a folder and its subfolders as a job, and follow changes")
     add("--state_dir", metavar="DIR", help=f"where jobs keep checkpoints and logs; default: {_STATE} in the folder")
     add("--text_of", metavar="FILE", help=argparse.SUPPRESS)  # the text, while FILE is only its name
-    add("--replaces", metavar="FILE", help=argparse.SUPPRESS)  # with --check
+    add("--replaces", metavar="FILE", help=argparse.SUPPRESS)  # with --check: the text that it replaces
+    add("--has_state", action="store_true", help=argparse.SUPPRESS)  # with --replaces: its checkpoint is not empty
+    add("--is_running", action="store_true", help=argparse.SUPPRESS)  # with --replaces
+    add("--resume", type=int, metavar="MS", help=argparse.SUPPRESS)  # it goes on: when it was started first
     for name, run, summary in (
         ("ps", _ps, "list the jobs of a supervisor"),
         ("stop", _stop, "stop a job until its file changes or `start`"),
@@ -48,9 +51,13 @@ def add_options(parser: Parser) -> None:
     ):
         command = Parser(prog=f"{parser.prog} {name}", description=f"{summary[0].upper()}{summary[1:]}.")
         if name != "ps":
-            command.add_argument("name", metavar="NAME", help="the name of its file, or GROUP/NAME in a subfolder")
+            command.add_argument(
+                "name", metavar="NAME", help="the name of the job's file, or GROUP/NAME in a subfolder"
+            )
         command.add_argument("--jobs", metavar="DIR", required=True, help="the folder of the jobs")
-        command.add_argument("--state_dir", metavar="DIR", help=f"the one of the supervisor; default: {_STATE} in DIR")
+        command.add_argument(
+            "--state_dir", metavar="DIR", help=f"the state folder of the supervisor; default: {_STATE} in DIR"
+        )
         if name == "ps":
             command.add_argument("--json", action="store_true", help="print each job as a JSON document on one line")
         if name == "logs":
@@ -74,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     _refuse_others(arguments)
     commands = _Commands(arguments)
     if arguments.check:
-        return _check_all(folder, commands)
+        return _check_all(folder, _state(arguments, folder), commands)
     _refuse_unknown_flags(arguments)
     state = _state(arguments, folder)
     _tell(f"the jobs of {folder}; state and logs are in {state.path}; Ctrl-C stops them")
@@ -91,13 +98,18 @@ class _Commands:
         runner = str(arguments.runner or "").lower().removesuffix("runner")
         self._has_checkpoint = runner == "spark" or (runner == "flink" and "--streaming" in flags)
 
-    def run(self, file: Path, folder: JobFolder) -> list[str]:
+    def run(self, file: Path, folder: JobFolder, resumed_ms: int | None) -> list[str]:
         more = [f"--checkpoint_dir={folder.checkpoint}"] if self._has_checkpoint else []
+        if resumed_ms is not None:
+            more.append(f"--resume={resumed_ms}")
         return self._command(file, f"--text_of={folder.text}", more)
 
-    def check(self, file: Path, folder: JobFolder) -> list[str]:
-        has_state = self._has_checkpoint and folder.text.exists() and _holds_something(folder.checkpoint)
-        more = ["--check", *([f"--replaces={folder.text}"] if has_state else [])]
+    def check(self, file: Path, folder: JobFolder, is_running: bool) -> list[str]:
+        more = ["--check"]
+        if folder.text.exists():
+            more.append(f"--replaces={folder.text}")
+            more += ["--has_state"] if self._has_checkpoint and _holds_something(folder.checkpoint) else []
+            more += ["--is_running"] if is_running else []
         return self._command(file, f"--text_of={folder.candidate}", more)
 
     def check_file(self, file: Path) -> list[str]:
@@ -125,10 +137,10 @@ def _holds_something(folder: Path) -> bool:
 
 def _refuse_others(arguments: argparse.Namespace) -> None:
     if arguments.file is not None:
-        raise LocalError(f"--jobs runs the files of a folder, and {arguments.file!r} is one more")
-    for name in ("explain", "text_of", "replaces"):
+        raise LocalError(f"--jobs runs the files of a folder: omit {arguments.file!r}")
+    for name in ("explain", "text_of", "replaces", "has_state", "is_running", "resume"):
         if getattr(arguments, name):
-            raise LocalError(f"--{name} does not stand with --jobs: give a file")
+            raise LocalError(f"--{name} cannot be combined with --jobs: give a file")
     given = {each.partition("=")[0].replace("-", "_").replace("__", "--", 1) for each in arguments.rest}
     if "--checkpoint_dir" in given:
         raise LocalError("each job has a checkpoint of its own, in --state_dir: omit --checkpoint_dir")
@@ -146,8 +158,10 @@ def _refuse_unknown_flags(arguments: argparse.Namespace) -> None:
             raise LocalError(f"unknown argument {unknown[0]!r}")
 
 
-def _check_all(folder: Path, commands: _Commands) -> int:
+def _check_all(folder: Path, state: StateFolder, commands: _Commands) -> int:
     status = _OK
+    for path, reason in overlooked(folder, state.path).items():
+        print(f"rmqio sql: {path}: {reason}", file=sys.stderr, flush=True)
     for name, found in scan(folder).items():
         if wrong := wrong_name(name):
             print(f"rmqio sql: {found.path}: {wrong}", file=sys.stderr, flush=True)

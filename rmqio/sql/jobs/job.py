@@ -22,6 +22,7 @@ from rmqio.sql.jobs.state import (
     RUNNING,
     STOPPED,
     STOPPING,
+    UNCHANGED,
     JobFolder,
     Lock,
     Status,
@@ -34,8 +35,11 @@ _WRONG_USAGE: Final = 2
 ANOTHER_STATE: Final = ("holds the state of another", "Cannot map checkpoint")
 """How the runners refuse a checkpoint; it was left as it is."""
 
-Command = Callable[[Path, JobFolder], list[str]]
-"""Returns a command line for a file; its text is in the job's folder."""
+RunCommand = Callable[[Path, JobFolder, int | None], list[str]]
+"""Returns a command line for a file, whose text is in the job's folder. The time at which the job was started first, in
+Unix milliseconds, if it goes on; None: it begins."""
+CheckCommand = Callable[[Path, JobFolder, bool], list[str]]
+"""Returns a command line for a file, whose text is the candidate in the job's folder, and for whether the job runs."""
 
 
 class Job:
@@ -44,7 +48,7 @@ class Job:
     Args:
       folder: its folder in the state folder.
       run: the command that runs `text`.
-      check: the command that says whether `candidate` is valid, and whether it can go on from the state of `text`.
+      check: the command that says whether `candidate` is valid, and whether it can go on from where `text` is.
       tell: takes lines for a person.
       clock: returns seconds.
     """
@@ -52,8 +56,8 @@ class Job:
     def __init__(
         self,
         folder: JobFolder,
-        run: Command,
-        check: Command,
+        run: RunCommand,
+        check: CheckCommand,
         tell: Callable[[str], None],
         timing: Timing,
         clock: Callable[[], float],
@@ -183,7 +187,8 @@ class Job:
         assert self._checked is not None
         write(self._folder.candidate, self._checked)
         self._said = b""
-        self._checking = Process(self._check(self._file, self._folder), self._say, self._timing, self._clock)
+        command = self._check(self._file, self._folder, self._process is not None)
+        self._checking = Process(command, self._say, self._timing, self._clock)
         if self._process is None and self._rest is None:
             self._start_at = None
             self._enter(CHECKING)
@@ -195,7 +200,13 @@ class Job:
         checked, self._checked = self._checked, None
         if self._is_over or self._pending is not None or checked is None:  # or it has changed again
             return
-        if status == 0:
+        if status == UNCHANGED and self._process is not None:
+            self._status.refused = ""
+            self._text = checked
+            write(self._folder.text, checked)
+            self._note("the new text has the same plan: the job goes on")
+            return
+        if status in (0, UNCHANGED):
             self._status.refused = ""
             self._next = checked
             self._start_at = self._clock()
@@ -211,7 +222,7 @@ class Job:
         reason = reason.removeprefix("rmqio sql: ")
         goes_on = ""
         if self._process is not None:
-            goes_on = "\nthe job goes on with its old text"
+            goes_on = "\nthe job continues with its old text"
         elif self._rest is not None:
             self._is_wanted = False
             goes_on = f"\nthe job stays {self._rest}"
@@ -239,7 +250,8 @@ class Job:
                 return
             self._start_at = self._rest = None
             self._log.begin()
-            command = self._run(self._file, self._folder)
+            command = self._run(self._file, self._folder, round(self._status.began * 1000) or None)
+            self._status.began = self._status.began or time.time()
             self._started_at = self._clock()
             try:
                 self._process = Process(command, self._log.write, self._timing, self._clock, [lock.descriptor])
@@ -251,7 +263,7 @@ class Job:
         self._note(f"started, process {self._process.pid}")
 
     def _free_lock(self) -> Lock | None:
-        """Returns the lock of the job's processes. What another supervisor has left is ended first."""
+        """Returns the lock of the job's processes. A process that another supervisor has left is ended first."""
         lock = Lock.take(self._folder.lock)
         if lock is not None:
             self._evicted_at = None
@@ -283,6 +295,7 @@ class Job:
         if status == 0:
             self._before = None
             self._is_wanted = False
+            self._status.began = 0.0
             self._enter(DONE)
             self._note("done")
             return

@@ -31,7 +31,11 @@ DONE: Final = "done"
 RESTARTING: Final = "restarting"
 REFUSED: Final = "refused"
 DOWN: Final = "down"
+"""Its supervisor is not there, or has not started it yet."""
 """It was stopped together with the supervisor, and starts together with it."""
+
+UNCHANGED: Final = 3
+"""The exit status of a check: the text has the same plan as the one that runs."""
 
 
 @dataclass(slots=True)
@@ -43,6 +47,7 @@ class Status:
       restarts: how often the present text was started again after a failure.
       error: the last failure.
       refused: why the newest text of the file does not run.
+      began: when it was started first, in Unix seconds, since it was done or new; 0: not yet.
     """
 
     name: str
@@ -52,6 +57,7 @@ class Status:
     pid: int | None = None
     error: str = ""
     refused: str = ""
+    began: float = 0.0
 
 
 class JobFolder:

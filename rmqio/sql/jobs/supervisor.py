@@ -9,13 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from rmqio.sql.jobs.job import Command, Job
+from rmqio.sql.jobs.job import CheckCommand, Job, RunCommand
 from rmqio.sql.jobs.state import StateFolder
 from rmqio.sql.jobs.timing import Timing
-from rmqio.sql.jobs.watch import Watch, wrong_name
+from rmqio.sql.jobs.watch import Watch, overlooked, wrong_name
 
 _MOST_CHECKS: Final = 2
 """At a time: each is a Python that starts."""
+_OVERLOOKED_EVERY: Final = 60
+"""Looks: folders below those of jobs can be many."""
 
 
 class Supervisor:
@@ -32,8 +34,8 @@ class Supervisor:
         self,
         folder: Path,
         state: StateFolder,
-        run: Command,
-        check: Command,
+        run: RunCommand,
+        check: CheckCommand,
         tell: Callable[[str], None],
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -48,6 +50,7 @@ class Supervisor:
         self._trouble = ""
         self._troubles: dict[str, str] = {}
         self._looks = 0
+        self._overlooked: set[Path] = set()
 
     def run(self) -> None:
         """Blocks until SIGTERM or SIGINT, and until all jobs have ended. Raises `LocalError` if another one runs."""
@@ -95,6 +98,8 @@ class Supervisor:
     def _look(self) -> None:
         try:
             changes = self._watch.look()
+            if self._looks % _OVERLOOKED_EVERY == 0:
+                self._tell_overlooked()
         except OSError as error:  # jobs are not removed because a disk is away
             if self._trouble != str(error):
                 self._trouble = str(error)
@@ -114,6 +119,13 @@ class Supervisor:
                     self._state.job(name), self._run, self._check, self._tell, self._timing, self._clock
                 )
             self._jobs[name].offer(found)
+
+    def _tell_overlooked(self) -> None:
+        found = overlooked(self._folder, self._state.path)
+        for path, reason in found.items():
+            if path not in self._overlooked:
+                self._tell(f"{path}: {reason}")
+        self._overlooked = set(found)
 
     def _tick(self, job: Job, *, may_check: bool) -> None:
         """A full disk ends neither the job nor the supervisor."""

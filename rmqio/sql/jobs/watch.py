@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 SUFFIX: Final = ".sql"
 _NAME: Final = re.compile(r"\w[\w.-]*")
+_SPELT: Final = "is ignored: the name of a job's file ends in .sql, in small letters"
+_TOO_DEEP: Final = "is ignored: jobs are files of the folder and of its folders, and not of theirs: move it up"
 NAMES: Final = "letters, digits, '_', '-' and '.', and does not begin with one of the last two"
 
 
@@ -44,6 +47,34 @@ def scan(folder: Path) -> dict[str, Found]:
         elif entry.name.endswith(SUFFIX):
             found[entry.name.removesuffix(SUFFIX)] = _read(path)
     return found
+
+
+def overlooked(folder: Path, state: Path) -> dict[Path, str]:
+    """Returns files that look like those of jobs and are none, with the reason. `state`: the state folder has others.
+
+    Raises `OSError` if the folder cannot be listed.
+    """
+    found: dict[Path, str] = {}
+    for entry in os.scandir(folder):
+        inner = folder / entry.name
+        if entry.name.startswith(".") or inner.absolute() == state:
+            continue
+        if not entry.is_dir():
+            _overlook([inner], _SPELT, found)
+            continue
+        for where, folders, names in os.walk(inner):
+            shown = [each for each in folders if not each.startswith(".")]
+            folders[:] = [each for each in shown if Path(where, each).absolute() != state]
+            is_second = Path(where) == inner
+            _overlook((Path(where, each) for each in names), _SPELT if is_second else _TOO_DEEP, found)
+    return dict(sorted(found.items()))
+
+
+def _overlook(paths: Iterable[Path], reason: str, found: dict[Path, str]) -> None:
+    for path in paths:
+        is_taken = path.suffix == SUFFIX and reason == _SPELT
+        if path.suffix.lower() == SUFFIX and not path.name.startswith(".") and not is_taken:
+            found[path] = reason
 
 
 def wrong_name(name: str) -> str:

@@ -176,14 +176,16 @@ def _records(lines: Iterable[tuple[int, bytes]], options: CsvOptions) -> Iterato
 def _closed(options: CsvOptions) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     """Patterns of a line that does not end within quotes: one that begins a record, and one that begins in quotes.
 
-    As in the decoder, a quote is text where a field does not begin with it.
+    As in the decoder, a quote is text where a field does not begin with it. No part can give back what another would
+    take, so that they take linear time. Possessive repeats say so, but miss matches before Python 3.11.5.
     """
     quote, escape, delimiter = (re.escape(each.encode()) for each in (options.quote, options.escape, options.delimiter))
     escaped = rb"|%s(?:.|\Z)" % escape if escape else b""
     special = b"|".join(filter(None, (quote, escape)))
-    quoted = rb"(?:(?!%s).%s|%s%s)*+%s(?:(?!%s).)*+" % (special, escaped, quote, quote, quote, delimiter)
-    bare = rb"(?!%s)(?:(?!%s).%s)*+" % (quote, b"|".join(filter(None, (delimiter, escape))), escaped)
-    further = rb"(?:%s(?:%s%s|%s))*+\Z" % (delimiter, quote, quoted, bare)
+    closing = rb"%s(?!%s)(?:(?!%s).)*" % (quote, quote, delimiter)
+    quoted = rb"(?:(?!%s).%s|%s%s)*%s" % (special, escaped, quote, quote, closing)
+    bare = rb"(?!%s)(?:(?!%s).%s)*" % (quote, b"|".join(filter(None, (delimiter, escape))), escaped)
+    further = rb"(?:%s(?:%s%s|%s))*\Z" % (delimiter, quote, quoted, bare)
     whole = rb"(?:%s%s|%s)%s" % (quote, quoted, bare, further)
     return re.compile(whole, re.DOTALL), re.compile(quoted + further, re.DOTALL)
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqio.errors import LocalError
 from rmqio.sql.catalog.connectors import FILES
 from rmqio.sql.compile.description import Fragment, FromTable, ToRows
+from rmqio.sql.compile.expressions.purity import is_pure
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import Expr
 from rmqio.sql.lookup import database, files
 from rmqio.sql.lookup.definition import Dimension, Row
 from rmqio.sql.lookup.files import Line
 from rmqio.sql.lookup.keys import key_maker, packed_key
-from rmqio.sql.planning.optimizer import is_pure
 from rmqio.sql.rows import pack
 
 if TYPE_CHECKING:

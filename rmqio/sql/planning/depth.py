@@ -54,7 +54,8 @@ def check_depth(plan: Any) -> None:
         depth = depths[id(each)] = 1 + max((depths[id(child)] for child in children), default=0)
         if depth > DEEPEST:
             raise Refusal(
-                f"an expression is nested more than {DEEPEST} levels deep; a chain of operators is as deep as long",
+                f"an expression is nested more than {DEEPEST} levels deep: shorten it. Each operator of a chain, "
+                "such as a || b || c, is a level",
                 None,
             )
         opens = isinstance(each, (Logical, Conditional))

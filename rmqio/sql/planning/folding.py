@@ -1,7 +1,7 @@
 """Constant expressions are computed once, when the statement is planned.
 
-Only what is the same whenever it is computed. An expression that fails stays as it is: it may stand where no row gets
-to, and is an error of the rows that do, as in Flink.
+Only what is the same whenever it is computed. An expression that fails and was not refused (`analysis/values/failing`)
+stays as it is: it stands where not every row gets to, and is an error of the rows that do, as in Flink.
 """
 
 from __future__ import annotations

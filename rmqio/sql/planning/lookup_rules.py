@@ -34,7 +34,7 @@ def push_lookup(
 ) -> Calc:
     """Returns the Calc over the join with conditions moved: those of the row before it, those of the dimension into it.
 
-    What can fail is not computed of the dimension's rows when it is loaded, since nobody may look for them.
+    A condition that can fail is not computed on the dimension's rows when it is loaded, since nobody may look for them.
     """
     width = len(join.input.fields)
     before, loaded, rest = [], [], []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rmqio.sql.analysis.ranks.limits import with_limits
+from rmqio.sql.analysis.ranks.limits import with_limits, without_limits
+from rmqio.sql.compile.expressions.purity import is_pure
 from rmqio.sql.expressions import (
     Expr,
     InputRef,
@@ -17,7 +18,6 @@ from rmqio.sql.expressions import (
     transform,
     walk,
 )
-from rmqio.sql.functions import registry
 from rmqio.sql.planning.expanding import Expand
 from rmqio.sql.planning.folding import folded
 from rmqio.sql.planning.lookup_rules import prune_lookup, push_lookup
@@ -38,12 +38,11 @@ from rmqio.sql.planning.plan import (
 )
 from rmqio.sql.planning.pruning import pruned
 from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
-from rmqio.sql.user.definition import UserCall
 
 
 def optimize(relation: Relation) -> Relation:
     """Returns a relation with the same rows."""
-    return _prune_root(_push(with_limits(_merge(folded(relation)))))
+    return _prune_root(_push(without_limits(with_limits(_merge(folded(relation))))))
 
 
 # ---- one Calc instead of two ----------------------------------------------------------------------------------------
@@ -68,16 +67,6 @@ def _can_be_inlined(columns: tuple[Expr, ...], users: list[Expr]) -> bool:
     return all(is_pure(columns[each]) or used.count(each) == 1 for each in set(used))
 
 
-def is_pure(expression: Expr) -> bool:
-    """Returns whether it is the same whenever it is computed."""
-    functions = registry.load()
-    return all(
-        each.function.is_deterministic if isinstance(each, UserCall) else functions[each.name].is_pure
-        for each in walk(expression)
-        if isinstance(each, UserCall) or (isinstance(each, Operation) and each.name in functions)
-    )
-
-
 # ---- conditions move down -------------------------------------------------------------------------------------------
 
 
@@ -99,7 +88,7 @@ def _push(relation: Relation) -> Relation:
                 right.append(shifted(each, -width))
             else:
                 rest.append(each)
-        if join.span is not None:
+        if join.is_crossed:
             join, rest = _keyed(join, rest)
         join = replace(
             join,

@@ -124,8 +124,12 @@ class Join(Relation):
     residual: Expr | None
     ttl_ms: int
     bound: Interval | SameWindow | None = None
+    is_crossed: bool = field(default=False, compare=False, repr=False)
+    """It is a CROSS JOIN: equalities of conditions above it can become its keys."""
+    way_out: str = field(default="", compare=False, repr=False)
+    """How its rows could be bounded, for messages."""
     span: Span | None = field(default=None, compare=False, repr=False)
-    """The place of CROSS JOIN; None: it is another join."""
+    """Its place."""
 
     def inputs(self) -> tuple[Relation, ...]:
         return self.left, self.right
@@ -196,16 +200,26 @@ def window_fields(window: Window | None = None) -> tuple[Field, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Windowed(Relation):
-    """Rows with the window that they are in: the input's columns, and `WINDOW_COLUMNS`."""
+    """Rows with the window that they are in: the input's columns, and `WINDOW_COLUMNS`.
+
+    `partition`: the columns whose values have sessions of their own. Sessions exist in a group only.
+    """
 
     input: Relation
     window: Window
+    partition: tuple[int, ...] = ()
 
     def inputs(self) -> tuple[Relation, ...]:
         return (self.input,)
 
     def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
         return replace(self, input=inputs[0])
+
+
+BY_TIME = ("FIRST_VALUE", "LAST_VALUE")
+"""Aggregates whose argument is ROW(value, time): the times of the rows decide."""
+
+VARIANCES = ("VAR_POP", "VAR_SAMP", "VARIANCE", "STDDEV_POP", "STDDEV_SAMP", "STDDEV")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +233,7 @@ class AggregateCall:
       condition: the position of the column of FILTER; None: every row counts.
       is_distinct: equal arguments count once.
       function: the user's own; its argument is the ROW of all arguments.
+      separator: of LISTAGG.
     """
 
     name: str
@@ -227,6 +242,7 @@ class AggregateCall:
     condition: int | None = None
     is_distinct: bool = False
     function: UserFunction | None = None
+    separator: str = ","
 
 
 class Origin(NamedTuple):
@@ -267,6 +283,8 @@ class Aggregate(Relation):
     """The operator that it comes from; None: GROUP BY or DISTINCT."""
     is_total: bool = field(default=False, compare=False)
     """It is one group of all rows, which is there also if there are none, where the input ends."""
+    span: Span | None = field(default=None, compare=False, repr=False)
+    """The place of GROUP BY or DISTINCT."""
 
     def inputs(self) -> tuple[Relation, ...]:
         return (self.input,)
@@ -326,11 +344,19 @@ class Union(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Sink(Relation):
-    """Rows that are written to a table. `columns`: the table's, in the order of the fields."""
+    """Rows that are written to a table.
+
+    Attributes:
+      columns: the table's, in the order of the fields.
+      span: the place of the table in INSERT INTO.
+      place: the line of the statement, and perhaps its file, for errors in workers, which have no text.
+    """
 
     input: Relation
     table: Table
     columns: tuple[Column, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+    place: str = field(default="", compare=False)
 
     def inputs(self) -> tuple[Relation, ...]:
         return (self.input,)

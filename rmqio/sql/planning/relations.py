@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -25,6 +26,7 @@ class SubqueryJoin(Relation):
       ttl_ms: of SEMI over rows without end, how long a row waits, in milliseconds of processing time; 0: not said.
       text: the sub-query, for messages.
       span: where it stands.
+      place: of SCALAR, its line, perhaps its file, and its text, for errors in workers, which have no text.
     """
 
     left: Relation
@@ -36,12 +38,24 @@ class SubqueryJoin(Relation):
     ttl_ms: int = 0
     text: str = ""
     span: Span = field(default=_NOWHERE, compare=False, repr=False)
+    place: str = field(default="", compare=False, repr=False)
 
     def inputs(self) -> tuple[Relation, ...]:
         return self.left, self.right
 
     def with_inputs(self, inputs: tuple[Relation, ...]) -> Relation:
         return replace(self, left=inputs[0], right=inputs[1])
+
+
+def with_places(relation: Relation, place_of: Callable[[Span], str]) -> Relation:
+    """Returns the relation whose sub-queries as values know their places."""
+    inputs = relation.inputs()
+    placed = tuple(with_places(each, place_of) for each in inputs)
+    if any(new is not old for new, old in zip(placed, inputs, strict=True)):
+        relation = relation.with_inputs(placed)
+    if isinstance(relation, SubqueryJoin) and relation.kind == "SCALAR" and relation.span is not _NOWHERE:
+        return replace(relation, place=place_of(relation.span))
+    return relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +65,7 @@ class OverCall:
     Attributes:
       call: the function, its argument and its FILTER.
       unit: ROWS or RANGE.
-      preceding: how many rows, or microseconds, the frame goes back; None: to the beginning. Of LAG, the distance.
+      preceding: how many rows, or microseconds, the frame goes back, or the distance of LAG; None: to the beginning.
       default: of LAG, the position of the column of the value where there is no such row; None: NULL.
     """
 

@@ -1,6 +1,6 @@
 """Conditions on properties as SQL92, which a broker with `enablePropertyFilter` tests.
 
-A selector is true for each message for which the condition is true. Where the broker's semantics differ, it says less:
+A selector is true for each message for which the condition is true. It says less where the broker's semantics differ:
 
 - All properties are text. The broker compares text only for equality: of other conditions on a property remains that
   it is there.
@@ -62,11 +62,18 @@ class Selector:
       text: the expression.
       is_or: its outermost operator is OR.
       is_of_tags: it tests tags only.
+      loose: the expression without bounds of numbers, which is true of more.
+      bounded: the properties that it compares with numbers. A broker drops a message where one of them is no number,
+        whatever the rest of the expression says.
+      numbers: the properties that are numbers wherever the expression is true.
     """
 
     text: str
     is_or: bool = False
     is_of_tags: bool = False
+    loose: str = ""
+    bounded: frozenset[str] = frozenset()
+    numbers: frozenset[str] = frozenset()
 
     def or_(self, other: Selector) -> Selector | None:
         """Returns what is true where one of them is; None: it would be too long."""
@@ -83,8 +90,7 @@ def selector_of(condition: Expr, metadata: Metadata) -> Selector | None:
     if isinstance(condition, Is) and condition.value is True:
         return selector_of(condition.operand, metadata)
     if not isinstance(condition, Logical):
-        text = _atom(condition, metadata)
-        return None if text is None else Selector(text, is_of_tags=text.startswith(f"{TAGS} "))
+        return _atom(condition, metadata)
     parts = [selector_of(each, metadata) for each in condition.operands]
     known = [each for each in parts if each is not None]
     if condition.operator == "OR" and len(known) < len(parts):
@@ -94,31 +100,55 @@ def selector_of(condition: Expr, metadata: Metadata) -> Selector | None:
 
 def _joined(parts: list[Selector], operator: str) -> Selector | None:
     parts = list(dict.fromkeys(parts))
+    is_or = operator == "OR"
+    bounded = frozenset[str]().union(*(each.bounded for each in parts))
+    if is_or and not all(bounded <= each.numbers for each in parts):
+        # Another part can be true if a bounded property is no number.
+        parts = list(dict.fromkeys(Selector(each.loose, each.is_or, each.is_of_tags, each.loose) for each in parts))
+        bounded = frozenset()
     if len(parts) < 2:
         return parts[0] if parts else None
-    is_or = operator == "OR"
-    texts = [f"({each.text})" if each.is_or != is_or and _LINKED.search(each.text) else each.text for each in parts]
-    text = f" {operator} ".join(texts)
+    text, loose = (
+        f" {operator} ".join(
+            f"({each})" if part.is_or != is_or and _LINKED.search(each) else each
+            for part, each in zip(parts, texts, strict=True)
+        )
+        for texts in ([each.text for each in parts], [each.loose for each in parts])
+    )
     if len(text) > _LONGEST:
         return None if is_or else parts[0]
-    return Selector(text, is_or, all(each.is_of_tags for each in parts))
+    numbers = [each.numbers for each in parts]
+    return Selector(
+        text,
+        is_or,
+        all(each.is_of_tags for each in parts),
+        loose,
+        bounded,
+        frozenset.intersection(*numbers) if is_or else frozenset[str]().union(*numbers),
+    )
 
 
-def _atom(condition: Expr, metadata: Metadata) -> str | None:
+def _atom(condition: Expr, metadata: Metadata) -> Selector | None:
+    text: str | None = None
     match condition:
         case Is(value=None):
             name = _property(condition.operand, metadata)
-            return name and f"{name} IS NULL"
+            text = name and f"{name} IS NULL"
         case Not(operand=Is(value=None) as inner):
             name = _property(inner.operand, metadata)
-            return name and f"{name} IS NOT NULL"
+            text = name and f"{name} IS NOT NULL"
         case Not(operand=Membership() as inner):
-            return _membership(inner, "NOT IN", metadata)
+            text = _membership(inner, "NOT IN", metadata)
         case Membership():
-            return _membership(condition, "IN", metadata)
+            text = _membership(condition, "IN", metadata)
         case Operation() if condition.name in _STRICT:
             return _comparison(condition, metadata)
-    return None
+    return None if text is None else _exact(text)
+
+
+def _exact(text: str) -> Selector:
+    """A selector without bounds of numbers."""
+    return Selector(text, is_of_tags=text.startswith(f"{TAGS} "), loose=text)
 
 
 def _property(expression: Expr, metadata: Metadata) -> str | None:
@@ -143,7 +173,7 @@ def _membership(condition: Membership, operator: str, metadata: Metadata) -> str
     return f"{name} {operator} ({', '.join(map(str, texts))})"
 
 
-def _comparison(condition: Operation, metadata: Metadata) -> str | None:
+def _comparison(condition: Operation, metadata: Metadata) -> Selector | None:
     left, right = condition.arguments[:2]
     name = condition.name
     if isinstance(left, Constant):
@@ -152,12 +182,12 @@ def _comparison(condition: Operation, metadata: Metadata) -> str | None:
     if found is not None:
         text = _text(right.value) if isinstance(right, Constant) else None
         if name in ("=", "<>") and text is not None:
-            return f"{found} {name} {text}"
-        return f"{found} IS NOT NULL"
+            return _exact(f"{found} {name} {text}")
+        return _exact(f"{found} IS NOT NULL")
     return _number(left, name, right, metadata)
 
 
-def _number(left: Expr, name: str, right: Expr, metadata: Metadata) -> str | None:
+def _number(left: Expr, name: str, right: Expr, metadata: Metadata) -> Selector | None:
     """Bounds of TRY_CAST(property AS a number)."""
     slack: int = 0
     while isinstance(left, Conversion):
@@ -172,8 +202,8 @@ def _number(left: Expr, name: str, right: Expr, metadata: Metadata) -> str | Non
     return None
 
 
-def _bounds(name: str, is_try: bool, operator: str, right: Expr, slack: int) -> str:
-    there = f"{name} IS NOT NULL"
+def _bounds(name: str, is_try: bool, operator: str, right: Expr, slack: int) -> Selector:
+    there = _exact(f"{name} IS NOT NULL")
     if not is_try or not isinstance(right, Constant) or operator not in ("=", "<", "<=", ">", ">="):
         return there
     value: Any = right.value
@@ -187,7 +217,7 @@ def _bounds(name: str, is_try: bool, operator: str, right: Expr, slack: int) -> 
         tests.append(f"{name} >= {_floating(low)}")
     if operator in ("=", "<", "<="):
         tests.append(f"{name} <= {_floating(high)}")
-    return " AND ".join(tests)
+    return Selector(" AND ".join(tests), loose=there.text, bounded=frozenset({name}), numbers=frozenset({name}))
 
 
 def _floating(text: str) -> str:

@@ -2,13 +2,15 @@
 
 It has the reads, the joins and the groups of each statement, with what they are keyed by, what they keep, and for how
 long. Comments, aliases, conditions and what is computed after the last shuffle are not in it: they change no state.
+The format of a table is not in it either: state holds decoded values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
+from rmqio.sql.analysis.tables import watermark_delay_ms
 from rmqio.sql.explain.more_relations import more_names, more_step
 from rmqio.sql.expressions import Conversion, Expr, NotNull
 from rmqio.sql.planning.expanding import Expand
@@ -32,49 +34,18 @@ from rmqio.sql.text import duration, text_of
 Step = dict[str, Any]
 Signature = list[dict[str, Any]]
 
-VERSION = 1
+VERSION: Final = 1
+WATERMARK_DELAY: Final = "watermark delay"
+KEY_TYPES: Final = ("types of the keys",)
+RESULT_TYPES: Final = ("types of the arguments", "types of the results")
+ADDED_LATER: Final = (WATERMARK_DELAY, *KEY_TYPES, *RESULT_TYPES)
+"""Keys that version 1 did not have at first: a kept signature may lack them."""
 
 
 def signature_of(sinks: Sequence[Sink]) -> Signature:
     """Returns the signature of a job, which is JSON."""
     with deep_trees():
         return [{"into": sink.table.name, "steps": list(_steps(sink.input))} for sink in sinks]
-
-
-def changes(before: Signature, now: Signature) -> list[str]:
-    """Returns a sentence for each difference; none: the state fits."""
-    found = []
-    for number in range(max(len(before), len(now))):
-        if number >= len(before):
-            found.append(f"INSERT INTO {now[number]['into']} is new")
-        elif number >= len(now):
-            found.append(f"INSERT INTO {before[number]['into']} is missing")
-        elif before[number]["into"] != now[number]["into"]:
-            found.append(f"INSERT INTO {before[number]['into']} has become INSERT INTO {now[number]['into']}")
-        else:
-            found += _changed(before[number], now[number])
-    return found
-
-
-def _changed(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    head = f"INSERT INTO {now['into']}"
-    old, new = before["steps"], now["steps"]
-    kinds = [each["step"] for each in old]
-    if kinds != [each["step"] for each in new]:
-        yield f"{head}: it was {_listed(kinds)}, and is {_listed([each['step'] for each in new])}"
-        return
-    for one, other in zip(old, new, strict=True):
-        for key in dict.fromkeys([*one, *other]):
-            if one.get(key) != other.get(key):
-                yield f"{head}: {one['step']}: {key} was {_shown(one.get(key))}, and is {_shown(other.get(key))}"
-
-
-def _listed(kinds: list[str]) -> str:
-    return " of ".join(reversed(kinds)) or "nothing"
-
-
-def _shown(value: Any) -> str:
-    return ", ".join(map(str, value)) or "nothing" if isinstance(value, list) else str(value)
 
 
 # ---- what is in it --------------------------------------------------------------------------------------------------
@@ -86,7 +57,9 @@ def _steps(relation: Relation) -> Iterator[Step]:
         yield from _steps(each)
     match relation:
         case Scan():
-            yield {"step": f"read of {relation.table.name}", "topic": relation.table.options.topic}
+            table = relation.table
+            delay = {} if table.watermark is None else {WATERMARK_DELAY: duration(watermark_delay_ms(table))}
+            yield {"step": f"read of {table.name}", "topic": table.options.topic, **delay}
         case Join():
             left, right = (_columns(each) for each in (relation.left, relation.right))
             yield {
@@ -96,7 +69,7 @@ def _steps(relation: Relation) -> Iterator[Step]:
                 "left columns": _typed(left, relation.left),
                 "right columns": _typed(right, relation.right),
                 "time to live": duration(relation.ttl_ms),
-                **_more(relation, {"left", "right", "kind", "keys", "residual", "ttl_ms", "span"}),
+                **_more(relation, {"left", "right", "kind", "keys", "residual", "ttl_ms"}),
             }
         case Aggregate():
             names = _columns(relation.input)
@@ -105,6 +78,12 @@ def _steps(relation: Relation) -> Iterator[Step]:
                 "keys": [names[each] for each in relation.keys],
                 "window": _window(relation.window, names),
                 "aggregates": [_call(each, names) for each in relation.calls],
+                KEY_TYPES[0]: [relation.input.fields[each].type.text for each in relation.keys],
+                RESULT_TYPES[0]: [
+                    "*" if each.argument is None else relation.input.fields[each.argument].type.text
+                    for each in relation.calls
+                ],
+                RESULT_TYPES[1]: [each.type.text for each in relation.calls],
                 **_more(relation, {"input", "keys", "window", "calls", "is_total"}),
             }
         case Rank():
@@ -117,7 +96,7 @@ def _steps(relation: Relation) -> Iterator[Step]:
                 "limit": str(relation.limit),
                 "columns": _typed(names, relation.input),
                 "time to live": duration(relation.ttl_ms),
-                **_more(relation, {"input", "keys", "order", "limit", "is_numbered", "ttl_ms", "span"}),
+                **_more(relation, {"input", "keys", "order", "limit", "is_numbered", "ttl_ms"}),
             }
         case Calc() | Expand() | Union() | LookupJoin():  # without state
             pass
@@ -127,11 +106,14 @@ def _steps(relation: Relation) -> Iterator[Step]:
             yield {"step": type(relation).__name__.lower(), **_more(relation, {"input", "left", "right"})}
 
 
+_NO_STATE: Final = frozenset(
+    {"fields", "members", "rows", "origin", "span", "is_crossed", "way_out", "is_total"}  # texts and places
+)
+
+
 def _more(relation: Relation, known: set[str]) -> Step:
     """Attributes that this module does not know, but for relations and columns."""
-    names = [
-        each for each in relation.__dataclass_fields__ if each not in known | {"fields", "members", "rows", "origin"}
-    ]
+    names = [each for each in relation.__dataclass_fields__ if each not in known | _NO_STATE]
     found = {each: getattr(relation, each) for each in names}
     return {key: repr(value) for key, value in found.items() if not isinstance(value, Relation) and value is not None}
 
@@ -191,5 +173,7 @@ def _time(window: Window, names: list[str]) -> str:
 
 def _call(call: AggregateCall, names: list[str]) -> str:
     argument = "*" if call.argument is None else names[call.argument]
+    if call.separator != ",":
+        argument += f", {call.separator!r}"
     only = "" if call.condition is None else f" FILTER (WHERE {names[call.condition]})"
     return f"{call.name}({'DISTINCT ' if call.is_distinct else ''}{argument}){only}"

@@ -15,10 +15,10 @@ from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.description import Step
 from rmqio.sql.compile.look_ups import LookUp
-from rmqio.sql.errors import SqlError
+from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.lookup.definition import Dimension
 from rmqio.sql.lookup.shared import acquire
-from rmqio.sql.planning.plan import Calc, LookupJoin, Relation, Scan
+from rmqio.sql.planning.plan import Calc, LookupJoin, Relation, Scan, Sink
 from rmqio.sql.runtime.reads.read_rows import ReadRowsFn, parts_of
 from rmqio.transforms.parts import BatchConstraint, factory_of
 
@@ -94,14 +94,17 @@ def _nested(relation: Relation) -> int:
     return isinstance(relation, LookupJoin) + max(map(_nested, relation.inputs()), default=0)
 
 
-def require_written(table: Table, is_bounded: bool) -> None:
-    """Raises `SqlError` if rows of this input cannot be written to the table."""
+def require_written(sink: Sink, is_bounded: bool) -> None:
+    """Raises `Refusal` if rows of this input cannot be written to the table."""
+    table = sink.table
     if table.options.connector != FILES:
         return
     if not is_bounded:
-        raise SqlError(
-            f"the files of {table.name} are written when all rows are there, and the input does not end: --stop latest"
+        raise Refusal(
+            f"the files of {table.name} are written when all rows have arrived, but the input does not end: "
+            "add --stop latest",
+            sink.span,
         )
     path = table.options.of_connector.path
     if glob.has_magic(path) or os.path.isfile(path):
-        raise SqlError(f"{table.name} has the path {path!r}: files are written into a folder, so name one")
+        raise Refusal(f"{table.name} has the path {path!r}: files are written into a folder, so name one", sink.span)

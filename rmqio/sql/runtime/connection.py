@@ -25,6 +25,8 @@ class Connection:
       client_factory: replaces the clients in tests.
       commits: whether offsets of the tables' groups are committed.
       idle_timeout_ms: how long a queue without messages holds the watermark back; None: as `ReadOptions` has it.
+      resumed_ms: the job was started before, at this time in Unix milliseconds, and goes on from the offsets of its
+        tables' groups; None: it begins.
     """
 
     name_server: str | None = None
@@ -34,6 +36,7 @@ class Connection:
     client_factory: ClientFactory | None = None
     commits: bool = True
     idle_timeout_ms: int | None = None
+    resumed_ms: int | None = None
 
     def of(self, table: Table) -> dict[str, Any]:
         """Returns the arguments of a transform that name the cluster."""
@@ -48,6 +51,9 @@ class Input(Protocol):
     @property
     def is_bounded(self) -> bool:
         """Whether it ends."""
+
+    def write_failed(self, failed: Any, label: str) -> None:
+        """Takes the dead letters of rows of this table and others that failed together."""
 
     def rows(self, label: str, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         """Adds what selects from it. Returns the rows in the form of the target."""

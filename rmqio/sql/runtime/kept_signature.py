@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from apache_beam.io.filesystem import BeamIOError
@@ -12,33 +12,45 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 
 from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.sql.errors import SqlError
+from rmqio.sql.planning.compatibility import compared
 from rmqio.sql.planning.plan import Sink
-from rmqio.sql.planning.signature import VERSION, changes, signature_of
+from rmqio.sql.planning.signature import VERSION, signature_of
 
 _FILE: Final = "rmqio-sql.json"
 
 
-def check_signature(folder: str, sinks: Sequence[Sink]) -> None:
-    """Stores the signature if the folder holds no state yet. Raises `SqlError` if it holds that of another query.
+def check_signature(
+    folder: str, sinks: Sequence[Sink], tell: Callable[[str], None] = print, *, stores: bool = True
+) -> list[Sink]:
+    """Returns the sinks in the order that the state has. Raises `SqlError` if it is that of another query.
+
+    The order counts because labels are numbered, and Spark finds state by its label. Stores the signature if the folder
+    holds no state yet, and only if `stores`. `tell` takes a line for each change that fits the state.
 
     A folder on a file system that Beam does not know is left to the runner, whose own check is less readable.
     """
     try:
         FileSystems.get_filesystem(folder)
     except ValueError:
-        return
+        return list(sinks)
     now = signature_of(sinks)
     path = FileSystems.join(folder, _FILE)
     if _exists(FileSystems.join(folder, "offsets", "*")):
         kept = _read(path)
         if kept is None or kept.get("version") != VERSION:
-            return
-        if found := changes(kept["sinks"], now):
+            return list(sinks)
+        found = compared(kept["sinks"], now)
+        if found.refused:
             raise SqlError(
-                f"{folder} holds the state of another query: {'; '.join(found)}. Run the query that wrote it, or start "
-                "from the beginning with another --checkpoint_dir"
+                f"{folder} holds the state of another query: {'; '.join(found.refused)}. Run the query that wrote it, "
+                "or start from the beginning with another --checkpoint_dir"
             )
-    _write(folder, path, {"version": VERSION, "sinks": now})
+        for each in found.accepted:
+            tell(f"rmqio sql: the state fits: {each}")
+        sinks, now = [sinks[each] for each in found.order], [now[each] for each in found.order]
+    if stores:
+        _write(folder, path, {"version": VERSION, "sinks": now})
+    return list(sinks)
 
 
 def _exists(pattern: str) -> bool:

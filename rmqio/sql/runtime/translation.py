@@ -10,12 +10,13 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
+from apache_beam.runners.runner import PipelineRunner
 
 from rmqio.model import Record
 from rmqio.options import ReadOptions
+from rmqio.sql.analysis.sinks.endings import require_ends, table_ends
 from rmqio.sql.analysis.sinks.upserts import APPEND_ONLY, NO_TABLE, Kind, check_sink, kind_of, named
 from rmqio.sql.analysis.tables import watermark_delay_ms
-from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.description import (
     Fragment,
@@ -29,7 +30,9 @@ from rmqio.sql.compile.description import (
     WindowStep,
     step_of,
 )
+from rmqio.sql.compile.statement import Statement, current, strictest, translating
 from rmqio.sql.errors import Refusal, Span, SqlError
+from rmqio.sql.explain.plans import named_fields
 from rmqio.sql.planning.delays import delayed
 from rmqio.sql.planning.expanding import Expand
 from rmqio.sql.planning.plan import (
@@ -54,7 +57,7 @@ from rmqio.sql.runtime.groups.grouping import Grouping
 from rmqio.sql.runtime.hints import hint_of
 from rmqio.sql.runtime.joins.joining import JoinRows, key_targets, waiting_join
 from rmqio.sql.runtime.joins.subquery_join_fn import copied, divided
-from rmqio.sql.runtime.more_relations import MoreRelations, require_ends
+from rmqio.sql.runtime.more_relations import MoreRelations
 from rmqio.sql.runtime.ranks import rank_translation
 from rmqio.sql.runtime.reads.bounds import bounds
 from rmqio.sql.runtime.reads.fragment_fn import ERRORS, FragmentFn
@@ -62,6 +65,7 @@ from rmqio.sql.runtime.reads.shared_fn import SharedFragmentFn
 from rmqio.sql.runtime.reads.shared_scans import ScanUse, SharedScan, SharedScans
 from rmqio.sql.runtime.reads.table_time import TableTime
 from rmqio.sql.runtime.rows.constants_fn import ConstantsFn
+from rmqio.sql.runtime.rows.failed_rows import Computing
 from rmqio.sql.runtime.writes.writing import identified, write
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteDeadLetters
 from rmqio.transforms.parts import BatchConstraint
@@ -79,6 +83,7 @@ class Translation:
     _reads: dict[int, tuple[Table, Any]] = field(default_factory=dict)
     _labels: dict[str, int] = field(default_factory=dict)
     _kind: Kind = APPEND_ONLY
+    _statement: str = ""
     inputs: Mapping[int, Input] = field(default_factory=dict)
     """Other inputs than topics, by the `id` of their table."""
     errors: Callable[[str, Span | None], SqlError] = lambda message, _: SqlError(message)
@@ -93,13 +98,13 @@ class Translation:
             require_ends(relation, self._all_end)
             self._kind = kind_of(relation, self._all_end)
             if self._kind.refused:
-                raise SqlError(self._kind.refused)
-            if self._kind.changing is not None:
-                raise SqlError(f"{named(self._kind.changing)}: {refused or NO_TABLE}")
+                raise Refusal(self._kind.refused, self._kind.span)
+            if (changing := self._kind.changing) is not None:
+                raise Refusal(f"{named(changing)}: {refused or NO_TABLE}", changing.span)
             return self._rows(relation, (), target)
 
     def add_all(self, sinks: Sequence[Sink]) -> None:
-        """Adds all sinks of a job. What all that read a table imply of its rows is left to the broker."""
+        """Adds all sinks of a job. The broker gets the conditions that all reads of a table imply."""
         recorded = _Recorded(beam.Pipeline(self.pipeline.runner, self.pipeline.options), self.connection)
         recorded.inputs, recorded.errors = self.inputs, self.errors
         recorded._run = self._run
@@ -125,9 +130,9 @@ class Translation:
 
     def _add(self, sink: Sink) -> None:
         label = self._label(f"Write {sink.table.name}")
-        require_ends(sink, self._all_end)
+        self._statement = f"INSERT INTO {sink.table.name}{f', {sink.place}' if sink.place else ''}"
         self._kind = check_sink(sink, self._all_end)
-        bounded.require_written(sink.table, self._all_end(sink))
+        bounded.require_written(sink, self._all_end(sink))
         if sink.table.options.connector == "rocketmq":
             is_stream = self.pipeline.options.view_as(StandardOptions).streaming or not self._all_end(sink)
             has_places = not any(id(each) in self.inputs for each in tables_of(sink))
@@ -145,6 +150,11 @@ class Translation:
 
     def _rows(self, relation: Relation, steps: tuple[Step, ...], target: Target, side: int = 0) -> Any:
         """The rows of the relation, after further steps, in the form of the target."""
+        options = [each.options.on_error for each in tables_of(relation)]
+        with translating(Statement(self._statement, strictest(options), "null" in options)):
+            return self._translated(relation, steps, target, side)
+
+    def _translated(self, relation: Relation, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         match relation:
             case Calc():
                 step = Step(relation.condition, relation.projections)
@@ -172,9 +182,7 @@ class Translation:
                 return self._constants(relation, steps, target, side)
             case SubqueryJoin() | Over() | Analytic() | Sorted() | Repeated():
                 runner = type(self.pipeline.runner).__name__
-                more = MoreRelations(
-                    self._rows, self._label, lambda each: all(map(self._ends, tables_of(each))), hint_of, runner
-                )
+                more = MoreRelations(self._rows, self._label, self._all_end, self._computing, hint_of, runner)
                 return more.add(relation, steps, target, side)
         raise AssertionError(relation)
 
@@ -182,7 +190,7 @@ class Translation:
         label = self._label("Rows of the statement")
         fragments = [Fragment(FromRows(()), (Step(None, row), *steps), target) for row in constants.rows]
         once = self.pipeline | f"{label}: once" >> beam.Create([b""])
-        return once | label >> beam.ParDo(ConstantsFn(fragments, side)).with_output_types(hint_of(target))
+        return self._computing(constants, target).add(once, label, ConstantsFn(fragments, side))
 
     def _scan(self, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         table = scan.table
@@ -205,6 +213,9 @@ class Translation:
         return rows
 
     def _write_letters(self, table: Table, errors: Any, label: str) -> None:
+        if id(table) in self.inputs:
+            self.inputs[id(table)].write_failed(errors, label)
+            return
         letters = WriteDeadLetters(table.options.dead_letter_topic or "", **self.connection.of(table))
         _ = errors | f"{label}: dead letters" >> letters
 
@@ -228,7 +239,7 @@ class Translation:
             return self._reads[id(table)][1]
         options = table.options
         pushed = pushed_of(table, [use for use in self._uses if use.scan.table is table])
-        start, stop = bounds(options, self.connection.start, self.connection.stop, pushed)
+        start, stop = bounds(options, self.connection.start, self.connection.stop, pushed, self.connection.resumed_ms)
         commits = self.connection.commits
         time: dict[str, Any] = {} if commits else {"options": ReadOptions(commit_offsets=False)}
         if table.watermark is not None:
@@ -267,16 +278,18 @@ class Translation:
         ends = self._all_end(aggregate)
         grouping = Grouping(delayed(aggregate), steps, target, side, is_changing=is_changing, ends=ends)
         groups = self._rows(aggregate.input, (), grouping.partial())
-        return grouping.added(groups, self._label("Group"))
+        return grouping.added(groups, self._label("Group"), self._computing(aggregate, target))
 
     def _rank(self, rank: Rank, steps: tuple[Step, ...], target: Target, side: int) -> Any:
-        fragment = Fragment(FromRows(rank.fields), steps, target)
+        fragment = Fragment(FromRows(named_fields(rank)), steps, target)
         if self._kind.changing == rank and self._kind.groups is not None:
             rows = self._rows(rank.input, (), ToRanks(rank.keys))
-            return rank_translation.of_groups(rank, rows, fragment, hint_of(target), self._label("Rank"))
+            computing = self._computing(rank, target)
+            return rank_translation.of_groups(rank, rows, fragment, computing, self._label("Rank"))
         rows = self._rows(rank.input, (), rank_translation.target_of(rank))
         ends = self._all_end(rank)
-        return rank_translation.ranked(rank, rows, fragment, side, hint_of(target), self._label("Rank"), ends=ends)
+        computing = self._computing(rank, target)
+        return rank_translation.ranked(rank, rows, fragment, side, computing, self._label("Rank"), ends=ends)
 
     def _all_end(self, relation: Relation) -> bool:
         return all(map(self._ends, tables_of(relation)))
@@ -284,9 +297,7 @@ class Translation:
     def _ends(self, table: Table) -> bool:
         if id(table) in self.inputs:
             return self.inputs[id(table)].is_bounded
-        if table.options.connector in (FILES, DATABASE):
-            return True
-        return table.options.end_ms is not None or self.connection.stop is not None
+        return table_ends(table) or self.connection.stop is not None
 
     def _join(self, join: Join, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         ends = self._all_end(join.left), self._all_end(join.right)
@@ -299,9 +310,25 @@ class Translation:
             left = left | f"{label}: divide" >> beam.FlatMap(divided).with_output_types(hint_of(left_keys))
             right = right | f"{label}: copy" >> beam.FlatMap(copied).with_output_types(hint_of(right_keys))
         both = (left, right) | f"{label}: both sides" >> beam.Flatten()
+        computing = self._computing(join, target)
         if fn is not None:
-            return both | label >> beam.ParDo(fn).with_output_types(hint_of(target))
-        return both | label >> JoinRows(join, steps, target, side, hint_of(target))
+            return computing.add(both, label, fn)
+        return both | label >> JoinRows(join, steps, target, side, computing)
+
+    def _computing(self, relation: Relation, target: Target) -> Computing:
+        """Adds DoFns to rows without a place in a topic. Their dead letters go where those of the first table go."""
+        if current().on_error != "dead-letter":
+            return Computing(hint_of(target))
+        table = next(each for each in tables_of(relation) if each.options.on_error == "dead-letter")
+        return Computing(hint_of(target), lambda errors, label: self._write_letters(table, errors, label))
+
+
+def check_plans(sinks: Sequence[Sink], connection: Connection, errors: Callable[[str, Span | None], SqlError]) -> None:
+    """Raises `SqlError` for the first sink that no runner can run. Nothing is read or written."""
+    plans = _Recorded(beam.Pipeline(PipelineRunner()), connection)
+    plans.errors = errors
+    for sink in sinks:
+        plans.add(sink)
 
 
 class _Recorded(Translation):

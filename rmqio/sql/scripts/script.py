@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from rmqio.sql.analysis import names
+from rmqio.sql.analysis.column_names import check_names
 from rmqio.sql.analysis.queries import QueryBinder
 from rmqio.sql.analysis.ranks.limits import check_limits
+from rmqio.sql.analysis.sinks.feedback import feedback
 from rmqio.sql.analysis.sinks.inserts import sink_of
 from rmqio.sql.analysis.sinks.once import require_one_writer
 from rmqio.sql.analysis.tables import check_table
@@ -17,12 +20,25 @@ from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.planning.depth import check_depth
 from rmqio.sql.planning.optimizer import optimize
 from rmqio.sql.planning.plan import Relation, Sink
+from rmqio.sql.planning.relations import with_places
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.scripts.settings import Settings
 from rmqio.sql.scripts.texts import Texts
 from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.user import loading
 from rmqio.sql.values import in_zone
+
+
+@contextlib.contextmanager
+def _taken_back(made: dict[str, Any], name: str) -> Iterator[None]:
+    """Removes what the block has added by this name if it fails: in a shell, the name can be used again."""
+    was_there = name in made
+    try:
+        yield
+    except BaseException:
+        if not was_there:
+            made.pop(name, None)
+        raise
 
 
 @dataclass(slots=True)
@@ -45,6 +61,12 @@ class Script:
     texts: Texts = field(default_factory=Texts)
     folders: tuple[str, ...] = ()
     _open_set: Span | None = None
+
+    def require_no_feedback(self) -> None:
+        """Raises `SqlError` if a statement of the job reads, without an end, what the job writes, and feeds itself."""
+        for sink in self.sinks:
+            if fault := feedback(sink, self.sinks):
+                raise self.texts.error(fault, sink.span)
 
     def run(self, text: str, file: str = "") -> None:
         """Adds the statements of a text. Raises `SqlError` for the first that is not valid."""
@@ -78,22 +100,27 @@ class Script:
         return self._open_set is not None
 
     def check_place(self, statement: statements.Statement) -> None:
-        """Raises `Refusal` if the statement cannot stand there: a statement set holds INSERT INTO only."""
+        """Raises `Refusal` if the statement cannot be used there: a statement set holds INSERT INTO only."""
         if self._open_set is None or isinstance(statement, (statements.Insert, statements.EndSet)):
             return
-        raise Refusal("a statement set holds INSERT INTO: END stands before anything else", statement.span)
+        raise Refusal("a statement set has only INSERT INTO: write END before other statements", statement.span)
 
     def _run(self, statement: statements.Statement) -> None:
         statement = names.resolved(statement, self.catalog.functions)
         match statement:
             case statements.CreateTable():
-                self.catalog.create_table(statement)
-                if statement.name.text in self.catalog.tables:  # not so if a view has the name, IF NOT EXISTS
-                    check_table(self.catalog.tables[statement.name.text])
+                with _taken_back(self.catalog.tables, statement.name.text):
+                    self.catalog.create_table(statement)
+                    if statement.name.text in self.catalog.tables:  # not so if a view has the name, IF NOT EXISTS
+                        check_table(self.catalog.tables[statement.name.text])
             case statements.CreateView():
-                self.catalog.create_view(statement)
-                # Refused here, not where the view is used.
-                self.binder().named(statement.name)
+                with _taken_back(self.catalog.views, statement.name.text):
+                    self.catalog.create_view(statement)
+                    # Refused here, not where the view is used.
+                    found = self.binder().named(statement.name)
+                    view = self.catalog.views.get(statement.name.text)
+                    if view is not None and view.query is statement.query:  # not an older one, IF NOT EXISTS
+                        check_names(statement.name, statement.columns, statement.query, found.fields)
             case statements.Drop():
                 self.catalog.drop(statement)
             case statements.SetOption():
@@ -109,7 +136,7 @@ class Script:
                     self.sinks.append(self._insert(statement.first))
             case statements.EndSet():
                 if self._open_set is None:
-                    raise Refusal("there is no statement set that END could end: BEGIN STATEMENT SET", statement.span)
+                    raise Refusal("no statement set is open: write BEGIN STATEMENT SET before END", statement.span)
                 self._open_set = None
             case statements.Explain():
                 inner = statement.statement
@@ -120,11 +147,11 @@ class Script:
             case statements.CreateFunction():
                 names.create(self.catalog, statement, self.folders or loading.folder_of(""))
             case _:
-                raise Refusal("this statement belongs into the shell", statement.span)
+                raise Refusal("this statement works only in the shell", statement.span)
 
     def _set(self, settings: Settings, span: Span) -> None:
         if settings.zone != self.settings.zone and self.sinks:
-            raise Refusal("the time zone is that of the whole job: SET it before the first INSERT INTO", span)
+            raise Refusal("the time zone applies to the whole job: SET it before the first INSERT INTO", span)
         self.settings = settings
 
     def binder(self) -> QueryBinder:
@@ -136,7 +163,7 @@ class Script:
         found = optimize(self.binder().query(query))
         check_depth(found)
         check_limits(found, query.span)
-        return found
+        return with_places(found, self.texts.named)
 
     def _insert(self, statement: statements.Insert) -> Sink:
         table = self.catalog.table(statement.table)
@@ -145,4 +172,5 @@ class Script:
         check_depth(found)
         require_one_writer(found, self.sinks, statement.table.span)
         check_limits(found, statement.span)
-        return found
+        found = replace(found, place=self.texts.line_of(statement.span))
+        return cast("Sink", with_places(found, self.texts.named))

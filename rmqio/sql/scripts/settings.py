@@ -44,7 +44,7 @@ _ALWAYS: Final = {
 }  # fmt: skip
 """Settings that are always so, and the values for which this is true; empty: any."""
 _REFUSED: Final = {
-    "execution.savepoint.path": "a job goes on by --checkpoint_dir, or on Flink by --savepoint_path",
+    "execution.savepoint.path": "a job continues with --checkpoint_dir, or on Flink with --savepoint_path",
     "execution.checkpointing.dir": "it is the option --checkpoint_dir of the command",
     "state.checkpoints.dir": "it is the option --checkpoint_dir of the command",
     "state.savepoints.dir": "it is the option --checkpoint_dir of the command",
@@ -134,7 +134,7 @@ def _value(key: str, option: Option) -> Any:
     if key in (INTERVAL, IDLE):
         found = _duration_ms(option)
         if not found:
-            what = "checkpoints are always taken" if key == INTERVAL else "a queue that is empty never waits for ever"
+            what = "checkpoints are always taken" if key == INTERVAL else "a queue that is empty never waits forever"
             raise Refusal(f"{option.key} must be more than 0: {what}", option.value_span)
         return found
     if not re.fullmatch(r"[0-9]{1,5}", text) or not int(text):
@@ -175,5 +175,5 @@ def _check_always(key: str, option: Option) -> None:
 def _duration_ms(option: Option) -> int:
     found = re.fullmatch(r"\s*([0-9]{1,12})\s*([a-z]*)\s*", option.value.lower())
     if found is None or (found[2] or "ms") not in _UNITS_MS:
-        raise Refusal(f"{option.value!r} is not a time; one is '1 h'", option.value_span)
+        raise Refusal(f"{option.value!r} is not a time; it must be like '1 h'", option.value_span)
     return int(found[1]) * _UNITS_MS[found[2] or "ms"]

@@ -35,7 +35,7 @@ def views(catalog: Catalog) -> Listing:
 def functions(catalog: Catalog) -> Listing:
     """Returns the functions: those that were created, and those that SQL has."""
     own = [(each, "created") for each in sorted(catalog.functions)]
-    return ("function", ""), [*own, *((each, "") for each in sorted(function_names()))]
+    return ("function", "origin"), [*own, *((each, "SQL") for each in sorted(function_names()))]
 
 
 def described(fields: Sequence[Field], table: Table | None, texts: Texts) -> Listing:
@@ -53,7 +53,7 @@ def described(fields: Sequence[Field], table: Table | None, texts: Texts) -> Lis
         if table is not None and table.watermark is not None and table.watermark[0] == each.name:
             more.append(f"WATERMARK AS {texts.text_of(table.watermark[1].span)}")
         rows.append((each.name, each.type.text, "" if each.type.is_nullable else "NOT NULL", ", ".join(more)))
-    return ("column", "type", "", ""), rows
+    return ("column", "type", "null", "more"), rows
 
 
 def columns_of(table: Table) -> list[Field]:

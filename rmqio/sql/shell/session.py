@@ -17,6 +17,7 @@ from rmqio.options import options_of_cluster
 from rmqio.sql.catalog.file import KINDS, CatalogFile, Created
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, SqlError, nearest
+from rmqio.sql.explain.fitting import for_terminal
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.scripts.script import Script
@@ -93,7 +94,7 @@ class Session:
             if (command := _COMMAND.fullmatch(text, piece.start, piece.end)) is not None:
                 self._command(command[1].lower(), command[2])
                 continue
-            # What stands before stays, blank, so that errors have their lines and columns.
+            # The text before it stays, blank, so that errors have their lines and columns.
             before = re.sub(r"[^\n]", " ", text[: piece.start])
             for statement in self.script.texts.parse(before + text[piece.start : piece.end], file):
                 self._run(statement)
@@ -151,7 +152,7 @@ class Session:
                     self._insert(sinks)
             case statements.Explain():
                 self.script.run_statement(statement)
-                self.write(explain([self.script.explained.pop()]))
+                self.write(for_terminal(explain([self.script.explained.pop()])))
             case statements.Show() | statements.Describe():
                 with self.script.placing(statement):
                     self._show(statement)
@@ -283,7 +284,8 @@ class Session:
         from rmqio.sql.shell.processes import rows_of
         from rmqio.sql.shell.work import Work
 
-        return rows_of(Work(self._arguments(bounds), self.script.settings, query=plan), plan.fields)
+        work = Work(self._arguments(bounds), self.script.settings, texts=self.script.texts, query=plan)
+        return rows_of(work, plan.fields)
 
     def _print(self, plan: Relation, rows: Rows, limit: int | None, offset: int) -> None:
         printer = RowPrinter(plan.fields, self.write)
@@ -319,11 +321,14 @@ class Session:
 
         bounds = self._bounds()
         bounds = replace(bounds, start=self.scan.start or bounds.start)  # of tables that do not say it, as in a job
+        if bounds.stop is None:
+            replace(self.script, sinks=sinks).require_no_feedback()
         read = [table for sink in sinks for table in tables(sink)]
         end = "to its end" if all(map(bounds.stop_of, read)) else "until Ctrl-C"
         names = ", ".join(dict.fromkeys(each.table.name for each in sinks))
         self.note(f"INSERT INTO {names} runs on {self.arguments.runner}, {end}")
-        status = run(Work(self._arguments(bounds), self.script.settings, sinks=tuple(sinks)))
+        work = Work(self._arguments(bounds), self.script.settings, tuple(sinks), self.script.texts)
+        status = run(work)
         if status not in (0, 130):
             raise SqlError(f"INSERT INTO {names} has ended with status {status}")
 

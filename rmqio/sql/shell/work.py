@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.scripts.settings import Settings
+from rmqio.sql.scripts.texts import Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Work:
       arguments: those of the command line; `start` and `stop` are the statement's.
       settings: what SET has set.
       sinks: of INSERT INTO, which run as one job on the runner of the arguments.
+      texts: of the session, in which errors of the plan have their places.
       query: of SELECT, which runs on the Direct runner; None: there are sinks.
       descriptor: where the rows of a SELECT are written.
     """
@@ -24,5 +26,6 @@ class Work:
     arguments: argparse.Namespace
     settings: Settings
     sinks: tuple[Sink, ...] = ()
+    texts: Texts = field(default_factory=Texts)
     query: Relation | None = None
     descriptor: int = -1

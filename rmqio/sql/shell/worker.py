@@ -23,7 +23,7 @@ def run(work: Work) -> int:
         return _select(work, work.query)
     from rmqio.sql import command
 
-    return command.run_job(Script(settings=work.settings, sinks=list(work.sinks)), work.arguments)
+    return command.run_job(Script(settings=work.settings, sinks=list(work.sinks), texts=work.texts), work.arguments)
 
 
 def _select(work: Work, query: Relation) -> int:
@@ -43,7 +43,7 @@ def _select(work: Work, query: Relation) -> int:
 
     def build(pipeline: Any) -> None:
         with in_zone(work.settings.zone):
-            write_rows(Translation(pipeline, connection).rows(query), work.descriptor)
+            write_rows(Translation(pipeline, connection, errors=work.texts.error).rows(query), work.descriptor)
 
     return run_program("rmqio sql", runners.options([]), build, lambda _: "", verbose=arguments.verbose)
 

@@ -9,9 +9,9 @@ from lark.tree import Meta
 
 from rmqio.sql.errors import Refusal
 from rmqio.sql.syntax import nodes, statements
-from rmqio.sql.syntax.expression_builder import span_of, text_of, words
 from rmqio.sql.syntax.phrases import Phrase, flat, has, of, phrase, take
 from rmqio.sql.syntax.query_builder import QueryBuilder
+from rmqio.sql.syntax.tokens import span_of, text_of, words
 
 
 @v_args(meta=True)

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from lark import Token, v_args
 from lark.tree import Meta
-from lark.visitors import Transformer_NonRecursive
 
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.syntax import nodes
+from rmqio.sql.syntax.json_builder import JsonBuilder
 from rmqio.sql.syntax.nodes import Name, TypeName
+from rmqio.sql.syntax.quantified import instead_of
+from rmqio.sql.syntax.tokens import span_of, text_of, words
 
+_LITERAL: Final = re.compile(r"'(?:[^']|'')*'|[^\s,]+")
+"""One of the literals of the terminal LITERALS."""
 UNITS = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 
 
-def span_of(meta: Meta | Token) -> Span:
-    """Returns the characters of a rule or a token."""
-    if isinstance(meta, Token):
-        return Span(meta.start_pos or 0, meta.end_pos or 0)
-    return Span(meta.start_pos, meta.end_pos) if not meta.empty else nodes.NOWHERE
-
-
-def text_of(token: Token) -> str:
-    """Returns the text of a string literal."""
-    return token[1:-1].replace("''", "'")
-
-
-def words(tokens: list[Any]) -> str:
-    """Returns keywords in upper case, with one space between them."""
-    return " ".join(str(each).upper() for each in tokens)
-
-
 @v_args(meta=True)
-class ExpressionBuilder(Transformer_NonRecursive[Token, Any]):
+class ExpressionBuilder(JsonBuilder):
     """Expressions, types and names. A tree can be deep: it is walked without recursion."""
 
     # ---- names ----
@@ -146,11 +134,35 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, Any]):
     def in_items(self, meta: Meta, children: list[Any]) -> tuple[Any, ...]:
         return tuple(children)
 
+    def in_literals(self, meta: Meta, children: list[Any]) -> tuple[nodes.Literal, ...]:
+        (token,) = children
+        start = token.start_pos
+        found = []
+        for each in _LITERAL.finditer(token):
+            span = Span(start + each.start(), start + each.end())
+            kind, value = ("string", each[0][1:-1].replace("''", "'")) if each[0][0] == "'" else ("number", each[0])
+            found.append(nodes.Literal(kind, value, span=span))
+        return tuple(found)
+
     def in_list(self, meta: Meta, children: list[Any]) -> nodes.InList:
         return nodes.InList(children[0], children[-1], len(children) == 3, span=span_of(meta))
 
     def in_query(self, meta: Meta, children: list[Any]) -> nodes.InQuery:
         return nodes.InQuery(children[0], children[-1], len(children) == 3, span=span_of(meta))
+
+    def quantified(self, meta: Meta, children: list[Any]) -> nodes.InList | nodes.InQuery:
+        """`= ANY` and `= SOME` are IN; `<> ALL` is NOT IN."""
+        operand, operator, token, items = children
+        quantifier, span = token.upper(), span_of(meta)
+        is_in = operator == "=" and quantifier != "ALL"
+        if not is_in and (operator, quantifier) != ("<>", "ALL"):
+            raise Refusal(
+                f"{operator} {quantifier} is not supported: {instead_of(operator, quantifier, items)}",
+                Span(token.start_pos, token.end_pos),
+            )
+        if isinstance(items, tuple):
+            return nodes.InList(operand, items, not is_in, span=span)
+        return nodes.InQuery(operand, items, not is_in, span=span)
 
     def like(self, meta: Meta, children: list[Any]) -> nodes.Like:
         kinds = [each for each in children if isinstance(each, Token)]
@@ -184,7 +196,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, Any]):
 
     def map(self, meta: Meta, children: list[Any]) -> nodes.MapOf:
         if len(children) % 2:
-            raise Refusal("MAP takes keys and values by turns, and one value is missing", span_of(meta))
+            raise Refusal("MAP takes keys and values in turn, but one value is missing", span_of(meta))
         return nodes.MapOf(tuple(children), span=span_of(meta))
 
     def when(self, meta: Meta, children: list[Any]) -> tuple[Any, Any]:
@@ -229,6 +241,9 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, Any]):
         )
         return {"over": over}
 
+    def over_name(self, meta: Meta, children: list[Any]) -> dict[str, Any]:
+        return {"over": nodes.Over((), (), None, children[0], span=span_of(meta))}
+
     def call(self, meta: Meta, children: list[Any]) -> nodes.Call:
         name, *rest = children
         extra: dict[str, Any] = {}
@@ -262,32 +277,6 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, Any]):
         operand, other, start, *length = children
         return nodes.Placing(operand, other, start, length[0] if length else None, span=span_of(meta))
 
-    def json_clauses(self, meta: Meta, children: list[Any]) -> nodes.JsonClauses:
-        return nodes.JsonClauses(children[0], tuple(children[1:]), span=span_of(meta))
-
-    def json_returning(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
-        return "RETURNING", children[0]
-
-    def json_event(self, meta: Meta, children: list[Any]) -> str:
-        return str(children[0]).upper()
-
-    def json_default(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
-        return children[1], children[0]
-
-    def json_result(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
-        return children[1], words(children[0].split())
-
-    def json_wrapper(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
-        return "WRAPPER", words(children[0].split())
-
-    def json_nulls(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
-        return "NULL", words(children[0].split()[:1])
-
-    def json_pair(self, meta: Meta, children: list[Any]) -> nodes.Expression:
-        key, value, *clauses = children
-        pair = nodes.JsonPair(key, value, span=span_of(meta))
-        return nodes.JsonClauses(pair, tuple(clauses), span=span_of(meta)) if clauses else pair
-
     def position_in(self, meta: Meta, children: list[Any]) -> nodes.InList:
         return nodes.InList(children[0], (children[1],), False, span=span_of(meta))
 
@@ -299,9 +288,14 @@ class ExpressionBuilder(Transformer_NonRecursive[Token, Any]):
         return nodes.Trim(side, characters[0] if characters else None, operand, span=span_of(meta))
 
     def table_argument(self, meta: Meta, children: list[Any]) -> nodes.TableArgument:
-        return nodes.TableArgument(children[0], span=span_of(meta))
+        partition = children[1] if len(children) > 1 else ()
+        return nodes.TableArgument(children[0], partition, span=span_of(meta))
 
     query_argument = table_argument
+
+    def table_partition(self, meta: Meta, children: list[Any]) -> tuple[Name, ...]:
+        (found,) = children
+        return (found,) if isinstance(found, Name) else found.value
 
     def named_argument(self, meta: Meta, children: list[Any]) -> nodes.NamedArgument:
         return nodes.NamedArgument(children[0], children[1], span=span_of(meta))

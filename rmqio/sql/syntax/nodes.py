@@ -101,7 +101,7 @@ class Binary(Expression):
 
 @dataclass(frozen=True)
 class IsTest(Expression):
-    """`what`: NULL, TRUE, FALSE or UNKNOWN."""
+    """`what`: NULL, TRUE, FALSE or UNKNOWN, or JSON and a kind of it, as JSON VALUE."""
 
     operand: Expression
     what: str
@@ -272,9 +272,10 @@ class Trim(Expression):
 
 @dataclass(frozen=True)
 class TableArgument(Expression):
-    """`TABLE t`, or `TABLE (SELECT ...)`."""
+    """`TABLE t PARTITION BY k`, or `TABLE (SELECT ...)`."""
 
     table: Name | Query
+    partition: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -285,9 +286,12 @@ class NamedArgument(Expression):
 
 @dataclass(frozen=True)
 class Over(Node):
+    """`name`: of a window that WINDOW defines; the rest is empty then."""
+
     partition: tuple[Expression, ...]
     order: tuple[Sort, ...]
     frame: Frame | None
+    name: Name | None = None
 
 
 @dataclass(frozen=True)
@@ -396,6 +400,7 @@ class Select(Body):
     having: Expression | None = None
     is_distinct: bool = False
     emit: tuple[Emit, ...] = ()
+    windows: tuple[tuple[Name, Over], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from rmqio.sql.errors import Refusal, Source, Span, SqlError, listed, nearest
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.builder import Builder
+from rmqio.sql.syntax.other_forms import OPERATORS, UNICODE, message_for
 from rmqio.sql.syntax.refused_words import REFUSED
+from rmqio.sql.syntax.tables import parser_of
 
 RESERVED: Final = frozenset(
     {
@@ -51,14 +53,14 @@ def parse(text: str, file: str = "") -> list[statements.Statement]:
 @functools.cache
 def _parser() -> Lark:
     grammar = resources.files("rmqio.sql.syntax").joinpath("grammar.lark").read_text("utf-8")
-    return Lark(
+    return parser_of(
         grammar,
+        {"WORD": _reserved},
         start="script",
         parser="lalr",
         lexer="contextual",
         propagate_positions=True,
         maybe_placeholders=False,
-        lexer_callbacks={"WORD": _reserved},
     )
 
 
@@ -78,7 +80,7 @@ _SHOWN: Final = {
     "LPAR": "'('", "RPAR": "')'", "COMMA": "','", "SEMICOLON": "';'", "DOT": "'.'", "EQUAL": "'='", "STAR": "'*'",
     "LSQB": "'['", "RSQB": "']'", "STRING": "a string in single quotes", "NUMBER": "a number", "LESSTHAN": "'<'",
     "MORETHAN": "'>'", "$END": "the end", "WITHOUT_ZONE": "WITHOUT TIME ZONE", "WITH_ZONE": "", "ORDINALITY": "",
-    "WITH_LOCAL_ZONE": "WITH LOCAL TIME ZONE", "SIMILAR": "", "HEADER": "", "PERIOD": "",
+    "WITH_LOCAL_ZONE": "WITH LOCAL TIME ZONE", "SIMILAR": "", "HEADER": "", "PERIOD": "", "QUANTIFIER": "",
 }  # fmt: skip
 
 
@@ -90,7 +92,8 @@ _OF_JSON: Final = {
 
 _QUOTES: Final = dict.fromkeys("‘’‚‛′", "'")  # noqa: RUF001 - what editors make of single quotes
 _TAKEN_FOR_ALIAS: Final = re.compile(
-    r"\bMATCH_RECOGNIZE\b|\b(?:UN)?PIVOT(?=\s*\()|\b(?:QUALIFY|TABLESAMPLE|ILIKE|USE|JAR|MODULE)(?=\s*\(?\s*$)",
+    r"\bMATCH_RECOGNIZE\b|\b(?:UN)?PIVOT(?=\s*\()|\b(?:QUALIFY|TABLESAMPLE|ILIKE|USE|JAR|MODULE)(?=\s*\(?\s*$)"
+    r"|\bWITHIN(?=\s+GROUP\s*$)|(?<=\bSELECT\s)TOP(?=\s*$)",
     re.IGNORECASE,
 )
 """Words that are refused, and were taken for a name: only what follows is wrong."""
@@ -111,6 +114,8 @@ def _described(source: Source, error: UnexpectedInput) -> SqlError:
     span = Span(start, start + len(token))
     if (refused := REFUSED.get(token.upper())) is not None:
         return source.error(refused, span)
+    if (form := message_for(source.text[: span.end])) is not None:
+        return source.error(form[0], Span(form[1], span.end))
     if found := _TAKEN_FOR_ALIAS.search(source.text, 0, start):
         return source.error(REFUSED[found[0].upper()], Span(found.start(), found.end()))
     accepted = error.accepts or error.expected
@@ -145,6 +150,11 @@ def _of_character(source: Source, error: UnexpectedCharacters, start: int) -> Sq
     span = Span(start, start + max(1, len(text)))
     if (refused := REFUSED.get(text.upper())) is not None:
         return source.error(refused, span)
+    if rest.startswith("&'") and source.text[:start].upper().endswith("U"):
+        return source.error(UNICODE, Span(start - 1, start + 2))
+    for sign, refused in OPERATORS.items():
+        if rest.startswith(sign):
+            return source.error(refused, Span(start, start + len(sign)))
     expected = _expected(set(error.allowed or ()), text)
     plain = _QUOTES.get(text) or unicodedata.normalize("NFKC", text)
     hint = f": did you mean {plain!r}?" if plain != text and plain.isascii() else _meant(text, error.allowed or set())

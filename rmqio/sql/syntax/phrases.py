@@ -8,7 +8,7 @@ from lark import Token, v_args
 from lark.tree import Meta
 
 from rmqio.sql.errors import Span
-from rmqio.sql.syntax.expression_builder import span_of
+from rmqio.sql.syntax.tokens import span_of
 
 
 class Phrase:

@@ -9,9 +9,10 @@ from lark.tree import Meta
 
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.syntax import nodes
-from rmqio.sql.syntax.expression_builder import ExpressionBuilder, span_of, text_of, words
+from rmqio.sql.syntax.expression_builder import ExpressionBuilder
 from rmqio.sql.syntax.phrases import Phrase, has, of, phrase, take
 from rmqio.sql.syntax.refused_words import REFUSED
+from rmqio.sql.syntax.tokens import span_of, text_of, words
 
 
 @v_args(meta=True)
@@ -23,6 +24,7 @@ class QueryBuilder(ExpressionBuilder):
     group_by = phrase("group_by")
     having = phrase("having")
     emit = phrase("emit")
+    named_windows = phrase("named_windows")
     quantifier = phrase("quantifier")
     alias = phrase("alias")
     as_of = phrase("as_of")
@@ -80,8 +82,13 @@ class QueryBuilder(ExpressionBuilder):
             having[0] if having else None,
             words(take(children, "quantifier") or []) == "DISTINCT",
             tuple(take(children, "emit") or ()),
+            tuple(take(children, "named_windows") or ()),
             span=span_of(meta),
         )
+
+    def named_window(self, meta: Meta, children: list[Any]) -> tuple[nodes.Name, nodes.Over]:
+        name, *rest = children
+        return name, self.over(meta, rest)["over"]
 
     def grouping_sets(self, meta: Meta, children: list[Any]) -> nodes.GroupingSets:
         return nodes.GroupingSets(tuple(children[1:]), span=span_of(meta))
@@ -103,7 +110,7 @@ class QueryBuilder(ExpressionBuilder):
         left, right = of(children, nodes.FromItem)
         condition, using = take(children, "on"), take(children, "using")
         if condition is None and using is None:
-            raise Refusal("a join needs its condition: add ON ... or USING (...), or write CROSS JOIN", right.span)
+            raise Refusal("a join needs a condition: add ON ... or USING (...), or write CROSS JOIN", right.span)
         return nodes.Join(
             left,
             right,

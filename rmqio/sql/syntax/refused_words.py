@@ -17,6 +17,8 @@ REFUSED: Final = {
     "ILIKE": "ILIKE is not supported: use LOWER(...) LIKE",
     "TRUNCATE": "TRUNCATE is not supported: a topic cannot be emptied",
     "ANALYZE": "ANALYZE is not supported: plans need no statistics",
+    "WITHIN": "WITHIN GROUP is not supported: rows of a group come in no order",
+    "TOP": "TOP is not supported: use LIMIT at the end of the query",
     "USE": "USE is not supported: catalogs are given by --catalog, and names are looked up in all of them",
     "CATALOG": "CREATE CATALOG is not supported: catalogs are given by --catalog, as a file or a schema registry's URL",
     "DATABASE": "databases are not supported: a catalog has tables only",

@@ -17,7 +17,7 @@ class BadRow(NamedTuple):
     """A row that was left out."""
 
     table: str
-    """The name of the input."""
+    """The name of the input; of a row that comes from several, of the first of them."""
     row: str
     """The row as JSON; of a message, its body as text."""
     reason: str
@@ -39,6 +39,8 @@ def bad_row(table: str, element: Any, error: Exception) -> BadRow:
 
 def of_failure(table: str, failure: ReadFailure) -> BadRow:
     """Returns the bad row of a message."""
+    if not failure.topic:  # of a join or an aggregate
+        return BadRow(table, failure.body.decode(), failure.reason)
     place = f"{failure.topic}/{failure.broker}/{failure.queue_id}, offset {failure.queue_offset}"
     return BadRow(table, failure.body.decode("utf-8", "replace"), f"{place}: {failure.reason}")
 

@@ -57,7 +57,7 @@ def column_reader(column: Column) -> Convert:
 
     def of(value: Any) -> Any:
         if value is None:
-            raise ValueFailure(f"column {column.name}: it is None, and its type is not Optional")
+            raise ValueFailure(f"column {column.name}: it is None, but its type is not Optional")
         try:
             return read(value)
         except ValueFailure as error:

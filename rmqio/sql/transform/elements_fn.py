@@ -143,7 +143,7 @@ def _time_of(column: Column) -> Callable[[Any], int]:
         except AttributeError:
             raise ValueFailure(f"the element has no field {column.name}") from None
         if value is None:
-            raise ValueFailure(f"column {column.name}: it is None, and without it the row has no time")
+            raise ValueFailure(f"column {column.name}: it is None, so the row has no time")
         return int(read(value))
 
     return of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import apache_beam as beam
@@ -103,13 +103,19 @@ class ElementsInput:
                 raise Refusal(f"rowtime is a Timestamp or a datetime, and {rowtime} is {time.type.text}", None)
             watermark = rowtime
         given = None if watermark is None else (watermark, nodes.Column(nodes.Name(watermark)))
-        table = Table(name, tuple(columns), TableOptions(connector=CONNECTOR), watermark=given)
+        table = Table(
+            name, tuple(columns), TableOptions(connector=CONNECTOR, on_error=_option(on_error)), watermark=given
+        )
         return cls(pcoll, table, on_error, time)
 
     @property
     def is_bounded(self) -> bool:
         """Whether it ends."""
         return bool(self.pcoll.is_bounded)
+
+    def write_failed(self, failed: Any, label: str) -> None:
+        """Takes the dead letters of rows of this table and others that failed together."""
+        self.errors.append(_bad_rows(self.table.name, failed, label))
 
     def rows(self, label: str, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         """Adds what selects from it. Returns the rows in the form of the target."""
@@ -135,27 +141,29 @@ class MessagesInput:
 
     @classmethod
     def of(cls, name: str, pcoll: Any, ddl: str, on_error: str) -> MessagesInput:
-        return cls(pcoll, declared(ddl, name), on_error)
+        table = declared(ddl, name)
+        return cls(pcoll, replace(table, options=replace(table.options, on_error=_option(on_error))), on_error)
 
     @property
     def is_bounded(self) -> bool:
         """Whether it ends."""
         return bool(self.pcoll.is_bounded)
 
+    def write_failed(self, failed: Any, label: str) -> None:
+        """Takes the dead letters of rows of this table and others that failed together."""
+        self.errors.append(_bad_rows(self.table.name, failed, label))
+
     def rows(self, label: str, scan: Scan, steps: tuple[Step, ...], target: Target, side: int) -> Any:
         """Adds what selects from it. Returns the rows in the form of the target."""
         fragment = Fragment(FromTable(self.table, scan.columns), steps, target)
-        on_error = "dead-letter" if self.on_error == "output" else self.on_error
-        mapping = beam.ParDo(FragmentFn(fragment, label, on_error, side))
+        mapping = beam.ParDo(FragmentFn(fragment, label, _option(self.on_error), side))
         hint = hint_of(target)
         batches = self._stamped()
         if self.on_error != "output":
             return batches | label >> mapping.with_output_types(hint)
         outputs = batches | label >> mapping.with_outputs(ERRORS, main="rows")
         failures = outputs[ERRORS] | f"{label}: failures" >> beam.Map(_same).with_output_types(ReadFailure)
-        name = self.table.name
-        bad = beam.Map(lambda failure: of_failure(name, failure)).with_output_types(BadRow)
-        self.errors.append(failures | f"{label}: bad" >> bad)
+        self.errors.append(_bad_rows(self.table.name, failures, label))
         return outputs["rows"] | f"{label}: good" >> beam.Map(_same).with_output_types(hint)
 
     def _stamped(self) -> Any:
@@ -183,6 +191,16 @@ class _StampFn(beam.DoFn):
         times, _ = self._time.many(element)
         earliest_us = min(times, default=0) * 1000
         yield element if earliest_us >= timestamp.micros else TimestampedValue(element, Timestamp(micros=earliest_us))
+
+
+def _option(on_error: str) -> str:
+    """The value of the option of a table."""
+    return "dead-letter" if on_error == "output" else on_error
+
+
+def _bad_rows(name: str, failures: Any, label: str) -> Any:
+    bad = beam.Map(lambda failure: of_failure(name, failure)).with_output_types(BadRow)
+    return failures | f"{label}: bad" >> bad
 
 
 def _batch_of_one(record: Record) -> Batch[Record]:

@@ -12,20 +12,15 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, Optional
 
 import numpy as np
-from apache_beam.typehints import native_type_compatibility
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.sql import types
 from rmqio.sql.errors import Refusal
 from rmqio.sql.planning.plan import Field
+from rmqio.sql.transform.beam import fields_of, typing_type
 from rmqio.sql.types import SqlType
 
-_python_type: Final = next(
-    getattr(native_type_compatibility, name)
-    for name in ("convert_to_python_type", "convert_to_typing_type")  # the second is that of Beam 2.61
-    if hasattr(native_type_compatibility, name)
-)
 _SCALARS: Final[dict[Any, SqlType]] = {
     bool: types.BOOLEAN, np.bool_: types.BOOLEAN, int: types.BIGINT, np.int64: types.BIGINT, np.int32: types.INTEGER,
     np.int16: types.SMALLINT, np.int8: types.TINYINT, float: types.DOUBLE, np.float64: types.DOUBLE,
@@ -70,13 +65,14 @@ def _row_of(kind: Any) -> list[tuple[str, Any]] | None:
         found = RowTypeConstraint.from_user_type(kind)
     if found is None:
         return None
-    fields = dict(found._fields)
+    declared = fields_of(found)
+    fields = dict(declared)
     if any(
         isinstance(each, (str, typing.ForwardRef)) for each in fields.values()
     ):  # `from __future__ import annotations`
         with contextlib.suppress(NameError, TypeError):  # a name that is only known where the class is
             fields |= typing.get_type_hints(found.user_type)
-    return [(name, fields[name]) for name, _ in found._fields]
+    return [(name, fields[name]) for name, _ in declared]
 
 
 def sql_type(kind: Any) -> SqlType:
@@ -85,7 +81,7 @@ def sql_type(kind: Any) -> SqlType:
     if row is not None:
         elements = tuple(sql_type(each) for _, each in row)
         return SqlType("ROW", False, elements=elements, names=tuple(name for name, _ in row))
-    kind = _python_type(kind)
+    kind = typing_type(kind)
     if isinstance(kind, typing.NewType):
         return sql_type(kind.__supertype__)
     if found := _SCALARS.get(kind) if not isinstance(kind, RowTypeConstraint) else None:
@@ -101,7 +97,7 @@ def sql_type(kind: Any) -> SqlType:
     if origin in (dict, Mapping):
         return SqlType("MAP", False, elements=(sql_type(arguments[0]), sql_type(arguments[1])))
     if kind in (Any, typing.Any, object):
-        raise NoType("of any type: give it one, as with .with_output_types(NamedTuple)")
+        raise NoType("of type Any: declare its type, for example in a NamedTuple for .with_output_types(...)")
     known = "bool, int, float, str, bytes, Decimal, Timestamp, date, datetime, time, Sequence, Mapping and rows"
     raise NoType(f"{_shown(kind)}, which SQL does not have; it has {known}")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rmqio.sql.analysis import names
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.errors import Refusal, Source, SqlError
+from rmqio.sql.errors import Refusal, Source, Span, SqlError
 from rmqio.sql.planning.plan import Relation
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax import statements
@@ -14,9 +14,10 @@ from rmqio.sql.syntax.parser import parse
 
 
 class QueryScript(Script):
-    """A script that ends with a query. `selected`: its plan, when it has run."""
+    """A script that ends with a query. `selected`, `span`: its plan and its place, when it has run."""
 
     selected: Relation | None = None
+    span: Span | None = None
 
     def _run(self, statement: statements.Statement) -> None:
         if self.selected is not None:
@@ -25,14 +26,14 @@ class QueryScript(Script):
             case statements.QueryStatement():
                 resolved = names.resolved(statement, self.catalog.functions)
                 assert isinstance(resolved, statements.QueryStatement)
-                self.selected = self.query(resolved.query)
+                self.selected, self.span = self.query(resolved.query), statement.span
             case statements.Insert():
                 raise Refusal(
-                    "INSERT INTO has no rows as its output: end with SELECT, and write its rows with WriteToRocketMQ",
+                    "INSERT INTO returns no rows: end with SELECT, and write its rows with WriteToRocketMQ",
                     statement.span,
                 )
             case statements.Explain():
-                raise Refusal("EXPLAIN has no rows as its output: `rmqio sql --explain` shows plans", statement.span)
+                raise Refusal("EXPLAIN returns no rows: `rmqio sql --explain` shows plans", statement.span)
             case _:
                 super()._run(statement)
 
@@ -43,6 +44,10 @@ class QueryScript(Script):
             raise Source(text).error("the text ends without a query: SELECT ...", None)
         return self.selected
 
+    def error(self, message: str, span: Span | None) -> SqlError:
+        """Returns the error of a message at its place, or at the query if the place is not known."""
+        return self.texts.error(message, span or self.span)
+
 
 def declared(text: str, name: str) -> Table:
     """Returns the table of a CREATE TABLE, or of its columns in parentheses. Raises `SqlError`.
@@ -52,7 +57,7 @@ def declared(text: str, name: str) -> Table:
     ddl = f"CREATE TABLE `{name}` {text}" if text.lstrip().startswith("(") else text
     found = parse(ddl, f"table {name}")
     if len(found) != 1 or not isinstance(found[0], statements.CreateTable):
-        raise SqlError(f"the table {name} needs one CREATE TABLE, or columns in parentheses, and this is {text!r:.60}")
+        raise SqlError(f"the table {name} needs one CREATE TABLE, or columns in parentheses, not {text!r:.60}")
     statement = found[0]
     statement = replace(statement, name=replace(statement.name, text=name))
     if not any("topic" in option.key.lower() for option in statement.options):

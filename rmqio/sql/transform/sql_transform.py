@@ -51,7 +51,7 @@ class SqlTransform(beam.PTransform):
       functions: by name, functions of Python: for CREATE FUNCTION, as `module.name` or the function itself.
       settings: what SET would set.
       rowtime: the column that is the time of rows, for windows: its name, or `element_time(name)`, which adds a column
-        with the time of the elements. Of several inputs, a dict by name.
+        with the time of the elements. For several inputs, a dict by name.
       on_error: what becomes of a row that cannot be computed: `fail` (default) fails the pipeline, `skip` counts it
         (`rows_failed`) and logs it, `output` makes the result a `SqlResult` of `rows` and `errors`.
       name_server, security, start, stop, client_factory: for tables of the text, as of `ReadFromRocketMQ`.
@@ -91,16 +91,17 @@ class SqlTransform(beam.PTransform):
         inputs = self._inputs(pvalueish)
         pipeline = pvalueish.pipeline if isinstance(pvalueish, (PBegin, PCollection)) else None
         pipeline = pipeline or next(iter(inputs.values())).pcoll.pipeline
-        relation, zone = self._plan(inputs)
+        script = self._script(inputs)
+        relation = script.select(self._text)
         try:
             require_names(relation.fields)
         except Refusal as refusal:
-            raise SqlError(refusal.message) from None
+            raise script.error(refusal.message, refusal.span) from None
         _require_global_windows(relation, inputs)
         by_table = {id(each.table): each for each in inputs.values()}
-        translation = Translation(pipeline, self._connection, inputs=by_table)
+        translation = Translation(pipeline, self._connection, inputs=by_table, errors=script.error)
         target = ToElements(relation.fields)
-        with in_zone(zone):  # fragments are of the session that they are made in
+        with in_zone(script.settings.zone):  # fragments are of the session that they are made in
             rows = translation.rows(relation, target, _ENDS)
         rows.element_type = target.row_type
         if self._on_error != "output":
@@ -111,8 +112,8 @@ class SqlTransform(beam.PTransform):
         bad.element_type = BadRow
         return SqlResult(rows, bad)
 
-    def _plan(self, inputs: Mapping[str, Input]) -> tuple[Relation, str]:
-        """The plan of the query, and the session's time zone."""
+    def _script(self, inputs: Mapping[str, Input]) -> QueryScript:
+        """A script that knows the inputs, settings and functions."""
         script = QueryScript()
         script.catalog.tables.update({name: each.table for name, each in inputs.items()})
         for key, value in self._settings.items():
@@ -122,7 +123,7 @@ class SqlTransform(beam.PTransform):
                 raise SqlError(f"settings: {refusal.message}") from None
         for name, function in self._functions.items():
             script.run(f"CREATE FUNCTION `{name}` AS '{_path_of(name, function)}' LANGUAGE PYTHON", "functions")
-        return script.select(self._text), script.settings.zone
+        return script
 
     def _inputs(self, pvalueish: Any) -> dict[str, Input]:
         if isinstance(pvalueish, PBegin):
@@ -145,7 +146,7 @@ class SqlTransform(beam.PTransform):
         rowtime = self._rowtime
         if rowtime is not None and not isinstance(rowtime, Mapping):
             if len(given) != 1:
-                raise LocalError("rowtime of several inputs is a dict by their names")
+                raise LocalError("for several inputs, rowtime must be a dict by their names")
             rowtime = dict.fromkeys(given, rowtime)
         for name in rowtime or {}:
             if name not in given:
@@ -162,7 +163,9 @@ class SqlTransform(beam.PTransform):
         if ddl is not None and not (kind is Record or isinstance(kind, BatchConstraint)):
             raise SqlError(f"{name} has rows, which need no CREATE TABLE: that is for ReadFromRocketMQ(batches=True)")
         if ddl is not None and rowtime is not None:
-            raise SqlError(f"the time of {name} is that of WATERMARK FOR in its CREATE TABLE, and no rowtime")
+            raise SqlError(
+                f"{name} has a CREATE TABLE, so it cannot have a rowtime: declare its time with WATERMARK FOR instead"
+            )
         try:
             if ddl is not None:
                 return MessagesInput.of(name, pcoll, ddl, self._on_error)

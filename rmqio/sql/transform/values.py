@@ -145,7 +145,7 @@ def _optional(kind: SqlType) -> Convert:
 
     def of(value: Any) -> Any:
         if value is None:
-            raise ValueFailure("None is within it, where its type has no None")
+            raise ValueFailure("it contains None, which its type does not allow")
         return read(value)
 
     return of

@@ -67,7 +67,7 @@ def udaf(
 
 def _texts(given: Sequence[str] | None) -> tuple[str, ...] | None:
     if isinstance(given, str):
-        raise TypeError(f"types are a list, and this is {given!r}: write [{given!r}]")
+        raise TypeError(f"types must be a list, not {given!r}: write [{given!r}]")
     return None if given is None else tuple(given)
 
 

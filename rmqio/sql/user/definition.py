@@ -65,7 +65,7 @@ class UserFunction:
 
 @dataclass(frozen=True, slots=True)
 class UserCall(Expr):
-    """A call. Of a table function, the type is an array of its rows. `shown`: as SQL writes it, for messages."""
+    """A call. The type of a table function's call is an array of its rows. `shown`: as SQL writes it, for messages."""
 
     function: UserFunction
     arguments: tuple[Expr, ...]

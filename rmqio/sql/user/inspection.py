@@ -57,7 +57,7 @@ def inspected(given: Any) -> Inspected:
         if isinstance(given, type) or hasattr(given, "create_accumulator"):
             return _aggregate(given, stated)
         if not callable(given):
-            raise WrongFunction(f"it is {type(given).__name__}, and no function")
+            raise WrongFunction(f"it is {type(given).__name__}, not a function")
         return _function(given, stated)
     except HintError as error:
         raise WrongFunction(str(error)) from None
@@ -81,7 +81,7 @@ def _function(given: Any, stated: Stated | None) -> Inspected:
         row, has_columns = _columns(result, stated)
         return Inspected(TABLE, *parameters[:3], row, False, parameters[3], has_columns)
     if kind != SCALAR:
-        raise WrongFunction("@udaf is for a class with create_accumulator, and this is a function")
+        raise WrongFunction("@udaf is for a class with create_accumulator, but this is a function")
     is_deterministic = stated is not None and stated.is_deterministic
     return Inspected(SCALAR, *parameters[:3], _result(known, stated), is_deterministic, parameters[3])
 
@@ -102,7 +102,7 @@ def _parameters(
             continue
         if each.kind is inspect.Parameter.KEYWORD_ONLY:
             if each.default is inspect.Parameter.empty:
-                raise WrongFunction(f"its parameter {each.name} has a name in calls, and SQL gives arguments in order")
+                raise WrongFunction(f"its parameter {each.name} is keyword-only, but SQL passes arguments by position")
             continue
         position = len(found)
         hint = known.get(each.name)
@@ -147,7 +147,7 @@ def _result(known: dict[str, Any], stated: Stated | None, where: str = "") -> Sq
             "rmqio.sql"
         )
     if hint is type(None):
-        raise WrongFunction("its result is None: a function gives a value")
+        raise WrongFunction("its result is None: a function must return a value")
     return _hinted(hint, "its result")
 
 
@@ -164,7 +164,7 @@ def _columns(result: Any, stated: Stated | None) -> tuple[SqlType, bool]:
         hint = arguments[0] if len(arguments) == 1 else None
     if hint is None:
         raise WrongFunction(
-            "it gives rows, and its hint does not say of which type: write -> Iterator[tuple[str, int]], or "
+            "it returns rows, but its hint does not say of which type: write -> Iterator[tuple[str, int]], or "
             "Iterator of a NamedTuple"
         )
     inner, _ = hints.without_none(hint)
@@ -206,7 +206,7 @@ def _aggregate(given: Any, stated: Stated | None) -> Inspected:
     accumulator = stated.accumulator if stated is not None and stated.accumulator is not None else made
     if accumulator is None or accumulator is type(None):
         raise WrongFunction(
-            "its accumulators travel by their type: write def create_accumulator(self) -> tuple[int, float], or "
+            "its accumulators are encoded by their type: write def create_accumulator(self) -> tuple[int, float], or "
             "@udaf(accumulator=...)"
         )
     return Inspected(

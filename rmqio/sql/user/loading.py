@@ -38,7 +38,9 @@ def split(path: str, folders: Sequence[str]) -> tuple[str, str]:
     module, colon, attribute = path.partition(":")
     parts = [*module.split("."), *(attribute.split(".") if colon else ())]
     if not all(each.isidentifier() for each in parts) or len(parts) < 2:
-        raise NotFound(f"{path!r} is not the name of a function; one is 'module.name' or 'package.module:name'")
+        raise NotFound(
+            f"{path!r} is not the name of a function; it must be like 'module.name' or 'package.module:name'"
+        )
     if colon:
         return module, attribute
     for count in range(len(parts) - 1, 0, -1):

@@ -26,8 +26,8 @@ def loaded(function: UserFunction) -> tuple[Any, Inspected]:
         raise FunctionError(f"function {function.name}: {error}") from None
     if (known.kind, known.parameters, known.result) != (function.kind, function.parameters, function.result):
         raise FunctionError(
-            f"function {function.name}: the module {function.module} is another one here than where the job was "
-            "started: its types differ"
+            f"function {function.name}: the module {function.module} differs from the one that the job was started "
+            "with: its types are others"
         )
     return given, known
 
@@ -67,7 +67,7 @@ def rows_of(function: UserFunction) -> Callable[[Any], list[tuple[Any, ...]]]:
 
     def rows(found: Iterable[Any] | None) -> list[tuple[Any, ...]]:
         if found is None or isinstance(found, (str, bytes)) or not isinstance(found, Iterable):
-            raise ValueFailure(f"it returned {type(found).__name__}, and its result is an iterable of rows")
+            raise ValueFailure(f"it returned {type(found).__name__}, but its result is an iterable of rows")
         if one is not None:
             return [(one(each),) for each in found]
         return [row(each) for each in found]

@@ -98,7 +98,7 @@ def out_of(kind: SqlType) -> Convert:
         if found is None:
             if kind.is_nullable:
                 return None
-            raise ValueFailure(f"it returned None, and its result is {kind.text}: the hint needs | None")
+            raise ValueFailure(f"it returned None, but its result is {kind.text}: the hint needs | None")
         return convert(found)
 
     return checked
@@ -142,7 +142,7 @@ def _of(found: Any, wanted: Any, kind: SqlType, make: Callable[[Any], Any] | Non
 
 
 def _another(found: Any, kind: SqlType) -> ValueFailure:
-    return ValueFailure(f"it returned {type(found).__name__}, and its result is {kind.text}")
+    return ValueFailure(f"it returned {type(found).__name__}, but its result is {kind.text}")
 
 
 def _integer(found: Any, kind: SqlType) -> int:
@@ -184,7 +184,7 @@ def _time(found: Any, kind: SqlType) -> int:
     if not isinstance(found, time):
         raise _another(found, kind)
     if found.tzinfo is not None:
-        raise ValueFailure("it returned a time with a zone, and TIME has none")
+        raise ValueFailure("it returned a time with a zone, but TIME has none")
     seconds = (found.hour * 60 + found.minute) * 60 + found.second
     return values.scaled_time(seconds * 1_000_000 + found.microsecond, kind.precision)
 
@@ -194,7 +194,7 @@ def _timestamp(found: Any, kind: SqlType) -> int:
         raise _another(found, kind)
     if kind.kind == "TIMESTAMP_LTZ":
         if found.tzinfo is None:
-            raise ValueFailure("it returned a datetime without a zone, and TIMESTAMP_LTZ needs one")
+            raise ValueFailure("it returned a datetime without a zone, but TIMESTAMP_LTZ needs one")
         found = found.astimezone(UTC).replace(tzinfo=None)
     elif found.tzinfo is not None:
         raise ValueFailure(
@@ -215,7 +215,7 @@ def _row(kind: SqlType) -> Convert:
         else:
             raise _another(found, kind)
         if len(row) != len(parts):
-            raise ValueFailure(f"it returned {len(row)} values, and {kind.text} has {len(names)}")
+            raise ValueFailure(f"it returned {len(row)} values, but {kind.text} has {len(names)}")
         return tuple([each(one) for each, one in zip(parts, row, strict=True)])
 
     return convert

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rmqio.client.selection import java_string_hash
 from rmqio.model import MessageQueue, Record
 from rmqio.testing._protocol.settings import BrokerSettings
 from rmqio.testing._protocol.stored import encode_stored
 from rmqio.testing._storage import StoredQueue
 from rmqio.testing.cluster import InMemoryCluster
+from rmqio.topics.queue_selection import java_string_hash
 from rmqio.wire.codes import PullFlag, ResponseCode
 from rmqio.wire.command import Command
 

@@ -20,6 +20,7 @@ from rmqio.transforms.coders.base import DECODE_ERRORS, ENCODE_ERRORS, pack_text
 
 _CONSECUTIVE: Final = 1
 _HAS_QUEUE: Final = 2
+_HAS_VARIANTS: Final = 4
 
 
 class BatchConstraint(ListConstraint):
@@ -30,7 +31,9 @@ class BatchConstraint(ListConstraint):
 
 
 class BatchCoder(Coder):
-    """Version, flags, counts and the queue; the offsets, of consecutive ones the first; then each value after its size.
+    """Version, flags, counts, queue, steps and variants; the offsets, of consecutive ones the first; then the values.
+
+    Each value stands after its size.
 
     Args:
       value_coder: the coder of the values.
@@ -67,7 +70,9 @@ class BatchCoder(Coder):
             if isinstance(offsets, range) and offsets.step == 1:
                 flags, numbers = flags | _CONSECUTIVE, (offsets.start,)
             topic, broker, queue_id = ("", "", 0) if queue is None else queue
-            texts = pack_texts([topic, broker, value.steps])
+            if value.variants:
+                flags |= _HAS_VARIANTS
+            texts = pack_texts([topic, broker, value.steps, *value.variants])
             parts = [self._HEAD.pack(1, flags, len(value), queue_id, len(texts)), texts]
             if queue is not None:
                 parts.append(struct.pack(f">{len(numbers)}q", *numbers))
@@ -83,9 +88,14 @@ class BatchCoder(Coder):
         try:
             version, flags, count, queue_id, texts_size = self._HEAD.unpack_from(encoded)
             position = self._HEAD.size + texts_size
-            if version != 1 or flags > _CONSECUTIVE | _HAS_QUEUE or max(position, 4 * count) > len(encoded):
+            if (
+                version != 1
+                or flags > _CONSECUTIVE | _HAS_QUEUE | _HAS_VARIANTS
+                or max(position, 4 * count) > len(encoded)
+            ):
                 raise self._not_one(f"version {version}, {len(encoded)} bytes")
-            topic, broker, steps = unpack_texts(encoded[:position], self._HEAD.size, 3)
+            texts = 3 + (count if flags & _HAS_VARIANTS else 0)
+            topic, broker, steps, *variants = unpack_texts(encoded[:position], self._HEAD.size, texts)
             offsets: Any = ()
             if flags & _HAS_QUEUE:
                 stored = 1 if flags & _CONSECUTIVE else count
@@ -103,7 +113,7 @@ class BatchCoder(Coder):
         except DECODE_ERRORS as error:
             raise self._not_one(error) from error
         queue = MessageQueue(topic, broker, queue_id) if flags & _HAS_QUEUE else None
-        return Batch(map(self.value_coder.decode, values), queue, offsets, steps)
+        return Batch(map(self.value_coder.decode, values), queue, offsets, steps, variants)
 
     def estimate_size(self, value: Batch[Any]) -> int:
         """The first value's size for all of them: Beam samples this, and encoding all would cost too much."""

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from rmqio.claims.check import ClaimCheck
+from rmqio.claims.check import ClaimCheck, is_reference, reference_of
 from rmqio.claims.store import ClaimStore
 from rmqio.errors import SerdeError
 from rmqio.model import Record
 from rmqio.transforms.metrics import Count
+
+HELD_BYTES: Final = 64 << 20
+"""Bytes of bodies that are fetched together: a batch has up to hundreds of references, however big their objects."""
 
 
 class ClaimedReads:
     """Gives records with references their bodies. Belongs to one DoFn instance."""
 
     def __init__(self, check: ClaimCheck) -> None:
+        self._check = check
         self._store = ClaimStore(check)
         self._read = Count("claims_read")
+
+    def pieces(self, records: list[Record]) -> Iterator[tuple[int, int]]:
+        """Begins and ends of the parts of a batch whose bodies are in memory together. At least one, maybe empty."""
+        begin = size = 0
+        for position, record in enumerate(records):
+            more = self._size(record)
+            if size + more > HELD_BYTES and position > begin:
+                yield begin, position
+                begin, size = position, 0
+            size += more
+        yield begin, len(records)
+
+    def _size(self, record: Record) -> int:
+        try:
+            return reference_of(record, self._check.max_bytes).size if is_reference(record) else 0
+        except SerdeError:
+            return 0  # nothing is fetched
 
     def resolved(
         self, records: list[Record], stamps: list[int], fail: Callable[[Record, SerdeError], None]

@@ -12,18 +12,17 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
-from rmqio.model import MessageQueue
 from rmqio.topics.subscription import Subscription
 from rmqio.transforms.shared import shared_client
 
 BURST_S: Final = 0.5
-"""Seconds of the limit that may be read at once, after a pause."""
+"""Seconds of the limit that may be read at once, after a pause; as many again can be borrowed."""
 WAIT_S: Final = 0.2
 """The longest wait of one visit of a queue: a bundle must end soon, so that others are read and checkpoints happen."""
 _POLL: Final = 32
@@ -41,12 +40,14 @@ class RateLimit:
       subscription: what is read; tells how many queues share the limit.
       read_id: identifies the read among those of a process.
       alone: whether one process reads everything, and may take the whole limit.
+      splits_per_queue: how many processes may read parts of one queue.
     """
 
     records_per_second: float
     subscription: Subscription
     read_id: str
     alone: bool = False
+    splits_per_queue: int = 1
 
 
 def checked_rate(value: float | None) -> float | None:
@@ -75,6 +76,11 @@ class TokenBucket:
     @property
     def capacity(self) -> float:
         return max(1.0, self._rate * BURST_S)
+
+    @property
+    def lendable(self) -> int:
+        """Whole tokens that may be borrowed at once."""
+        return int(self._rate * BURST_S)
 
     def set_rate(self, rate: float) -> None:
         """Change the rate from now on."""
@@ -126,13 +132,15 @@ class Pacer:
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._active: dict[MessageQueue, float] = {}
+        self._active: dict[Hashable, float] = {}
         self._total = 0
         self._counted_at = -math.inf
         self._bucket: TokenBucket | None = None
 
-    def take(self, queue: MessageQueue, most: int, until: float) -> tuple[int, float]:
-        """Take up to `most` tokens for a queue, waiting for them until the clock shows `until`.
+    def take(self, part: Hashable, most: int, until: float) -> tuple[int, float]:
+        """Take up to `most` tokens, waiting for them until the clock shows `until`.
+
+        `part`: the queue, or the part of it, for which they are; each that is read here has its share of the limit.
 
         Returns the tokens, 0 if there are none yet, and the seconds that it has waited.
         """
@@ -140,7 +148,7 @@ class Pacer:
         least = min(_POLL, most)
         while True:
             with self._lock:
-                bucket = self._current(queue)
+                bucket = self._current(part)
                 taken = bucket.take(most, least)
                 wait_s = 0.0 if taken else max(bucket.wait_s(least), 0.001)
             left_s = until - self._clock()
@@ -159,24 +167,26 @@ class Pacer:
         """How many records of one answer may be emitted with these tokens.
 
         An answer can have more records than tokens were taken. The rest is borrowed if that is less than `BURST_S` of
-        the limit; otherwise the answer is cut, and pulled again later.
+        this process's part of the limit; otherwise the answer is cut, and pulled again later.
         """
-        return taken + int(self._limit.records_per_second * BURST_S)
-
-    def done(self, queue: MessageQueue) -> None:
-        """Note that the queue is no longer read here."""
         with self._lock:
-            self._active.pop(queue, None)
+            return taken + (0 if self._bucket is None else self._bucket.lendable)
 
-    def _current(self, queue: MessageQueue) -> TokenBucket:
+    def done(self, part: Hashable) -> None:
+        """Note that a queue, or a part of it, is no longer read here."""
+        with self._lock:
+            self._active.pop(part, None)
+
+    def _current(self, part: Hashable) -> TokenBucket:
         now = self._clock()
-        self._active[queue] = now
+        self._active[part] = now
         if len(self._active) > 1:
             for old in [each for each, at in self._active.items() if now - at > _GONE_AFTER_S]:
                 del self._active[old]
         rate = self._limit.records_per_second
         if not self._limit.alone:
-            rate *= len(self._active) / max(self._counted(now), len(self._active))
+            parts = self._counted(now) * self._limit.splits_per_queue
+            rate *= len(self._active) / max(parts, len(self._active))
         if self._bucket is None:
             self._bucket = TokenBucket(rate, self._clock)
         self._bucket.set_rate(rate)

@@ -7,7 +7,7 @@ import itertools
 import logging
 import operator
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -138,6 +138,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         assert readers is not None
         options, queue = self._config.options, element.queue
         restriction = tracker.current_restriction()
+        self._metrics.gauges(queue).count(0)  # an empty queue is a part of the mean load, too
         if restriction.is_done:
             # Empty, but read: the group needs an offset to continue at, or it would miss what arrives in between.
             if restriction.limit != 0:
@@ -163,11 +164,11 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         windows = (window,)
         finished = is_paced = False
         most = options.max_records_per_bundle
-        pacer = self._pacer()
+        pacer, part = self._pacer(), (queue, restriction.stop)
         wait_until = min(deadline, time.monotonic() + WAIT_S)
         while not finished:
             if pacer is not None:
-                most = emitted + self._paced(pacer, slot, options.max_records_per_bundle - emitted, wait_until)
+                most = emitted + self._paced(pacer, part, slot, options.max_records_per_bundle - emitted, wait_until)
                 is_paced = most == emitted
                 if is_paced:
                     break
@@ -217,13 +218,14 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             if cut.next_offset < fetched.next_offset and not finished:
                 break  # the limit has cut the answer: the reader is past the position
         self._note_end(slot, waited=not emitted and not is_paced)
-        self._follow_clock(slot, estimator)
+        if slot.reader.position == position:  # else a limit has cut an answer, whose rest is not read yet
+            self._follow_clock(slot, estimator)
         self._metrics.gauges(queue).watermark(estimator.get_estimator_state())
         self._commit(queue, position, finalizer, finished)
         if finished:
             readers.release(queue)
             if pacer is not None:
-                pacer.done(queue)
+                pacer.done(part)
         else:
             tracker.defer_remainder(RESUME_DELAY)
 
@@ -231,9 +233,9 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         limit = self._config.rate_limit
         return None if limit is None else pacer_of(limit, self._config.factory)
 
-    def _paced(self, pacer: Pacer, slot: Slot, wanted: int, until: float) -> int:
+    def _paced(self, pacer: Pacer, part: Hashable, slot: Slot, wanted: int, until: float) -> int:
         """Take tokens for records of a queue, and count how long that took."""
-        taken, waited_s = pacer.take(slot.reader.queue, min(wanted, _RUN_RECORDS), until)
+        taken, waited_s = pacer.take(part, min(wanted, _RUN_RECORDS), until)
         if waited_s:
             self._metrics.paced.add(round(waited_s * 1000), slot.labels)
         return taken

@@ -90,10 +90,11 @@ class UnbatchFn(beam.DoFn):
         observe_process()  # can run in another process than the read
 
     def process(self, element: RecordBatch, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
-        windows = (window,)
-        failures = list(element.failures)
-        if self._claim_check is not None:
-            element = self._claimed(element, self._claim_check, failures)
+        if self._claim_check is None:
+            return self._unbatched(element, list(element.failures), (window,))
+        return self._claimed(element, self._claim_check, (window,))
+
+    def _unbatched(self, element: RecordBatch, failures: list[ReadFailure], windows: tuple[Any, ...]) -> Iterator[Any]:
         if self._batches:
             made = self._batch(element, failures)
             if made is not None:
@@ -116,13 +117,21 @@ class UnbatchFn(beam.DoFn):
                 stamp_ms = failure.store_timestamp_ms or int(time.time() * 1000)
                 yield beam.pvalue.TaggedOutput(ERRORS_TAG, WindowedValue(failure, beam_timestamp(stamp_ms), windows))
 
-    def _claimed(self, element: RecordBatch, check: ClaimCheck, failures: list[ReadFailure]) -> RecordBatch:
+    def _claimed(self, element: RecordBatch, check: ClaimCheck, windows: tuple[Any, ...]) -> Iterator[Any]:
         if self._claims is None:
             self._claims = ClaimedReads(check)
-        records, stamps = self._claims.resolved(
-            element.records, element.stamps, lambda record, error: failures.append(self._failure(record, error))
-        )
-        return element._replace(records=records, stamps=stamps)
+        failures = list(element.failures)
+        for begin, end in self._claims.pieces(element.records):
+            yield from self._unbatched(self._resolved(self._claims, element, begin, end, failures), failures, windows)
+            failures = []
+
+    def _resolved(
+        self, claims: ClaimedReads, element: RecordBatch, begin: int, end: int, failures: list[ReadFailure]
+    ) -> RecordBatch:
+        def fail(record: Record, error: SerdeError) -> None:
+            failures.append(self._failure(record, error))
+
+        return RecordBatch(*claims.resolved(element.records[begin:end], element.stamps[begin:end], fail), [])
 
     def _batch(self, element: RecordBatch, failures: list[ReadFailure]) -> tuple[Batch[Any], int] | None:
         """The values with their places, and the earliest timestamp among them; None: no value."""

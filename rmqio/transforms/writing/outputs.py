@@ -13,11 +13,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.errors import LocalError, RmqioError
 from rmqio.logs import event
-from rmqio.model import Message, SendResult, SendStatus
+from rmqio.model import Message, SendResult
 from rmqio.sending.failures import FailedMessage, element_text
 from rmqio.sending.producers import COUNTED
 from rmqio.transforms.metrics import Count, Latency, queue_labels
 from rmqio.transforms.writing.elements import if_encodable
+from rmqio.wire.messages.results import common_queue, weak_count
 
 _LOGGER = logging.getLogger("rmqio.transforms")
 
@@ -26,8 +27,7 @@ FAILED: Final = "failed"
 SENT: Final = "sent"
 LETTERS: Final = "letters"
 """The tag of the output for dead letters: one `Message` for each failure."""
-_status = operator.itemgetter(SendResult._fields.index("status"))  # by position: runs per message
-_body = operator.itemgetter(Message._fields.index("body"))
+_body = operator.itemgetter(Message._fields.index("body"))  # by position: runs per message
 _UNQUOTED: Final = "see the output for its text"
 
 LetterOf = Callable[[Any, FailedMessage], Message]
@@ -54,13 +54,12 @@ class WriteMetrics:
 
     def sent(self, messages: Sequence[Message], results: Sequence[SendResult], latency_s: float) -> None:
         """Count a batch that was stored in one queue."""
-        labels, count = queue_labels(results[0].queue), len(messages)
+        labels, count = queue_labels(common_queue(results)), len(messages)
         self.messages_sent.add(count, labels)
         self.bytes_sent.add(sum(map(len, map(_body, messages))), labels)
         self.batches_sent.add(1, labels)
         self.send_latency.add(latency_s * 1000, labels[:2])
-        # Each message has its own status: not every producer stores a batch with one request.
-        weak = count - [*map(_status, results)].count(SendStatus.OK)
+        weak = weak_count(results)
         if weak:
             self.weak_acknowledgements.add(weak, labels)
         if self.dead_letters is not None:

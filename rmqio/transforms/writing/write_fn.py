@@ -11,6 +11,7 @@ import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
+from rmqio import telemetry
 from rmqio.claims.check import ClaimCheck, ClaimStoreError
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import LocalError
@@ -21,9 +22,9 @@ from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
 from rmqio.sending.certain import CertainProducer
 from rmqio.sending.producers import ProducerLease
-from rmqio.sending.routes import WriteRoutes
 from rmqio.sending.timed import Deferred, TimedAccumulator
 from rmqio.sending.traces.tracing import SendTrace
+from rmqio.sending.writable_topics import WritableTopics
 from rmqio.transforms.metrics import observe_process
 from rmqio.transforms.writing.claimed import ClaimedWrites
 from rmqio.transforms.writing.default_ids import DefaultIds
@@ -111,7 +112,11 @@ class WriteFn(beam.DoFn):
         self._lease = ProducerLease(self._factory, self._group)
         producer = self._lease.producer
         options = self._options
-        metrics = WriteMetrics(is_letters=self._maker.id_fn is letter_id)
+        is_letters = self._maker.id_fn is letter_id
+        metrics = WriteMetrics(is_letters=is_letters)
+        if is_letters and self._topic is not None:
+            # Prometheus' `increase` does not count the first value of a series: the first letters would not show.
+            telemetry.record("dead_letters", (self._topic,), 0)
         self._metrics = metrics
         self._outputs = self._made_outputs(metrics)
         required_topics = self._maker.required_topics
@@ -126,7 +131,7 @@ class WriteFn(beam.DoFn):
                 outage_timeout_s=self._sink.look_back.outage_timeout_s,
                 awaits_topic=lambda topic: topic in required_topics or topic in known_topics,
             )
-        routes = WriteRoutes(
+        topics = WritableTopics(
             producer,
             known_topics=known_topics,
             required_topics=required_topics,
@@ -148,7 +153,7 @@ class WriteFn(beam.DoFn):
         )
         accumulator = BatchAccumulator(
             self._sender,
-            routes,
+            topics,
             outcomes,
             max_messages=self._max_messages,
             max_bytes=self._max_bytes,

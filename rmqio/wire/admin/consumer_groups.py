@@ -1,6 +1,6 @@
-"""The tables of a broker's consumer groups: which there are, and in which topics they have offsets.
+"""The tables of a broker's consumer groups: which there are, how they are configured, and where they have offsets.
 
-Sources: SubscriptionGroupWrapper.java, ConsumerOffsetManager.java.
+Sources: SubscriptionGroupWrapper.java, SubscriptionGroupConfig.java, ConsumerOffsetManager.java.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from rmqio.wire.command import Command
 from rmqio.wire.requests import expect_success
 
 _GET_ALL_CONSUMER_OFFSET: Final = 43
+_PUT_SUBSCRIPTION_GROUP: Final = 200
 _GET_ALL_SUBSCRIPTION_GROUP_CONFIG: Final = 201
 _BARE_KEY: Final = re.compile(rb"([{,])(\d+):")
 
@@ -23,9 +24,27 @@ def get_groups() -> Command:
     return Command(_GET_ALL_SUBSCRIPTION_GROUP_CONFIG)
 
 
-def parse_groups(answer: Command, what: str) -> set[str]:
-    """Return the names of the groups, including RocketMQ's own."""
-    return set(_table(answer, "subscriptionGroupTable", what))
+def parse_groups(answer: Command, what: str) -> dict[str, dict[str, Any]]:
+    """Return the configurations of the groups by name, including RocketMQ's own."""
+    return _table(answer, "subscriptionGroupTable", what)
+
+
+def put_group(config: dict[str, Any]) -> Command:
+    """Replace the configuration of a group, or create it. `groupName` says which; what is not given is the default."""
+    return Command(_PUT_SUBSCRIPTION_GROUP, {}, json.dumps(config).encode())
+
+
+def subscription(topic: str, version: int) -> dict[str, Any]:
+    """Return the entry of `subscriptionDataSet` for a group that reads all messages of a topic."""
+    return {
+        "topic": topic,
+        "subString": "*",
+        "expressionType": "TAG",
+        "subVersion": version,
+        "tagsSet": [],
+        "codeSet": [],
+        "classFilterMode": False,
+    }
 
 
 def get_offsets() -> Command:

@@ -1,4 +1,4 @@
-"""Batches of messages for one queue, and the ids of their messages.
+"""Batches of messages for one queue.
 
 Layout of each member: `int32 size | int32 0 | int32 0 | int32 flag | int32 bodySize | body | int16 propertiesSize |
 properties`; the size includes itself. A topic of type BatchCQ stores the same bytes as the body of one message.
@@ -6,16 +6,16 @@ properties`; the size includes itself. A topic of type BatchCQ stores the same b
 
 from __future__ import annotations
 
-import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count, islice, repeat
+from collections.abc import Iterable, Sequence
+from itertools import count, repeat
 from typing import Final, NamedTuple
 
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.wire import accelerator
 from rmqio.wire.messages.bodies import BodyError
+from rmqio.wire.messages.ids import ConsecutiveIds
 from rmqio.wire.properties import encode_properties
 
 MAX_BATCH_MESSAGES: Final = 4096
@@ -33,6 +33,7 @@ MEMBER_OVERHEAD: Final = _HEAD.size + _PROPERTIES_SIZE.size
 """Bytes of a member in addition to its body and properties."""
 
 _encode_usual = accelerator.encode_usual
+_is_for_topic = accelerator.is_for_topic
 
 
 _ESTIMATED_MEMBER: Final = 64
@@ -65,6 +66,13 @@ def wrong_type(name: str, value: object) -> LocalError:
 def batchable(message: Message) -> bool:
     """Return whether the message can be batched. In a batch, the broker ignores a delay and delivers at once."""
     return message.delay_level is None and message.deliver_at_ms is None
+
+
+def is_for_topic(messages: Sequence[Message], topic: str) -> bool:
+    """Return whether all messages can be sent to a topic: they name it, or none."""
+    if _is_for_topic is not None and _is_for_topic(messages, topic):
+        return True
+    return {message[1] for message in messages} <= {None, topic}  # by position: this runs per message
 
 
 class BatchBuilder:
@@ -142,8 +150,9 @@ class BatchBuilder:
         """
         if _encode_usual is None:
             return begin
+        known = ids.first if isinstance(ids, ConsecutiveIds) else ids
         encoded, number = _encode_usual(
-            messages, ids, begin, self._max_messages - self._count, self._max_bytes - self._size
+            messages, known, begin, self._max_messages - self._count, self._max_bytes - self._size
         )
         if number:
             self._parts.append(encoded)
@@ -189,7 +198,7 @@ def send_results_in_python(
     queue: MessageQueue, first_offset: int, ids: Sequence[str], offset_ids: list[str], status: SendStatus
 ) -> list[SendResult]:
     """Return one result for each id and offset id, with consecutive offsets."""
-    # What SendResult's constructor does, without its keyword handling.
+    # The same as SendResult's constructor, without its keyword handling.
     fields = zip(repeat(queue), count(first_offset), ids, offset_ids, repeat(status), repeat(None))
     return list(map(tuple.__new__, repeat(SendResult), fields))
 
@@ -223,71 +232,3 @@ def decode_batch(data: bytes) -> list[BatchMember]:
         position += size
         members.append(BatchMember(flag, data[body_start:body_end], data[body_end + 2 : position]))
     return members
-
-
-_process = object()
-"""A different object in each process."""
-
-
-def _forked() -> None:
-    global _process
-    _process = object()
-
-
-os.register_at_fork(after_in_child=_forked)
-
-_FEW: Final = 32
-"""Below this number, single ids are cheaper than a block whose rest is lost."""
-_LAST_DIGITS: Final = tuple(f"{number:02X}" for number in range(256))
-
-
-class MessageIds:
-    """Generates unique message ids: 32 upper-case hexadecimal digits, from 80 random bits and a counter.
-
-    Threads can share it. A forked child and a pickled copy draw their own random bits.
-    """
-
-    def __init__(self, entropy: Callable[[int], bytes] = os.urandom) -> None:
-        self._entropy = entropy
-        self._restart()
-
-    def _restart(self) -> None:
-        prefix = self._entropy(10).hex().upper()
-        self._blocks: Iterator[str] = map((prefix + "%010X").__mod__, count())
-        self._ready: list[str] = []
-        self._process = _process
-
-    def __iter__(self) -> MessageIds:
-        return self
-
-    def __next__(self) -> str:
-        if self._process is not _process:
-            self._restart()
-        try:
-            return self._ready.pop()
-        except IndexError:
-            # Generated 256 at a time, in half the time. Threads that get here at once generate a block each.
-            ready = self._block()
-            ready.reverse()
-            first = ready.pop()
-            self._ready = ready
-            return first
-
-    def _block(self) -> list[str]:
-        block = next(self._blocks)
-        return [block + digits for digits in _LAST_DIGITS]
-
-    def take(self, number: int) -> list[str]:
-        """Return `number` ids; each costs less than from `next`. They need not be in ascending order."""
-        if self._process is not _process:
-            self._restart()
-        if number < _FEW:
-            return list(islice(self, number))
-        ids = self._block()
-        while len(ids) < number:
-            ids += self._block()
-        del ids[number:]  # there are enough
-        return ids
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return MessageIds, (self._entropy,)

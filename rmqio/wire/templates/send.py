@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from json.encoder import encode_basestring as _quoted
+from typing import Final
 
 from rmqio.model import Message, MessageQueue
 from rmqio.security import Credentials
 from rmqio.wire import accelerator, requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
-from rmqio.wire.frame import encode_frame, make_frame
+from rmqio.wire.frame import encode_frame, frame_head
 from rmqio.wire.properties import encode_properties
 from rmqio.wire.sign import signed, signed_header
 from rmqio.wire.templates.header import content_with_holes, header_with_holes
 
 _ONE, _BATCH = int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE)
+_LARGE: Final = 16 * 1024
 _usual_properties = accelerator.usual_properties
 
 
@@ -73,13 +75,17 @@ class SendRequest:
 
     def frame(self, opaque: int, credentials: Credentials | None = None) -> bytes:
         """Return the bytes to send. Raises `LocalError` when they exceed the server's limit."""
+        return b"".join(self.parts(opaque, credentials))
+
+    def parts(self, opaque: int, credentials: Credentials | None = None) -> tuple[bytes, bytes]:
+        """Return the frame in two parts: what is before its body, and the body. Raises as `frame`."""
         properties = _quoted(self._properties).encode("utf-8", "surrogatepass")
         header = self._template.headers[self.code] % (opaque, self._sys_flag, self._born_ms, properties)
         if credentials is not None:
             properties = self._properties.encode("utf-8", "surrogatepass")
             content = self._template.contents[self.code] % (self._sys_flag, self._born_ms, properties)
             header = signed_header(header, content, self.body, credentials)
-        return make_frame(header, self.body, self)
+        return frame_head(header, len(self.body), self), self.body
 
     def by(self, template: SendTemplate) -> SendRequest:
         """Return the same message or batch for the queue of another template."""
@@ -96,3 +102,10 @@ def encode_request(request: Request, opaque: int, credentials: Credentials | Non
         return request.frame(opaque, credentials)
     request.opaque = opaque
     return encode_frame(request if credentials is None else signed(request, credentials))
+
+
+def encode_parts(request: Request, opaque: int, credentials: Credentials | None = None) -> tuple[bytes, bytes]:
+    """As `encode_request`, in two parts. The second one is empty, unless copying a body would cost more than a part."""
+    if isinstance(request, SendRequest) and len(request.body) >= _LARGE:
+        return request.parts(opaque, credentials)
+    return encode_request(request, opaque, credentials), b""

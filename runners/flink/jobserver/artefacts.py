@@ -31,7 +31,7 @@ class Jars:
 
 
 def _published() -> Path:
-    from rmqio.runners.flink._beam import published_job_server  # Beam takes seconds to import
+    from rmqio.runners.flink.beam import published_job_server  # Beam takes seconds to import
 
     return published_job_server()
 

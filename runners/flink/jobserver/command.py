@@ -65,9 +65,9 @@ STREAM_RESTARTS: Final[Mapping[str, Value]] = {
 }
 """The same for a job that goes on from its last checkpoint. More than ten failures within five minutes end it."""
 
-# What these log at WARNING is true of every healthy job: long operator names are cut in metrics, no Kerberos tokens,
-# no files for a web interface, a Python worker that ended before the servers it was connected to, and its answers to
-# bundle finalization, which nobody waits for.
+# Messages of these at WARNING are true of every healthy job: long operator names are cut in metrics, no Kerberos
+# tokens, no files for a web interface, a Python worker that ended before the servers it was connected to, and its
+# answers to bundle finalization, which nobody waits for.
 _CHATTY: Final = (
     "org.apache.flink.metrics",
     "org.apache.flink.runtime.security.token",
@@ -98,8 +98,13 @@ class Settings:
             raise LocalError(f"heap_mb={self.heap_mb}: the job server needs at least {SMALLEST_HEAP_MB}")
 
 
-def write_command(settings: Settings, java: Java, jars: Sequence[Path], folder: Path, job_port: int) -> list[str]:
-    """Return the command line of the job server whose files are in `folder`. Writes its configuration there."""
+def write_command(
+    settings: Settings, java: Java, jars: Sequence[Path], folder: Path, job_port: int, more: Sequence[str] = ()
+) -> list[str]:
+    """Return the command line of the job server whose files are in `folder`. Writes its configuration there.
+
+    `more` are options of the JVM, which those of the user follow.
+    """
     tmp, conf = folder / "tmp", folder / "conf"
     for made in (tmp, conf):
         made.mkdir(parents=True, exist_ok=True)
@@ -115,6 +120,7 @@ def write_command(settings: Settings, java: Java, jars: Sequence[Path], folder: 
         # A job server that Beam publishes logs through another library.
         f"-Dorg.slf4j.simpleLogger.logFile={folder / 'log.txt'}",
         f"-Dorg.slf4j.simpleLogger.defaultLogLevel={'info' if settings.verbose else 'warn'}",
+        *more,
         *settings.java_options,
         "-cp",
         os.pathsep.join(str(path) for path in jars),

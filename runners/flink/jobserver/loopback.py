@@ -11,6 +11,10 @@ the result into a jar that comes first on the class path. Nothing else in the cl
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import io
+import os
 import struct
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -50,12 +54,30 @@ class NotPatchable(Exception):
     """The class is missing or not the one that we know; the message says what differs."""
 
 
-def write_loopback_jar(jars: Iterable[Path], target: Path) -> None:
-    """Write a jar with the changed class of `jars`, to precede them on the class path. Raises NotPatchable."""
+def loopback_jar(jars: Iterable[Path], folder: Path, other: Path) -> Path:
+    """Return a jar with the changed class of `jars`, to precede them on the class path. Raises NotPatchable.
+
+    Args:
+      jars: the class path.
+      folder: keeps the jar for later job servers. A JVM maps its classes from a file only if each jar is as it was.
+      other: a folder for the jar if that one cannot be written.
+    """
     content = bound_to_its_address(_class_file(jars))
     # A jar, not a folder: Beam sends each entry of its class path to a cluster, and Flink accepts only jars.
-    with zipfile.ZipFile(target, "w") as jar:
-        jar.writestr(CLASS_FILE, content)
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as jar:
+        jar.writestr(zipfile.ZipInfo(CLASS_FILE), content)  # with a fixed date, so that each jar is the same
+    name = f"loopback-{hashlib.blake2b(content, digest_size=8).hexdigest()}.jar"
+    kept = folder / name
+    with contextlib.suppress(OSError):
+        if not kept.exists() or kept.read_bytes() != made.getvalue():
+            folder.mkdir(parents=True, exist_ok=True)
+            part = kept.with_suffix(f".{os.getpid()}.part")
+            part.write_bytes(made.getvalue())
+            part.replace(kept)
+        return kept
+    (other / name).write_bytes(made.getvalue())
+    return other / name
 
 
 def bound_to_its_address(content: bytes) -> bytes:

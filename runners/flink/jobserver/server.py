@@ -20,15 +20,19 @@ from rmqio.local.processes.ports import LOOPBACK, free_port, require_free
 from rmqio.local.processes.process import JavaProcess
 from rmqio.local.processes.ready import wait_until
 from rmqio.local.processes.watchdog import Watchdog
+from rmqio.runners.class_data import cache_dir
 from rmqio.runners.flink.errors import JobServerError
 from rmqio.runners.flink.jobserver.artefacts import Jars, find_jars
+from rmqio.runners.flink.jobserver.class_data import ClassData
 from rmqio.runners.flink.jobserver.command import LOCAL_MASTER, Settings, Value, write_command
-from rmqio.runners.flink.jobserver.loopback import NotPatchable, write_loopback_jar
+from rmqio.runners.flink.jobserver.loopback import NotPatchable, loopback_jar
 
 _MINIMUM_JAVA: Final = 11
 _TERMINATE_TIMEOUT_S: Final = 10.0
+_WRITES_WITHIN_S: Final = 300
 _PROBE_TIMEOUT_S: Final = 3.0
 _PORT_ATTEMPTS: Final = 5
+_NO_JVM: Final = ("Could not create the Java Virtual Machine", "A fatal error has been detected by the Java Runtime")
 
 # The HTTP/2 connection preface, and an empty SETTINGS frame (RFC 9113, 3.4 and 4.1).
 _FRAME_HEADER: Final = 9
@@ -43,7 +47,8 @@ class JobServer:
 
     Pipelines with the options `flags` run on Flink: on a cluster inside the job server, or on the one at
     `flink_master`. The job server listens on the loopback interface only. When this process ends, even by SIGKILL, the
-    job server is killed with everything that it started. Several instances can run side by side; one instance belongs
+    job server is killed with everything that it started; one that writes its classes to a file for later job servers
+    ends some seconds after it was stopped (docs/flink.md). Several instances can run side by side; one instance belongs
     to one thread at a time.
 
     Cancelling a pipeline's result is not enough: Beam reports it as cancelled, but Flink continues the job. In the
@@ -95,6 +100,8 @@ class JobServer:
         self._folder: Path | None = None
         self._watchdog: Watchdog | None = None
         self._process: JavaProcess | None = None
+        self._data: ClassData | None = None
+        self._may_map = True
         self._port = 0
         self._owner = os.getpid()
 
@@ -165,9 +172,10 @@ class JobServer:
                     return
                 except BaseException as error:
                     # Another process took the free port before Java bound it: try another one, if the choice is ours.
-                    lost = isinstance(error, LocalBrokerError) and "Address already in use" in str(error)
+                    text = str(error) if isinstance(error, LocalBrokerError) else ""
+                    lost = "Address already in use" in text and self._given_port is None
                     self._stop(graceful=False)
-                    if not lost or self._given_port is not None or attempt == _PORT_ATTEMPTS - 1:
+                    if not (lost or self._starts_without_class_data(text)) or attempt == _PORT_ATTEMPTS - 1:
                         raise
         except LocalBrokerError as error:
             raise JobServerError(str(error)) from error
@@ -191,13 +199,21 @@ class JobServer:
         self._watchdog = Watchdog(self._folder)
         class_path = list(self._jars.paths)
         try:
-            write_loopback_jar(class_path, self._folder / "loopback.jar")
-            class_path.insert(0, self._folder / "loopback.jar")
+            class_path.insert(0, loopback_jar(class_path, cache_dir() / "flink", self._folder))
         except NotPatchable as error:
             _log.warning("The job server's ports will be open on all interfaces, as Beam opens them: %s", error)
-        command = write_command(self._settings, java, class_path, self._folder, self._port)
+        self._data = None
+        options: tuple[str, ...] = ()
+        if self._may_map and self._folder not in class_path[0].parents:
+            # A JVM that makes the file ends late, and the next job server could need the same port.
+            makes = self._settings.flink_master == LOCAL_MASTER and self._given_port is None
+            self._data = ClassData(java, class_path, self._settings.java_options, makes=makes)
+            options = self._data.options
+        command = write_command(self._settings, java, class_path, self._folder, self._port, options)
         self._process = process = JavaProcess("job server", self._folder, self._watchdog, command)
         process.start()
+        if self._data is not None and (pid := process.pid()) is not None:
+            self._data.started(pid)
         wait_until(
             lambda: _check(self._port),
             [process],
@@ -205,13 +221,23 @@ class JobServer:
             timeout_s=self._start_timeout_s,
         )
 
+    def _starts_without_class_data(self, error: str) -> bool:
+        """Return whether to start again, because the JVM may not take the options that make it faster."""
+        if self._data is None or not self._data.options or not any(each in error for each in _NO_JVM):
+            return False
+        self._data.drop()
+        self._may_map = False
+        return True
+
     def _here(self) -> JavaProcess:
         if self._process is None:
             raise JobServerError("this JobServer is not started: use it as a context manager or call start()")
         return self._process
 
     def _stop(self, *, graceful: bool) -> None:
-        if self._process is not None and (group := self._process.pid()) is not None:
+        if graceful and self._process is not None and self._data is not None and self._data.is_made:
+            self._process.leave(_WRITES_WITHIN_S)
+        elif self._process is not None and (group := self._process.pid()) is not None:
             if graceful:
                 # Lets it end the workers that it started (--environment_type=PROCESS).
                 self._process.terminate(_TERMINATE_TIMEOUT_S)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from rmqio.runners.flink._beam import beam_runner_api_pb2, common_urns, identity, python_urns
+from rmqio.runners.flink.beam import beam_runner_api_pb2, common_urns, identity, python_urns
 
 
 def with_own_inputs(pipeline: Any) -> Any:

@@ -40,8 +40,8 @@ def storage_of(options: PipelineOptions, job: Job, others: Sequence[FlinkJob]) -
             flink.savepoint_path = found
         elif flink.savepoint_path and found and checkpoints.is_older(flink.savepoint_path, found):
             _LOGGER.warning(
-                "--savepoint_path=%s is older than %s in --checkpoint_dir, and takes precedence: what was done "
-                "since is done again",
+                "--savepoint_path=%s is older than %s in --checkpoint_dir, and takes precedence: the work "
+                "since then is repeated",
                 flink.savepoint_path,
                 found,
             )

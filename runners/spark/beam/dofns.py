@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import apache_beam as beam
+from apache_beam.internal import pickler
+from apache_beam.runners import common
+from apache_beam.runners.worker import bundle_processor, operations
 from apache_beam.transforms import core
 
 from rmqio.runners.beam.versions import release
-from rmqio.runners.spark.beam.private import bundle_processor, common, operations, pickler
 
 if TYPE_CHECKING:
     from apache_beam.utils.counters import CounterFactory
     from apache_beam.utils.windowed_value import WindowedValue
 
-    from rmqio.runners.spark.beam.private import beam_runner_api_pb2, pipeline_context
+    from rmqio.runners.spark.beam.private import PipelineContext, beam_runner_api_pb2
 
 CHECKS_RESULTS: Final = release(beam.__version__) >= (2, 76)
 """Whether Beam rejects a DoFn that returns a str, bytes or a dict."""
@@ -26,12 +28,10 @@ _FILTER: Final = beam.Filter(len).fn._fn.__code__
 
 create_par_do: Final = bundle_processor.create_par_do
 create_assign_windows: Final = bundle_processor.create_assign_windows
-create_operation: Final = bundle_processor._create_pardo_operation
-"""Makes the operation of a ParDo with a function that takes the arguments of `DoOperation`."""
 
 
 def unpickled(
-    payload: beam_runner_api_pb2.ParDoPayload, context: pipeline_context.PipelineContext
+    payload: beam_runner_api_pb2.ParDoPayload, context: PipelineContext
 ) -> tuple[bytes, tuple[beam.DoFn, Sequence[object], Mapping[str, object], object, object]]:
     """Returns a ParDoPayload's DoFn, args, kwargs, side inputs and windowing: pickled, and unpickled."""
     serialized = core.DoFnInfo.from_runner_api(payload.do_fn, context).serialized_dofn_data()

@@ -1,37 +1,32 @@
-"""Beam's trigger driver and the state that it keeps for a key, with three corrections."""
+"""Beam's triggers and the driver that runs them, with corrections."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from apache_beam.transforms import trigger
-from apache_beam.transforms.combiners import CountCombineFn
 from apache_beam.transforms.trigger import (
+    AccumulationMode,
     AfterWatermark,
     GeneralTriggerDriver,
     InMemoryUnmergedState,
     MergeableStateAdapter,
 )
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
+
+from rmqio.runners.spark.beam.trigger_state import forget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from apache_beam.transforms.core import Windowing
     from apache_beam.transforms.window import BoundedWindow
     from apache_beam.utils.timestamp import Timestamp
-    from apache_beam.utils.windowed_value import WindowedValue
 
-__all__ = [
-    "ALWAYS",
-    "NO_TRIGGER",
-    "CountingState",
-    "GeneralTriggerDriver",
-    "InMemoryUnmergedState",
-    "MergeableStateAdapter",
-    "TimedDriver",
-    "forget",
-    "open_when_merged",
-]
+    from rmqio.runners.spark.beam.trigger_state import CountingState
+
+__all__ = ["ALWAYS", "NO_TRIGGER", "BoundedDriver", "TimedDriver", "open_when_merged"]
 
 ALWAYS: Final = trigger.Always()
 NO_TRIGGER: Final = trigger._Never()
@@ -81,31 +76,101 @@ class TimedDriver(GeneralTriggerDriver):
             window, finished, state, output_watermark if maybe_ontime else self.watermark, maybe_ontime
         )
 
+    def panes(
+        self,
+        state: CountingState,
+        elements: Iterable[WindowedValue],
+        before: Timestamp,
+        watermark: Timestamp,
+        clock: Timestamp,
+    ) -> Iterator[WindowedValue]:
+        """Yields the panes of new elements, then those of timers. The watermark advances from `before` in between."""
+        self.watermark = before
+        yield from _noted(self.process_elements(state, elements, before, before), state.shown)
+        self.watermark = watermark
+        while timers := state.get_timers(clear=True, watermark=watermark, processing_time=clock)[0]:
+            for window_id, (name, domain, time, _) in sorted(timers, key=lambda each: each[1][2]):
+                if state.has_entry(window_id):  # else its window was merged away
+                    fired = self.process_timer(window_id, name, domain, time, state, watermark)
+                    yield from _noted(fired, state.shown)
 
-class CountingState(InMemoryUnmergedState):
-    """Beam's state, but with one number per count. Beam's list of ones would grow with each pane of a key."""
+    def closing(self, state: CountingState, is_over: Callable[[BoundedWindow], bool]) -> Iterator[WindowedValue]:
+        """Yields what windows that are over still have to emit, and drops their state and timers."""
+        of_windows = MergeableStateAdapter(state)
+        for window in of_windows.known_windows():
+            if is_over(window):
+                yield from _last_pane(self, of_windows, window, state.shown.pop(window, 0))
+                forget(of_windows, window)
 
-    def add_state(self, window: BoundedWindow, tag: trigger._StateTag, value: object) -> None:
-        if _is_count(tag):
-            values = self.state[window][tag.tag]
-            values[:] = [sum(values) + 1]
-        else:
-            super().add_state(window, tag, value)
+    @property
+    def accumulates(self) -> bool:
+        """Whether a pane has the elements of the panes before it, too."""
+        return _accumulates(self)
 
-    def get_state(self, window: BoundedWindow, tag: trigger._StateTag) -> object:
-        return sum(self.state[window][tag.tag]) if _is_count(tag) else super().get_state(window, tag)
+    def elements(self, state: CountingState) -> Iterator[tuple[BoundedWindow, Sequence[bytes]]]:
+        """Yields windows with their elements, but for merged windows: Beam's driver combines them."""
+        for window, ids in state.windows.items():
+            if len(ids) == 1:
+                yield window, state.state[ids[0]].get(self.ELEMENTS.tag, ())
+
+    def replace_elements(self, state: CountingState, window: BoundedWindow, elements: list[bytes]) -> None:
+        """Replaces the elements of a window that `elements` yields."""
+        (window_id,) = state.windows[window]
+        state.state[window_id][self.ELEMENTS.tag] = elements
 
 
-def _is_count(tag: trigger._StateTag) -> bool:
-    """Returns whether a tag counts. Beam may have wrapped its CombineFn in one that has the methods of the first."""
-    create = getattr(getattr(tag, "combine_fn", None), "create_accumulator", None)
-    return isinstance(getattr(create, "__self__", None), CountCombineFn)
+class BoundedDriver(GeneralTriggerDriver):
+    """Beam's driver for groups of bounded data."""
+
+    def __init__(self, windowing: Windowing) -> None:
+        super().__init__(windowing, _StandingClock())
+
+    def panes(self, values: Iterable[WindowedValue]) -> Iterator[WindowedValue]:
+        """Yields the panes of one key.
+
+        First all elements arrive, then the watermark advances to the end of time, then windows close. Beam's driver
+        lacks the last step, so elements that a trigger never fired (because of a count that is not reached, or a delay
+        in processing time) would be lost. A window that closes emits what it still has, as in Beam's other runners.
+        """
+        state = InMemoryUnmergedState()
+        shown: dict[BoundedWindow, int] = {}
+        yield from _noted(self.process_elements(state, values, MIN_TIMESTAMP, MIN_TIMESTAMP), shown)
+        while due := state.get_timers(clear=True, watermark=MAX_TIMESTAMP, processing_time=float("-inf"))[0]:
+            for window_id, (name, domain, time, _) in due:
+                yield from _noted(self.process_timer(window_id, name, domain, time, state), shown)
+        of_windows = MergeableStateAdapter(state)
+        for window in of_windows.known_windows():
+            yield from _last_pane(self, of_windows, window, shown.get(window, 0))
 
 
-def forget(of_windows: MergeableStateAdapter, window: BoundedWindow) -> None:
-    """Drops the state and timers of a window that is over. `of_windows` is the adapter of a key's state."""
-    state = of_windows.raw_state
-    for window_id in of_windows.window_ids.pop(window):
-        state.state.pop(window_id, None)
-        state.timers.pop(window_id, None)
-    of_windows._persist_window_ids()
+class _StandingClock:
+    """A clock for bounded data: processing time does not pass while a group is processed."""
+
+    def time(self) -> float:
+        return 0.0
+
+
+def _noted(panes: Iterable[WindowedValue], shown: dict[BoundedWindow, int]) -> Iterator[WindowedValue]:
+    for pane in panes:
+        shown[pane.windows[0]] = len(pane.value)
+        yield pane
+
+
+def _accumulates(driver: GeneralTriggerDriver) -> bool:
+    return bool(driver.accumulation_mode == AccumulationMode.ACCUMULATING)
+
+
+def _last_pane(
+    driver: GeneralTriggerDriver, of_windows: MergeableStateAdapter, window: BoundedWindow, shown: int
+) -> Iterator[WindowedValue]:
+    """Yields what a window that closes still has to emit. `shown`: the number of elements in its last pane."""
+    if of_windows.get_state(window, driver.TOMBSTONE):
+        return
+    left = of_windows.get_state(window, driver.ELEMENTS)
+    if len(left) > (shown if _accumulates(driver) else 0):
+        index = of_windows.get_state(window, driver.INDEX)
+        late = of_windows.get_state(window, driver.NONSPECULATIVE_INDEX)
+        timing = PaneInfoTiming.LATE if late else PaneInfoTiming.ON_TIME
+        hold = of_windows.get_state(window, driver.WATERMARK_HOLD)
+        time = window.max_timestamp() if hold is None else hold
+        yield WindowedValue(left, time, (window,), PaneInfo(index == 0, True, timing, index, late))

@@ -7,7 +7,8 @@ from typing import Final
 
 from apache_beam import coders
 
-from rmqio.runners.spark.beam.private import BoundedTrieData, metrics_pb2, monitoring_infos
+from rmqio.runners.spark.beam.private import BoundedTrieData, is_bounded_trie, is_string_set, metrics_pb2, to_key
+from rmqio.runners.spark.beam.private import consolidate as beam_consolidate
 
 _STRINGS: Final = coders.IterableCoder(coders.StrUtf8Coder())
 
@@ -18,18 +19,18 @@ def consolidate(infos: Iterable[metrics_pb2.MonitoringInfo]) -> list[metrics_pb2
     Beam's own consolidation does not combine string sets and bounded tries, so the last one would win.
     """
     found: dict[Hashable, metrics_pb2.MonitoringInfo] = {}
-    for info in monitoring_infos.consolidate(infos):
-        key = monitoring_infos.to_key(info)
+    for info in beam_consolidate(infos):
+        key = to_key(info)
         known = found.get(key)
         found[key] = info if known is None else _joined(known, info)
     return list(found.values())
 
 
 def _joined(known: metrics_pb2.MonitoringInfo, info: metrics_pb2.MonitoringInfo) -> metrics_pb2.MonitoringInfo:
-    if monitoring_infos.is_string_set(info):
+    if is_string_set(info):
         strings = set(_STRINGS.decode(known.payload)) | set(_STRINGS.decode(info.payload))
         payload = _STRINGS.encode(sorted(strings))
-    elif monitoring_infos.is_bounded_trie(info):
+    elif is_bounded_trie(info):
         tries = [BoundedTrieData.from_proto(metrics_pb2.BoundedTrie.FromString(each.payload)) for each in (known, info)]
         payload = tries[0].combine(tries[1]).to_proto().SerializeToString()
     else:

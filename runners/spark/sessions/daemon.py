@@ -10,8 +10,12 @@ import contextlib
 import gc
 import importlib
 import logging
+import os
 import sys
 
+# A process that forks must have no other threads. Arrow's allocator would start one, which workers never had, as a fork
+# leaves it behind.
+os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 with contextlib.redirect_stdout(sys.stderr):  # the daemon talks to Spark through stdout
     logging.disable(logging.WARNING)  # Beam warns about optional modules that are not installed
     # Another Beam than the driver's may lack a name. Each task then fails, with an error that says so

@@ -128,7 +128,7 @@ def _install() -> str:
 _PYTHONPATH: Final = "spark.executorEnv.PYTHONPATH"
 _NO_CONNECT: Final = (
     "SparkRunner does not work over Spark Connect yet: it needs broadcasts and accumulators, which Connect lacks. "
-    "Unset SPARK_REMOTE and spark.api.mode, and run the driver beside the cluster: use spark-submit or "
+    "Unset SPARK_REMOTE and spark.api.mode, and run the driver next to the cluster: use spark-submit or "
     "--spark_master_url=spark://..."
 )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from apache_beam.transforms.core import CombineFn
 
 from rmqio.errors import LocalError
-from rmqio.runners.spark.beam.private import SideInputData, beam_fn_api_pb2, beam_runner_api_pb2, pipeline_context
+from rmqio.runners.spark.beam.private import PipelineContext, SideInputData, beam_fn_api_pb2, beam_runner_api_pb2
 from rmqio.runners.spark.model import WRITE_URN, StageTask
 from rmqio.runners.spark.streaming.micro_batch import Cuts
 from rmqio.runners.spark.streaming.model import LevelTask
@@ -151,7 +151,7 @@ def shape_of(sources: Sequence[StreamSource], levels: Sequence[LevelTask]) -> li
 def _digest(task: StageTask) -> str:
     """Returns a digest of the full names of a stage's transforms, their state, and the grouping of their input."""
     descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(task.descriptor)
-    context = pipeline_context.PipelineContext(descriptor)
+    context = PipelineContext(descriptor)
     parts: list[object] = []
     for name, transform in sorted(descriptor.transforms.items()):
         if transform.spec.urn == WRITE_URN:
@@ -180,7 +180,7 @@ def _digest(task: StageTask) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _kept(spec: beam_runner_api_pb2.StateSpec, context: pipeline_context.PipelineContext) -> list[str]:
+def _kept(spec: beam_runner_api_pb2.StateSpec, context: PipelineContext) -> list[str]:
     """Returns the kind of a state, and the coders of its elements."""
     kind = spec.WhichOneof("spec")
     fields = getattr(spec, kind).DESCRIPTOR.fields

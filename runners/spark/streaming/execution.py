@@ -62,7 +62,9 @@ class StreamExecution:
             _check_drain(plan)
         self._temporary = None if checkpoint_dir else tempfile.mkdtemp(prefix="rmqio-checkpoint-")
         if self._temporary:
-            LOGGER.warning("no --checkpoint_dir: a restart begins anew. This run's checkpoint is %s", self._temporary)
+            LOGGER.warning(
+                "no --checkpoint_dir: a restart starts from scratch. This run's checkpoint is %s", self._temporary
+            )
         checkpoint = Checkpoint(session, checkpoint_dir or str(self._temporary))
         self._exclusive = Exclusive(checkpoint.folder)
         try:

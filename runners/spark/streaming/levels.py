@@ -14,10 +14,18 @@ from apache_beam.transforms.window import GlobalWindow, TimestampCombiner, Times
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.runners.spark.beam.private import beam_runner_api_pb2, common, common_urns, pickler, pipeline_context
+from rmqio.runners.spark.beam.private import (
+    ENCODED_IMPULSE_VALUE,
+    DoFnSignature,
+    PipelineContext,
+    beam_runner_api_pb2,
+    common_urns,
+    pickler_loads,
+)
 from rmqio.runners.spark.model import Form, Grouping, Input, Output
 from rmqio.runners.spark.streaming.model import LevelTask, StreamStage
 from rmqio.runners.spark.streaming.planning.impulse import ImpulsePlanner
+from rmqio.runners.spark.streaming.planning.planner import opaque
 from rmqio.runners.spark.streaming.planning.source import StreamSource
 from rmqio.runners.spark.translation import (
     Empty,
@@ -90,8 +98,8 @@ def endless_splittables(plan: Plan) -> list[str]:
     for transform in (each for node in plan.nodes if isinstance(node, Stage) for each in node.transforms):
         if transform.spec.urn == _SDF:
             payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
-            do_fn = pickler.loads(payload.do_fn.payload)[0]
-            if common.DoFnSignature(do_fn).is_unbounded_per_element():
+            do_fn = pickler_loads(payload.do_fn.payload)[0]
+            if DoFnSignature(do_fn).is_unbounded_per_element():
                 found.append(transform.unique_name)
     return found
 
@@ -157,10 +165,10 @@ class Levels:
     def _add_source(self, node: Impulse | Source) -> None:
         number = len(self._sources)
         if isinstance(node, Impulse):
-            source = StreamSource(number, node.name, ImpulsePlanner(common.ENCODED_IMPULSE_VALUE), None)
+            source = StreamSource(number, node.name, opaque(ImpulsePlanner(ENCODED_IMPULSE_VALUE)), None)
         else:
             coder = self._plan.context_coder(self._plan.windowed_coder_id(node.output))
-            planner = pickler.loads(node.payload)
+            planner = pickler_loads(node.payload)
             source = StreamSource(number, node.name, planner, ElementCoder(coder))
         self._sources[node.output] = source
 
@@ -172,7 +180,7 @@ class Levels:
             (pcollection,) = producer.inputs
             form = Form.WINDOWS
             windowing_id = self._plan.components.pcollections[pcollection].windowing_strategy_id
-            context = pipeline_context.PipelineContext(self._plan.components)
+            context = PipelineContext(self._plan.components)
             windowing = context.windowing_strategies.get_by_id(windowing_id)
             self._plan.groupings[windowing_id] = grouping_in_streams(windowing)
         elif stage.stateful:

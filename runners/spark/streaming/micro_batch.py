@@ -11,12 +11,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import NamedTuple, Self
+from typing import NamedTuple, NewType, Self
 
 from rmqio.runners.spark.streaming.json_fields import Fields
 
-Positions = Mapping[str, object]
-"""By source number: the planner's position, which says how far the source is read."""
+Position = NewType("Position", object)
+"""A planner's position, a JSON value that says how far a source is read. Only the planner looks into it."""
+Positions = Mapping[str, Position | None]
+"""By source number; None: nothing is planned yet."""
 Parts = Mapping[str, Mapping[str, int]]
 """By source number and part: how far the part was read."""
 
@@ -42,8 +44,8 @@ class PlannedOffset:
         fields = Fields("PlannedOffset", found)
         return cls(
             number=fields.value("number", int),
-            to=fields.value("to", dict),
-            begin=fields.value("from", dict, NoneType, default=None),
+            to=_positions(fields, "to"),
+            begin=None if fields.value("from", dict, NoneType, default=None) is None else _positions(fields, "from"),
             clock=fields.value("clock", int, float, default=0.0),
             run=fields.value("run", str, default=""),
             is_drained=fields.value("drained", bool, default=False),
@@ -111,7 +113,7 @@ class MicroBatch:
             number=fields.value("number", int),
             clock=fields.value("clock", int, float),
             run=fields.value("run", str),
-            to=fields.value("to", dict),
+            to=_positions(fields, "to"),
             is_drained=fields.value("is_drained", bool),
             sources={number: SourcePlan.from_fields(each) for number, each in sources},
         )
@@ -193,6 +195,12 @@ class Cuts(NamedTuple):
     @classmethod
     def _from_fields(cls, fields: Fields) -> Self:
         return cls(fields.value("number", int), fields.integers_of_objects("parts"))
+
+
+def _positions(fields: Fields, name: str) -> Positions:
+    """Decodes positions. They are encoded as they are."""
+    found: Positions = fields.value(name, dict)
+    return found
 
 
 def _names(kind: type[MicroBatch | SourcePlan]) -> list[str]:

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rmqio.runners.spark.beam.private import beam_runner_api_pb2, bundle_processor, common_urns, translations
+from rmqio.runners.spark.beam.private import (
+    IDENTITY_DOFN_URN,
+    TransformContext,
+    beam_runner_api_pb2,
+    common_urns,
+    side_inputs,
+    unique_name,
+)
+from rmqio.runners.spark.beam.private import Stage as BeamStage
 from rmqio.runners.spark.translation.urns import (
     EMPTY,
     FLATTEN,
@@ -19,9 +27,7 @@ from rmqio.runners.spark.translation.urns import (
 )
 
 
-def mend_sdf_reshuffles(
-    stages: Iterable[translations.Stage], context: translations.TransformContext
-) -> Iterator[translations.Stage]:
+def mend_sdf_reshuffles(stages: Iterable[BeamStage], context: TransformContext) -> Iterator[BeamStage]:
     """Undoes two effects of Beam's expansion of SDFs.
 
     Beam gives the reshuffle before an SDF the side inputs of the SDF as well, and it gives residuals their own coder.
@@ -42,19 +48,15 @@ def mend_sdf_reshuffles(
         yield stage
 
 
-def root_side_inputs(
-    stages: Iterable[translations.Stage], context: translations.TransformContext
-) -> Iterator[translations.Stage]:
+def root_side_inputs(stages: Iterable[BeamStage], context: TransformContext) -> Iterator[BeamStage]:
     """Makes readers of side inputs start a stage, in streaming: elements wait for them in state before that stage."""
     for stage in stages:
-        if any(translations.side_inputs(transform) for transform in stage.transforms):
+        if any(side_inputs(transform) for transform in stage.transforms):
             stage.forced_root = True
         yield stage
 
 
-def fix_redistribute_coders(
-    stages: Iterable[translations.Stage], context: translations.TransformContext
-) -> Iterator[translations.Stage]:
+def fix_redistribute_coders(stages: Iterable[BeamStage], context: TransformContext) -> Iterator[BeamStage]:
     """Encodes redistributed elements as their readers expect: the bytes stay as they are, but the coders may differ."""
     pcollections = context.components.pcollections
     for stage in stages:
@@ -70,9 +72,7 @@ def fix_redistribute_coders(
         yield stage
 
 
-def name_empty_flattens(
-    stages: Iterable[translations.Stage], context: translations.TransformContext
-) -> Iterator[translations.Stage]:
+def name_empty_flattens(stages: Iterable[BeamStage], context: TransformContext) -> Iterator[BeamStage]:
     """Keeps a Flatten without inputs out of fused stages, which all start by reading something."""
     for stage in stages:
         for transform in stage.transforms:
@@ -81,9 +81,7 @@ def name_empty_flattens(
         yield stage
 
 
-def isolate_runner_edges(
-    stages: Sequence[translations.Stage], context: translations.TransformContext
-) -> Iterator[translations.Stage]:
+def isolate_runner_edges(stages: Sequence[BeamStage], context: TransformContext) -> Iterator[BeamStage]:
     """Puts an identity stage between an output that only a stage can read and an input that only a stage can write.
 
     Only stages can read groups and impulses. Flattens, groupings, redistributions, stateful stages and side inputs only
@@ -97,7 +95,7 @@ def isolate_runner_edges(
         takes_written = transform.spec.urn in (FLATTEN, GROUP_BY_KEY, WATERMARKS, *REDISTRIBUTE) or stage.is_stateful()
         own = {p for t in stage.transforms for p in t.outputs.values()}
         for each in stage.transforms:
-            sides = set(translations.side_inputs(each).values())
+            sides = set(side_inputs(each).values())
             for tag, pcollection in list(each.inputs.items()):
                 producer = producers.get(pcollection)
                 if pcollection in own or producer is None or not _only_read(producer):
@@ -115,25 +113,25 @@ def isolate_runner_edges(
         yield stage
 
 
-def _only_read(stage: translations.Stage) -> bool:
+def _only_read(stage: BeamStage) -> bool:
     return stage.transforms[0].spec.urn in (IMPULSE, GROUP_BY_KEY, PLANNED)
 
 
-def _is_grouped(stage: translations.Stage) -> bool:
+def _is_grouped(stage: BeamStage) -> bool:
     return bool(stage.transforms[0].spec.urn == GROUP_BY_KEY)
 
 
-def _identity(pcollection: str, context: translations.TransformContext) -> tuple[translations.Stage, str]:
+def _identity(pcollection: str, context: TransformContext) -> tuple[BeamStage, str]:
     pcollections = context.components.pcollections
-    copy = translations.unique_name(pcollections, pcollection + "_copy")
+    copy = unique_name(pcollections, pcollection + "_copy")
     pcollections[copy].CopyFrom(pcollections[pcollection])
     pcollections[copy].unique_name = copy
-    name = translations.unique_name(context.components.transforms, pcollection + "/Copy")
+    name = unique_name(context.components.transforms, pcollection + "/Copy")
     transform = beam_runner_api_pb2.PTransform(
         unique_name=name,
         inputs={"in": pcollection},
         outputs={"out": copy},
-        spec=beam_runner_api_pb2.FunctionSpec(urn=bundle_processor.IDENTITY_DOFN_URN),
+        spec=beam_runner_api_pb2.FunctionSpec(urn=IDENTITY_DOFN_URN),
         environment_id=next(iter(context.components.environments)),
     )
-    return translations.Stage(name, [transform]), copy
+    return BeamStage(name, [transform]), copy

@@ -9,7 +9,7 @@ from apache_beam.transforms import trigger
 from apache_beam.transforms.window import GlobalWindows
 
 from rmqio.runners.spark.beam import triggers
-from rmqio.runners.spark.beam.private import beam_runner_api_pb2, common_urns, pipeline_context
+from rmqio.runners.spark.beam.private import PipelineContext, beam_runner_api_pb2, common_urns
 from rmqio.runners.spark.model import Grouping, GroupSpec
 from rmqio.runners.spark.translation.nodes import Node, Stage
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from apache_beam.coders import Coder
     from apache_beam.transforms.core import Windowing
 
-    from rmqio.runners.spark.beam.private import translations
+    from rmqio.runners.spark.beam.private import TransformContext
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Plan:
 
     nodes: list[Node | Stage]
     components: beam_runner_api_pb2.Components
-    context: translations.TransformContext
+    context: TransformContext
     producers: dict[str, Node | Stage]  # by id of the PCollection
     groupings: dict[str, Grouping] = field(default_factory=dict)  # by id of the windowing strategy
 
@@ -46,14 +46,14 @@ class Plan:
 
     def context_coder(self, coder_id: str) -> Coder:
         """Returns the coder with an id."""
-        return pipeline_context.PipelineContext(self.components).coders.get_by_id(coder_id)
+        return PipelineContext(self.components).coders.get_by_id(coder_id)
 
     def group_spec(self, pcollection_id: str) -> GroupSpec:
         """Returns how a GroupByKey that reads the PCollection groups it."""
         pcollection = self.components.pcollections[pcollection_id]
         windowing_id = pcollection.windowing_strategy_id
         if windowing_id not in self.groupings:
-            context = pipeline_context.PipelineContext(self.components)
+            context = PipelineContext(self.components)
             self.groupings[windowing_id] = grouping_of(context.windowing_strategies.get_by_id(windowing_id))
         return GroupSpec(self.groupings[windowing_id], pcollection.coder_id, windowing_id)
 

@@ -6,7 +6,26 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from rmqio.runners.spark.beam.private import beam_runner_api_pb2, common_urns, proto_utils, translations
+from rmqio.runners.spark.beam.private import (
+    PAR_DO_URNS,
+    annotate_downstream_side_inputs,
+    annotate_stateful_dofns_as_roots,
+    beam_runner_api_pb2,
+    common_urns,
+    create_and_optimize_stages,
+    expand_sdf,
+    extract_impulse_stages,
+    fix_flatten_coders,
+    fix_side_input_pcoll_coders,
+    greedily_fuse,
+    lift_combiners,
+    pack_combiners,
+    parse_Bytes,
+    read_to_impulse,
+    remove_data_plane_ops,
+    sort_stages,
+)
+from rmqio.runners.spark.beam.private import Stage as BeamStage
 from rmqio.runners.spark.translation import phases
 from rmqio.runners.spark.translation.nodes import (
     Empty,
@@ -40,26 +59,26 @@ def translate(
     for transform in pipeline.components.transforms.values():
         if transform.spec.urn in sources:
             transform.environment_id = ""  # the runner runs it
-    context, stages = translations.create_and_optimize_stages(
+    context, stages = create_and_optimize_stages(
         pipeline,
         phases=[
-            translations.annotate_downstream_side_inputs,
-            translations.annotate_stateful_dofns_as_roots,
-            translations.fix_side_input_pcoll_coders,
+            annotate_downstream_side_inputs,
+            annotate_stateful_dofns_as_roots,
+            fix_side_input_pcoll_coders,
             # Beam only packs the combines of bounded pipelines, and has tests for that
-            *([] if PLANNED in sources else [translations.pack_combiners]),
-            translations.lift_combiners,
-            translations.expand_sdf,
+            *([] if PLANNED in sources else [pack_combiners]),
+            lift_combiners,
+            expand_sdf,
             *([phases.root_side_inputs] if PLANNED in sources else []),
             phases.mend_sdf_reshuffles,
-            translations.fix_flatten_coders,
+            fix_flatten_coders,
             phases.fix_redistribute_coders,
             phases.name_empty_flattens,
-            translations.greedily_fuse,
-            translations.read_to_impulse,
-            translations.extract_impulse_stages,
-            translations.remove_data_plane_ops,
-            translations.sort_stages,
+            greedily_fuse,
+            read_to_impulse,
+            extract_impulse_stages,
+            remove_data_plane_ops,
+            sort_stages,
             phases.isolate_runner_edges,
         ],
         known_runner_urns=frozenset({IMPULSE, FLATTEN, GROUP_BY_KEY, EMPTY, *REDISTRIBUTE, *sources}),
@@ -75,7 +94,7 @@ def translate(
     return plan
 
 
-def _node(stage: translations.Stage, sources: Mapping[str, type[Node]]) -> Node | Stage:
+def _node(stage: BeamStage, sources: Mapping[str, type[Node]]) -> Node | Stage:
     transform = stage.transforms[0]
     kind = _NODES.get(transform.spec.urn) or sources.get(transform.spec.urn)
     if kind is not None and len(stage.transforms) == 1:
@@ -87,8 +106,8 @@ def _node(stage: translations.Stage, sources: Mapping[str, type[Node]]) -> Node 
     finalizes = False
     for each in stage.transforms:
         side_tags = set()
-        if each.spec.urn in translations.PAR_DO_URNS:
-            payload = proto_utils.parse_Bytes(each.spec.payload, beam_runner_api_pb2.ParDoPayload)
+        if each.spec.urn in PAR_DO_URNS:
+            payload = parse_Bytes(each.spec.payload, beam_runner_api_pb2.ParDoPayload)
             finalizes = finalizes or payload.requests_finalization
             for tag, side in payload.side_inputs.items():
                 side_tags.add(tag)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rmqio.runners.spark.beam.private import beam_fn_api_pb2, beam_runner_api_pb2, bundle_processor
+from rmqio.runners.spark.beam.private import DATA_INPUT_URN, beam_fn_api_pb2, beam_runner_api_pb2
 from rmqio.runners.spark.model import WRITE_URN, Form, GroupSpec, Input, Output, SideInput, StageTask
 from rmqio.runners.spark.translation.nodes import Empty, Flatten, GroupByKey, Impulse, Redistribute, Stage
 from rmqio.runners.spark.translation.plan import Plan
@@ -69,7 +69,7 @@ def stage_task(
     transforms[read.transform_id] = beam_runner_api_pb2.PTransform(
         unique_name=read.transform_id,
         spec=beam_runner_api_pb2.FunctionSpec(
-            urn=bundle_processor.DATA_INPUT_URN,
+            urn=DATA_INPUT_URN,
             payload=beam_fn_api_pb2.RemoteGrpcPort(coder_id=coder_id).SerializeToString(),
         ),
         outputs={"out": stage.input},

@@ -6,98 +6,36 @@ import contextlib
 import os
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from apache_beam.transforms.core import CombineFn
 
 from rmqio.runners.spark.beam.patches import collected_finalizers
 from rmqio.runners.spark.beam.private import (
+    BundleProcessor,
+    PipelineContext,
     beam_fn_api_pb2,
     beam_runner_api_pb2,
-    bundle_processor,
-    data_plane,
-    pickler,
-    pipeline_context,
+    pickler_dumps,
 )
+from rmqio.runners.spark.beam.serving import Channel, Channels, DueTimers
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, SideInput, StageTask, TaskReport
 from rmqio.runners.spark.reporting.metrics import consolidate
 from rmqio.runners.spark.worker.rows import RowWriter
 from rmqio.runners.spark.worker.side_inputs import SideInputBroadcast, SideInputs
 from rmqio.runners.spark.worker.spool import Spool
 from rmqio.runners.spark.worker.state import TaskState, UserState
-from rmqio.runners.spark.worker.timers import DueTimers, Family, Timers
+from rmqio.runners.spark.worker.timers import Timers
 from rmqio.runners.tracebacks.state_errors import StateNotEncodable, declared
 
 if TYPE_CHECKING:
     from apache_beam.coders import Coder
 
-    from rmqio.runners.spark.beam.private import CoderImpl, metrics_pb2
+    from rmqio.runners.spark.beam.private import metrics_pb2
 
 TIMER_URL: Final = "spark-task"  # any value: Beam only checks whether a URL is set
 _CAPABILITIES: Final = frozenset[str]()
-
-
-class _Channel(data_plane.DataChannel):
-    """Gives a bundle its input, then the timers that are due."""
-
-    def __init__(self, input_id: str) -> None:
-        self._input_id = input_id
-        self.input: Iterator[bytes] = iter(())
-        self.timers: DueTimers | None = None
-        self.timer_coder: Callable[[Family], CoderImpl] | None = None
-
-    def input_elements(
-        self,
-        instruction_id: str,
-        expected_inputs: Collection[str | tuple[str, str]],
-        abort_callback: Callable[[], bool] | None = None,
-    ) -> Iterator[beam_fn_api_pb2.Elements.Data | beam_fn_api_pb2.Elements.Timers]:
-        for chunk in self.input:
-            yield beam_fn_api_pb2.Elements.Data(transform_id=self._input_id, data=chunk)
-        if self.timers is not None:
-            for (transform_id, family), timers in self.timers.due():
-                yield beam_fn_api_pb2.Elements.Timers(transform_id=transform_id, timer_family_id=family, timers=timers)
-
-    def output_timer_stream(
-        self, instruction_id: str, transform_id: str, timer_family_id: str
-    ) -> data_plane.ClosableOutputStream:
-        assert self.timers is not None
-        assert self.timer_coder is not None
-        family = (transform_id, timer_family_id)
-        return self.timers.stream(family, self.timer_coder(family))
-
-    def output_stream(self, instruction_id: str, transform_id: str) -> data_plane.ClosableOutputStream:
-        raise NotImplementedError(
-            f"{transform_id}: Beam asked for an output stream, but elements leave a stage only through the write "
-            "operations of worker/shuffling/writing.py. This is a bug in SparkRunner: please report it"
-        )
-
-    def close(self) -> None:
-        pass
-
-
-class _Channels(data_plane.DataChannelFactory):
-    """Returns the only channel of the task.
-
-    Write operations find their writer in `rows`. `fused` counts the fused DoFns.
-    """
-
-    def __init__(self, channel: _Channel, rows: RowWriter) -> None:
-        self._channel = channel
-        self.rows = rows
-        self.fused = 0
-
-    def create_data_channel(
-        self, remote_grpc_port: beam_fn_api_pb2.RemoteGrpcPort, data_stream_id: str | None = None
-    ) -> _Channel:
-        return self._channel
-
-    def create_data_channel_from_url(self, url: str, data_stream_id: str | None = None) -> _Channel:
-        return self._channel
-
-    def close(self) -> None:
-        pass
 
 
 class Bundles:
@@ -118,12 +56,10 @@ class Bundles:
         self._report = report
         self._metrics: list[metrics_pb2.MonitoringInfo] = []
         descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(task.descriptor)
-        self.context = pipeline_context.PipelineContext(descriptor)
+        self.context = PipelineContext(descriptor)
         self.state = TaskState(SideInputs(task.side_inputs, broadcasts, self.context.coders.get_by_id), spool)
-        self._channel = _Channel(task.input.transform_id)
-        self._processor = bundle_processor.BundleProcessor(
-            _CAPABILITIES, descriptor, self.state, _Channels(self._channel, rows)
-        )
+        self._channel = Channel(task.input.transform_id)
+        self._processor = BundleProcessor(_CAPABILITIES, descriptor, self.state, Channels(self._channel, rows))
         self.descriptor = descriptor
         self.timer_coders = {family: info.timer_coder_impl for family, info in self._processor.timers_info.items()}
         self._event_time = {family: _in_event_time(descriptor, *family) for family in self.timer_coders}
@@ -208,7 +144,7 @@ class Bundles:
     def _carry_finalizers(self) -> None:
         for callback in collected_finalizers(self._processor):
             try:
-                self._report.finalizers.append(pickler.dumps(callback))
+                self._report.finalizers.append(pickler_dumps(callback))
             except Exception as error:
                 raise ValueError(
                     f"{self._task.name}: the bundle finalizer {callback!r} does not pickle ({error}). On Spark, "

@@ -1,6 +1,6 @@
 """Makes a task fail with one clear error in a worker whose Beam or rmqio is not the driver's.
 
-Pickled DoFns, coders and tasks of one version are not those of another. What goes wrong first depends on the versions:
+Pickled DoFns, coders and tasks of one version are not those of another. The first failure depends on the versions:
 a name is missing, or a task reads something else than what it was sent. The check therefore comes before everything
 else. It is pickled by value and uses the standard library alone, so it also runs where rmqio lacks this module.
 

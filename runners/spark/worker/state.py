@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
@@ -12,8 +11,8 @@ from rmqio.runners.spark.beam.private import (
     beam_fn_api_pb2,
     create_InputStream,
     create_OutputStream,
-    sdk_worker,
 )
+from rmqio.runners.spark.beam.serving import StateHandler
 from rmqio.runners.spark.worker.side_inputs import SideInputs
 from rmqio.runners.spark.worker.spool import Spool
 from rmqio.runners.tracebacks.state_errors import not_encodable
@@ -38,7 +37,7 @@ class UserState(Protocol):
     def clear(self, state_key: beam_fn_api_pb2.StateKey) -> object: ...
 
 
-class TaskState(sdk_worker.CachingStateHandler):
+class TaskState(StateHandler):
     """Serves the state requests of one task.
 
     User state lives as long as the keys of one bundle: all elements of a key are in one bundle, and its timers fire
@@ -46,6 +45,7 @@ class TaskState(sdk_worker.CachingStateHandler):
     """
 
     def __init__(self, side_inputs: SideInputs, spool: Spool) -> None:
+        super().__init__()
         self._side_inputs = side_inputs
         self._spool = spool
         self._user: UserState = StateServicer()
@@ -57,10 +57,6 @@ class TaskState(sdk_worker.CachingStateHandler):
     def forget_keys(self) -> None:
         """Drops all user state, because the keys of the bundle will not come again."""
         self._user = StateServicer()
-
-    @contextlib.contextmanager
-    def process_instruction_id(self, bundle_id: str, cache_tokens: Iterable[object]) -> Iterator[None]:
-        yield
 
     def blocking_get(self, state_key: beam_fn_api_pb2.StateKey, coder: CoderImpl) -> Iterator[object]:
         kind = state_key.WhichOneof("type")
@@ -83,9 +79,6 @@ class TaskState(sdk_worker.CachingStateHandler):
 
     def clear(self, state_key: beam_fn_api_pb2.StateKey) -> object:
         return self._user.clear(state_key)
-
-    def done(self) -> None:
-        pass
 
 
 def _decoded(data: bytes, coder: CoderImpl) -> Iterator[object]:

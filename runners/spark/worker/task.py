@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 
 from rmqio.runners.spark.beam import patches
-from rmqio.runners.spark.beam.private import common
+from rmqio.runners.spark.beam.private import ENCODED_IMPULSE_VALUE
 from rmqio.runners.spark.bootstrap import begin
 from rmqio.runners.spark.model import Form, StageTask, TaskReport
 from rmqio.runners.spark.worker.attempt import running_attempt
@@ -152,7 +152,7 @@ def _input(task: StageTask, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes
     if task.input.impulse:
         # Reads all batches: Spark does not reuse a worker that leaves input unread, and a new worker takes 0.3 s
         if sum(batch.num_rows for batch in batches):
-            yield common.ENCODED_IMPULSE_VALUE
+            yield ENCODED_IMPULSE_VALUE
         return
     by_keys = task.input.form in (Form.GROUPED, Form.KEYED)
     for batch in batches:

@@ -5,34 +5,22 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from apache_beam.transforms.window import BoundedWindow
 from apache_beam.utils.timestamp import Timestamp
 
-from rmqio.runners.spark.beam.private import create_OutputStream, data_plane, taken
+from rmqio.runners.spark.beam.private import ClosableOutputStream, create_OutputStream, taken
+from rmqio.runners.spark.beam.serving import Family
 
 if TYPE_CHECKING:
     from apache_beam.transforms.userstate import Timer
 
     from rmqio.runners.spark.beam.private import CoderImpl
 
-Family = tuple[str, str]  # transform id, timer family id
 Name = tuple[Family, Hashable, BoundedWindow, str]  # family, key, window, dynamic tag
 Owner = tuple[str, Hashable, BoundedWindow]  # transform id, key, window: timers with the same owner share state
 Order = tuple[bool, Timestamp]  # whether in processing time, and when the timer fires
-
-
-class DueTimers(Protocol):
-    """Takes the timers that a bundle writes and returns those that are due: `Timers`, or what a stream keeps by key."""
-
-    def stream(self, family: Family, coder: CoderImpl) -> data_plane.ClosableOutputStream:
-        """Returns a stream to which the bundle writes the timers of a family. `coder` decodes them."""
-        ...
-
-    def due(self) -> Iterator[tuple[Family, bytes]]:
-        """Yields encoded timers that fire now, until none is left. Timers that are set in between are included."""
-        ...
 
 
 class Timers:
@@ -50,7 +38,7 @@ class Timers:
         """Args: whether each family is in event time."""
         self._event_time = event_time
         self._expired: set[Name] = set()  # timers that have fired after the end of their window
-        self._streams: dict[Family, data_plane.ClosableOutputStream] = {}
+        self._streams: dict[Family, ClosableOutputStream] = {}
         self._coders: dict[Family, CoderImpl] = {}
         self._serials = itertools.count()
         self._set: dict[Name, tuple[int, Timer]] = {}  # serial number and timer
@@ -58,9 +46,9 @@ class Timers:
         # serial number is then no longer the one in `_set`.
         self._queues: dict[Owner, list[tuple[Order, int, Name]]] = {}
 
-    def stream(self, family: Family, coder: CoderImpl) -> data_plane.ClosableOutputStream:
+    def stream(self, family: Family, coder: CoderImpl) -> ClosableOutputStream:
         """Returns a stream to which the bundle writes the timers of a family. `coder` decodes them."""
-        stream = self._streams[family] = data_plane.ClosableOutputStream()
+        stream = self._streams[family] = ClosableOutputStream()
         self._coders[family] = coder
         return stream
 

@@ -9,7 +9,7 @@ from rmqio.model import MessageFilter
 from rmqio.testing import FakeBroker
 from rmqio.wire.codes import RequestCode
 from tests.contract.support import read
-from tests.helpers.client.faulty_broker import A0, HARMLESS, PULL, quick_options
+from tests.helpers.client.faulty_broker import A0, HARMLESS, PULL, quick_options, timeout_ms
 
 PULL_FAULTS = [name for name in HARMLESS if name != "system error, yet stored"]
 # A pull that is lost is given up after the 5 s that a broker may take to look whether its time is over.
@@ -25,7 +25,9 @@ def test_a_reader_survives(broker: FakeBroker, name: str) -> None:
     for i in range(100):
         broker.cluster.append("topic", b"%d" % i)
     broker.on(PULL, HARMLESS[name][0])
-    client = RemotingClientFactory(quick_options(broker, long_poll_ms=200)).queue_client()
+    client = RemotingClientFactory(
+        quick_options(broker, request_timeout_ms=timeout_ms(name), long_poll_ms=200)
+    ).queue_client()
     try:
         records = read(client, A0, until=100)
     finally:
@@ -37,7 +39,7 @@ def test_a_reader_survives(broker: FakeBroker, name: str) -> None:
 def test_an_offset_request_survives(broker: FakeBroker, name: str) -> None:
     for i in range(3):
         broker.cluster.append("topic", b"%d" % i)
-    client = RemotingClientFactory(quick_options(broker)).queue_client()
+    client = RemotingClientFactory(quick_options(broker, request_timeout_ms=timeout_ms(name))).queue_client()
     try:
         broker.on(RequestCode.GET_MAX_OFFSET, HARMLESS[name][0])
         assert client.max_offset(A0) == 3

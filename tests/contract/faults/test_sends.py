@@ -33,6 +33,7 @@ from tests.helpers.client.faulty_broker import (
     SEND,
     quick_options,
     stored_bodies,
+    timeout_ms,
 )
 
 # ---- one failure, then all is well: nothing is lost, and only an unknown outcome can duplicate -----------------------
@@ -40,37 +41,37 @@ from tests.helpers.client.faulty_broker import (
 
 @pytest.mark.parametrize("name", HARMLESS)
 @pytest.mark.parametrize("way", ["send", "batch", "submit", "ordered"])
-def test_a_send_survives(broker: FakeBroker, producer: RemotingProducer, name: str, way: str) -> None:
+def test_a_send_survives(broker: FakeBroker, name: str, way: str) -> None:
     fault, stored = HARMLESS[name]
     code = SEND if way == "send" else BATCH
     broker.on(code, fault)
     message = Message(b"x")
-    if way == "send":
-        results = [producer.send(message, A0, message_id="the-id")]
-    elif way == "batch":
-        results = producer.send_batch([message], A0, message_ids=["the-id"])
-    else:
-        results = producer.submit([message], A0, ordered=way == "ordered", message_ids=["the-id"]).result()
-    assert [r.message_id for r in results] == ["the-id"]
-    records = broker.cluster.records("topic")
-    assert [record.message_id for record in records] == ["the-id"] * stored
-    if way != "submit":  # only that may move to another broker
-        assert {record.queue for record in records} == {A0}
-    assert results[0].queue in {record.queue for record in records}
-    again = producer.send(Message(b"y"), A0)
-    assert again.queue_offset == len(broker.cluster.records("topic")) - 1 or way == "submit"
+    with RemotingProducer(quick_options(broker, request_timeout_ms=timeout_ms(name)), "group") as producer:
+        if way == "send":
+            results = [producer.send(message, A0, message_id="the-id")]
+        elif way == "batch":
+            results = producer.send_batch([message], A0, message_ids=["the-id"])
+        else:
+            results = [*producer.submit([message], A0, ordered=way == "ordered", message_ids=["the-id"]).result()]
+        assert [r.message_id for r in results] == ["the-id"]
+        records = broker.cluster.records("topic")
+        assert [record.message_id for record in records] == ["the-id"] * stored
+        if way != "submit":  # only that may move to another broker
+            assert {record.queue for record in records} == {A0}
+        assert results[0].queue in {record.queue for record in records}
+        again = producer.send(Message(b"y"), A0)
+        assert again.queue_offset == len(broker.cluster.records("topic")) - 1 or way == "submit"
 
 
-def test_the_next_answer_is_not_mistaken_for_a_late_or_double_one(
-    broker: FakeBroker, producer: RemotingProducer
-) -> None:
+def test_the_next_answer_is_not_mistaken_for_a_late_or_double_one(broker: FakeBroker) -> None:
     broker.on(SEND, faults.reply_twice())
-    broker.on(SEND, faults.delay(500))
-    offsets = [producer.send(Message(b"%d" % i), A0).queue_offset for i in range(6)]
-    # The second was retried after its time was over: stored twice, the copy's offset reported.
-    assert offsets == [0, 2, 3, 4, 5, 6]
-    assert producer.statistics.unknown_outcomes == 1
-    assert producer.statistics.retries == 1
+    broker.on(SEND, faults.delay(1_600))
+    with RemotingProducer(quick_options(broker, request_timeout_ms=1_500), "group") as producer:
+        offsets = [producer.send(Message(b"%d" % i), A0).queue_offset for i in range(6)]
+        # The second was retried after its time was over: stored twice, the copy's offset reported.
+        assert offsets == [0, 2, 3, 4, 5, 6]
+        assert producer.statistics.unknown_outcomes == 1
+        assert producer.statistics.retries == 1
 
 
 def test_a_pushed_request_is_refused_unless_it_is_one_way(broker: FakeBroker, producer: RemotingProducer) -> None:

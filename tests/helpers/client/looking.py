@@ -12,25 +12,34 @@ from rmqio.interfaces import OffsetQuery
 from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker
 
-DEADLINE_S = 0.6
+DEADLINE_S = 1.5
+"""For tests in which a broker does not answer: they wait that long, and the other broker has to answer by then."""
 A, B = "broker-a", "broker-b"
 
 
 class Setup:
     """Two brokers with two queues each, a client, and a clock that can be advanced."""
 
-    def __init__(self, broker: FakeBroker, **options: Any) -> None:
+    def __init__(self, broker: FakeBroker, deadline_s: float = 15.0, **options: Any) -> None:
         self.broker = broker
         self.skipped_s = 0.0
+        self.stopped_at: float | None = None
         self.queues = broker.cluster.create_topic("t", 2, (A, B))
         for queue in self.queues:
             for _ in range(queue.queue_id + (10 if queue.broker == B else 1)):
                 broker.cluster.append("t", b"x", queue_id=queue.queue_id, broker=queue.broker)
         self.options = ClientOptions(
-            broker.name_server, **{"request_timeout_ms": int(DEADLINE_S * 1000), "retry_backoff_ms": 10} | options
+            broker.name_server, request_timeout_ms=int(deadline_s * 1000), retry_backoff_ms=10, **options
         )
-        self.environment = Environment(clock=lambda: time.monotonic() + self.skipped_s)
+        self.environment = Environment(clock=self.now)
         self.client = RemotingQueueClient(self.options, self.environment)
+
+    def now(self) -> float:
+        return (time.monotonic() if self.stopped_at is None else self.stopped_at) + self.skipped_s
+
+    def stop_clock(self) -> None:
+        """From here on only `skipped_s` advances it, however long a busy machine takes."""
+        self.stopped_at = time.monotonic()
 
     def ends(self) -> list[int | RmqioError | None]:
         return list(self.client.look_up([OffsetQuery(queue, "max") for queue in self.queues]))
@@ -47,6 +56,15 @@ class Setup:
                 return count
             time.sleep(0.02)  # an answer takes real time, whatever the client's clock says
         raise AssertionError(f"{self.ends()}")
+
+    def soon(self, wanted: list[object]) -> bool:
+        """Looks until the answer is this, for 15 s at most: a probe's answer takes real time."""
+        end = time.monotonic() + 15
+        while self.kinds() != wanted:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        return True
 
 
 ALL = [1, 2, 10, 11]

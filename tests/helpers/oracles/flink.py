@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from bench.flink_sql import FlinkFailed, FlinkSql
+from bench.sql.flink import FlinkFailed, FlinkSql
 from rmqio.sql import types, values
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.analysis.values.binder import ExpressionBinder

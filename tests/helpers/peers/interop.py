@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from bench.jvm import compile_java, find_jdk, java_command
-from bench.process import LineProcess
-from bench.tally import BenchError
+from bench.common.jvm import compile_java, find_jdk, java_command
+from bench.common.process import LineProcess
+from bench.common.tally import BenchError
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.model import MessageFilter, Record
 from rmqio.wire.messages.bodies import COMPRESSED

@@ -93,7 +93,8 @@ def submit(
 ) -> list[SendResult]:
     """Submits all batches before it waits for the first result. Waits for all results, then raises the first error."""
     pending = [producer().submit(messages, queue, ordered=ordered, message_ids=ids) for messages, queue in batches]
-    results, errors = [], []
+    results: list[SendResult] = []
+    errors: list[RmqioError] = []
     for one in pending:
         try:
             results += one.result()

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import apache_beam as beam
 
+from rmqio.audit import Audit
 from rmqio.errors import RmqioError
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
@@ -64,6 +65,8 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     )
     if arguments.pause_us:
         records |= "Dawdle" >> beam.ParDo(Dawdle(arguments.pause_us)).with_output_types(Record)
+    if arguments.hops:
+        records |= Audit("before the write", topic=arguments.hops, **at)
     written = records | "Write" >> WriteToRocketMQ(
         arguments.sink, serializer=copy_of, id_fn=message_id, with_sent=False, **at
     )
@@ -77,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--start", type=parse_start, default=parse_start("group:earliest"))
     parser.add_argument("--stop", type=parse_stop)
     parser.add_argument("--pause_us", type=int, default=0)
+    parser.add_argument("--hops", help="an audit topic, which counts what goes to the write")
     parser.add_argument("--discovery_interval_ms", type=int, default=FLAGS.discovery_interval_ms)
     parser.add_argument("-v", "--verbose", action="store_true")
     return parser

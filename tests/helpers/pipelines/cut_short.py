@@ -66,6 +66,9 @@ class Numbers:
     def committed(self, position: int | None, last: bool = False) -> None:
         pass
 
+    def clock(self, position: int | None) -> None:
+        """Time is real."""
+
     def lag(self, position: int | None) -> Mapping[str, int]:
         return {}
 

@@ -1,6 +1,7 @@
-"""`windowed_orders.py`, killed in a micro-batch whose totals are sent but which Spark has not committed.
+"""`windowed_orders.py` or `rmqio sql`, killed in a micro-batch whose messages are sent but which is not committed.
 
-`python -m tests.helpers.pipelines.killed_before_commit BATCHES OPTION...`: it may commit BATCHES micro-batches first.
+`python -m tests.helpers.pipelines.killed_before_commit BATCHES [sql FILE] OPTION...`: it may commit BATCHES
+micro-batches first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import signal
 import sys
 from typing import Any
 
+from rmqio.cli.main import main as rmqio
 from rmqio.pipelines import windowed_orders
 from rmqio.runners.spark.streaming.query import Query
 
@@ -18,7 +20,7 @@ _batch = Query._batch
 
 def _killed(self: Any, frame: Any, number: int) -> None:
     global left
-    _batch(self, frame, number)  # all tasks have run, so all totals are sent
+    _batch(self, frame, number)  # all tasks have run, so all messages are sent
     if not left:
         os.killpg(0, signal.SIGKILL)
     left -= 1
@@ -27,4 +29,4 @@ def _killed(self: Any, frame: Any, number: int) -> None:
 if __name__ == "__main__":
     left = int(sys.argv.pop(1))
     Query._batch = _killed  # type: ignore[method-assign]
-    sys.exit(windowed_orders.main())
+    sys.exit(rmqio() if sys.argv[1] == "sql" else windowed_orders.main())

@@ -21,7 +21,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from rmqio.connect import WriteToFiles
 from rmqio.runners.options import options
 
-with beam.Pipeline(options=options(sys.argv[2:], runner="DirectRunner")) as pipeline:
+with beam.Pipeline(options=options(sys.argv[2:])) as pipeline:
     _ = (
         pipeline
         | beam.Create(range(3_000))

@@ -15,7 +15,7 @@ from rmqio.local import LocalBrokerError
 from rmqio.local import _probe as probe
 from rmqio.local.config import Config, broker_properties, name_server_properties
 from rmqio.local.folder import require_space, temporary_folder
-from rmqio.local.install import Programs, Settings, broker_process, find_programs, name_server_process
+from rmqio.local.install import CONF, Programs, Settings, broker_process, find_programs, name_server_process
 from rmqio.local.processes import ready
 from rmqio.local.processes.ports import LOOPBACK, free_port
 from rmqio.local.processes.process import JavaProcess
@@ -189,15 +189,18 @@ class Cluster:
         )
         process = broker_process(settings, programs, folder, watchdog, properties)
         address = f"{LOOPBACK}:{port}"
-        return Server(process, address, lambda: self._registered(name, address))
+        return Server(process, address, lambda: self._registered(name, address, folder / CONF))
 
-    def _registered(self, name: str, address: str) -> str | None:
-        """Returns None if at least one running name server lists the broker, else what is missing."""
+    def _registered(self, name: str, address: str, conf: Path) -> str | None:
+        """Returns None if at least one running name server lists the broker, else what is missing. Then the broker is
+        asked to register.
+        """
         missing: str | None = "no name server runs"
         for server in self.name_servers:
             missing = ready.broker_check(server.address, name, address)
             if missing is None:
-                break
+                return None
+        ready.ask_to_register(address, conf, permission=6, credentials=None)
         return missing
 
     @staticmethod

@@ -10,12 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import trustme
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
 from rmqio.client.admin import Admin
 from rmqio.client.connections.connection import Connection
@@ -26,6 +20,7 @@ from rmqio.local.config import Config
 from rmqio.options import ClientOptions
 from rmqio.security import FileCredentials, Security, Tls
 from rmqio.wire.command import Command
+from tests.helpers.servers.certificates import chain_of, key_of
 
 ACCESS_KEY: Final = "root-of-the-tests"
 SECRET: Final = "rmqio-secret-5f2c9a71"
@@ -102,11 +97,8 @@ def guarded_broker(folder: Path) -> Iterator[Guarded]:
     other.cert_pem.write_to_path(other_file)
     server, client = ca.issue_cert("127.0.0.1", "localhost"), ca.issue_cert("client@example.com")
     client.private_key_and_cert_chain_pem.write_to_path(str(folder / "client.pem"))
-    chain = b"".join(blob.bytes() for blob in server.cert_chain_pems)
-    (folder / "server.crt").write_bytes(chain)
-    key = load_pem_private_key(server.private_key_pem.bytes(), None)
-    # Netty reads no other format.
-    (folder / "server.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    (folder / "server.crt").write_bytes(chain_of(server))
+    (folder / "server.key").write_bytes(key_of(server))
     (folder / "tls.properties").write_text(
         f"tls.test.mode.enable=false\ntls.server.keyPath={folder}/server.key\n"
         f"tls.server.certPath={folder}/server.crt\ntls.server.need.client.auth=require\n"

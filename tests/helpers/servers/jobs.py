@@ -36,9 +36,9 @@ class Job:
         return self.end(signal.SIGINT)
 
     def end(self, number: int) -> int:
-        """Sends a signal and returns the exit status. The program must end within a minute."""
+        """Sends a signal and returns the exit status. A program needs seconds to end, and minutes on a busy machine."""
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(180)
 
     def kill(self) -> None:
         """Kills the program and all processes that it has started."""

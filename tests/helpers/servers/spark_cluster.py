@@ -192,4 +192,4 @@ class Program:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()  # closes its pipes, too

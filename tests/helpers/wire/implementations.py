@@ -25,6 +25,7 @@ def using(implementation: str) -> Iterator[None]:
         decode = accelerator.decode_usual if in_c else stored._decode_usual_in_python
         patch.setattr(stored, "_decode_usual", decode)
         patch.setattr(batch, "_encode_usual", accelerator.encode_usual if in_c else None)
+        patch.setattr(batch, "_is_for_topic", accelerator.is_for_topic if in_c else None)
         patch.setattr(command, "_read_usual", accelerator.read_usual_header if in_c else None)
         patch.setattr(send_template, "_usual_properties", accelerator.usual_properties if in_c else None)
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,9 +12,11 @@ import pytest
 
 from rmqio import MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.audit import Audit
+from rmqio.batches import place_ids, steps_of_variant
+from rmqio.dead_letters.replay import replay
 from rmqio.local import LocalRocketMQ
-from rmqio.model import MessageQueue
-from tests.helpers.client.raw_send import send_all
+from rmqio.model import UNIQ_KEY, MessageQueue
+from tests.helpers.client.raw_send import send_all, send_one
 from tests.helpers.command_line import Tool
 from tests.helpers.ledgers.ledger import wait_until
 
@@ -90,9 +93,28 @@ def test_a_message_is_found_by_each_of_its_names(rmqio: Tool, topics: Topics) ->
     assert f"a copy of it has the id {found['id_of_a_copy']}" in text
 
 
+def test_times_of_a_key_are_exact(rmqio: Tool, rocketmq: LocalRocketMQ) -> None:
+    """A broker's index has whole seconds: of three messages within one, at most one is stored when it begins."""
+    topic = f"find-times-{uuid.uuid4().hex[:10]}"
+    rocketmq.create_topic(topic, queues=1)
+    for _ in range(3):
+        send_all(rocketmq.broker, MessageQueue(topic, rocketmq.name, 0), [Message(b"x", keys=("k",))])
+        time.sleep(0.2)
+    wait_until(lambda: quiet(rmqio, "find", topic, "--key", "k").count(" @ ") == 3, "the index has them")
+    times = [line["store_timestamp_ms"] for line in rmqio.lines("find", topic, "--grep", ".")]
+    for offset, ms in enumerate(times):
+        for what in (["--key", "k"], ["--grep", "."]):
+            of_range = rmqio.lines("find", topic, *what, "--from", str(ms), "--to", str(ms + 1))
+            assert offsets(of_range) == [offset]
+
+
 def rmqio_quiet(rmqio: Tool, topic: str, message_id: str) -> str:
+    return quiet(rmqio, "find", topic, "--id", message_id)
+
+
+def quiet(rmqio: Tool, *words: str) -> str:
     try:
-        return rmqio("find", topic, "--id", message_id)
+        return rmqio(*words)
     except AssertionError:  # not there yet: a broker builds its index a moment later
         return ""
 
@@ -136,6 +158,12 @@ def test_a_message_is_followed_to_where_it_came_or_did_not_come(rmqio: Tool, top
         ("read", 20, True),
         ("parsed", 18, False),
     ]
+    to = ["trace", topics.source, "--queue", "1", "--to", topics.sink, *audit]
+    text = rmqio(*to, "--offset", "2", status=1)
+    assert "hop           read: it came here, as did all of its block of 20\n" in text
+    assert "hop           parsed: it did not come here; 18 of its block of 20 did\n" in text
+    text = rmqio(*to, "--offset", "17")
+    assert "hop           parsed: it came here; 2 messages of its block of 20 did not\n" in text
     text = rmqio(
         "trace", topics.dead, "--queue", str(letter["queue_id"]), "--offset", str(letter["queue_offset"]),
         "--dead-letter-topic", topics.dead,
@@ -151,6 +179,75 @@ def trace_quiet(rmqio: Tool, topics: Topics, offset: int) -> dict[str, Any]:
         return {}
 
 
+def test_a_trace_shows_each_message_once_and_marks_copies(rmqio: Tool, rocketmq: LocalRocketMQ) -> None:
+    source, sink = (f"trace-{kind}-{uuid.uuid4().hex[:10]}" for kind in ("source", "sink"))
+    for name in (source, sink):
+        rocketmq.create_topic(name, queues=1)
+    queue = MessageQueue(source, rocketmq.name, 0)
+    own, derived = uuid.uuid4().hex.upper(), place_ids(queue, (0,), "")[0]
+    alert = place_ids(queue, (0,), steps_of_variant("/MatchRules", "brute-force"))[0]
+    sends = {queue: [own, own, uuid.uuid4().hex.upper()], queue._replace(topic=sink): [derived, derived, alert]}
+    for at, message_ids in sends.items():
+        for message_id in message_ids:
+            send_one(rocketmq.broker, at, b"x", properties=f"{UNIQ_KEY}\x01{message_id}\x02")
+
+    def has_all(at: MessageQueue, message_ids: list[str]) -> bool:
+        found = {line for each in set(message_ids) for line in rmqio_quiet(rmqio, at.topic, each).splitlines()}
+        return all(any(f"{at.queue_id} @ {n}" in line for line in found) for n in range(len(message_ids)))
+
+    for at, message_ids in sends.items():
+        wait_until(lambda at=at, message_ids=message_ids: has_all(at, message_ids), "the index")  # type: ignore[misc]
+    to = ["--to", source, "--to", sink, "--to", sink]
+    trace = rmqio.json("trace", source, "--queue", "0", "--offset", "0", *to)
+    assert [(each["kind"], each["topic"], each["queue_offset"]) for each in trace["found"]] == [
+        ("copy", source, 1),
+        ("output", sink, 0),
+        ("copy", sink, 1),
+    ]
+    assert trace["found"][2]["why"] == f"the same id as {sink} {rocketmq.name}:0 @ 0"
+    of_rule = ["--steps", "/MatchRules", "--rule", "another", "--rule", "brute-force"]
+    *_, found = rmqio.json("trace", source, "--queue", "0", "--offset", "0", *to, *of_rule)["found"]
+    assert (found["queue_offset"], found["why"]) == (2, "its place and steps /MatchRules, rule brute-force")
+    text = rmqio("trace", source, "--queue", "0", "--offset", "2", *to, status=1)
+    assert text.count(f"{source} {rocketmq.name}:0 @ 2") == 1, "it is not what came of itself"
+    assert f"nothing       in {source} has an id that is derived from it" in text
+
+
+def test_a_trace_goes_on_with_what_replays_have_sent_again(rmqio: Tool, rocketmq: LocalRocketMQ) -> None:
+    """A message fails twice. Each replay is a message of its own, with another place and id."""
+    topics = Topics(*(f"replays-{kind}-{uuid.uuid4().hex[:10]}" for kind in Topics._fields))
+    for name in topics:
+        rocketmq.create_topic(name, queues=1)
+    queue = MessageQueue(topics.source, rocketmq.name, 0)
+    at: Any = {"name_server": rocketmq.name_server}
+    send_one(rocketmq.broker, queue, b"x")
+
+    def fail_twice(record: Record) -> Message:
+        if record.queue_offset < 2:
+            raise ValueError("not yet")
+        return Message(record.body)
+
+    for offset in range(3):
+        start = StartFrom.specific_offsets({queue: offset})
+        with beam.Pipeline() as pipeline:
+            read = pipeline | ReadFromRocketMQ(topics.source, start=start, stop=StopAt.latest(), batches=True, **at)
+            parsed = read | "Parse" >> MapRecords(fail_twice, dead_letter_topic=topics.dead, **at)
+            _ = parsed | WriteToRocketMQ(topics.sink, batches=True, **at)
+        replay(topics.dead, consumer_group=f"{topics.dead}-replay", **at)
+    place = ["--queue", "0", "--offset", "0", "--to", topics.sink, "--dead-letter-topic", topics.dead]
+
+    def found() -> list[tuple[str, str, int]]:
+        trails = rmqio.json("trace", topics.source, *place, "--steps", "/Parse")["found"]
+        return [(each["kind"], each["topic"], each["queue_offset"]) for each in trails]
+
+    wanted = [("dead letter", topics.dead, 0), ("replay", topics.source, 1), ("dead letter", topics.dead, 1)]
+    wanted += [("replay", topics.source, 2), ("output", topics.sink, 0)]
+    wait_until(lambda: found() == wanted, "the index has all")
+    text = rmqio("trace", topics.source, *place, "--steps", "/Parse")
+    assert f"by its dead letter {topics.dead} {rocketmq.name}:0 @ 0\n" in text
+    assert f"steps /Parse, of the replay {topics.source} {rocketmq.name}:0 @ 2\n" in text
+
+
 def test_the_audit_of_the_same_topics_agrees(rmqio: Tool, topics: Topics, tmp_path: Path) -> None:
     named = ["--from-topic", topics.source, "--to-topic", topics.sink, "--dead-letter-topic", topics.dead]
     page = tmp_path / "audit.html"
@@ -163,4 +260,4 @@ def test_the_audit_of_the_same_topics_agrees(rmqio: Tool, topics: Topics, tmp_pa
     text = rmqio("audit", *named, "--audit-topic", topics.hops, status=1)
     assert "1   between 'read' and 'parsed'" in text
     rmqio("audit", "--from-topic", topics.source, "--to-topic", topics.hops, status=2)
-    assert "say with --by what is equal in both" in rmqio.err
+    assert "use --by to say what identifies a message in both" in rmqio.err

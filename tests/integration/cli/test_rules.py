@@ -17,6 +17,7 @@ pytest.importorskip("msgspec", reason="the extra rules is not installed")
 pytest.importorskip("lark", reason="the extra sql is not installed")
 
 from rmqio.client.factory import RemotingClientFactory
+from rmqio.client.sending.producer import RemotingProducer
 from rmqio.interfaces import Producer
 from rmqio.local import LocalRocketMQ
 from rmqio.model import TOMBSTONE, Message
@@ -74,6 +75,30 @@ def test_the_newest_text_of_each_name_counts(
     with pytest.raises(RuleError, match=r"c\.sql:1: rule c: the statement is not complete"):
         rules.load()
     assert len(set(signatures)) == len(signatures)
+
+
+def test_a_topic_that_was_made_anew_and_filled_to_the_same_offsets_is_a_change(
+    rocketmq: LocalRocketMQ, new_topic: Callable[[str], str]
+) -> None:
+    topic = new_topic("rules")
+
+    def fill(text: bytes) -> None:
+        with RemotingProducer(ClientOptions(rocketmq.name_server), "rules-test") as producer:
+            for name in ("a.sql", "b.sql"):
+                producer.send_batch([Message(text, topic=topic, keys=[name])], producer.queues(topic)[0])
+
+    fill(b"amount > 1")
+    rules = RuleSet.from_topic(topic, name_server=rocketmq.name_server)
+    wait_until(lambda: len(rules.load()) == 2, "the messages to be in their queue")
+    old, before = rules.load(), rules.signature()
+    assert rules.signature() == before
+    rocketmq.delete_topic(topic)
+    rocketmq.create_topic(topic, queues=4)
+    fill(b"amount > 2")
+    wait_until(lambda: len(rules.load()) == 2, "the messages to be in their queue")
+    assert [each.id for each in rules.load()] == [each.id for each in old]
+    assert rules.load() != old
+    assert rules.signature() != before
 
 
 def test_run_follows_events_and_rules(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -18,11 +19,13 @@ from rmqio.errors import MessageIllegal, RequestCodeNotSupported
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
+from tests.helpers.command_line import Tool
 from tests.helpers.ledgers.ledger import new_group
 from tests.helpers.servers.proxy import Proxy
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
+NOT_SERVED = "a proxy of RocketMQ 5, which does not serve this"
 RUN = uuid.uuid4().hex[:8]
 NORMAL, DELAY, FIFO = (f"proxy-{kind}-{RUN}" for kind in ("normal", "delay", "fifo"))
 
@@ -116,5 +119,59 @@ def test_an_endless_read_waits_at_the_end(client: RemotingQueueClient, producer:
 
 
 def test_what_it_does_not_serve_is_said(client: RemotingQueueClient) -> None:
-    with pytest.raises(RequestCodeNotSupported, match="a proxy of RocketMQ 5"):
+    with pytest.raises(RequestCodeNotSupported, match=NOT_SERVED):
         client.topics()
+
+
+def test_a_read_of_a_pattern_is_refused(proxy: Proxy) -> None:
+    read = ReadFromRocketMQ(re.compile("proxy-.*"), stop=StopAt.latest(), name_server=proxy.address)
+    with pytest.raises(RuntimeError, match=NOT_SERVED), beam.Pipeline() as pipeline:
+        _ = pipeline | read
+
+
+def test_a_subscribe_pattern_of_plain_pyspark_is_refused(proxy: Proxy) -> None:
+    pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
+    from rmqio.pyspark.options.read import read_settings
+    from rmqio.pyspark.source import RocketMQReader
+
+    given = {"nameserver": proxy.address, "subscribepattern": "proxy-.*"}
+    with pytest.raises(RequestCodeNotSupported, match=NOT_SERVED):
+        RocketMQReader(read_settings(given, streaming=False), ("body",)).partitions()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics",),
+        ("topics", "create", f"{NORMAL}-new"),
+        ("topics", "update", NORMAL, "--queues", "4"),
+        ("topics", "delete", NORMAL, "--yes"),
+        ("find", NORMAL, "--id", "F" * 32),
+        ("find", NORMAL, "--key", "k"),
+        ("groups",),
+    ],
+    ids=lambda command: " ".join(command).replace(RUN, "RUN"),  # each process of pytest-xdist has its own RUN
+)
+def test_commands_that_ask_for_topics_or_brokers_are_refused(
+    command: tuple[str, ...], proxy: Proxy, rocketmq: LocalRocketMQ, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rmqio = Tool(proxy.address, capsys)
+    rmqio(*command, status=1)
+    assert re.search(NOT_SERVED, rmqio.err)
+    assert len(rmqio.err.splitlines()) == 1
+    there = Tool(rocketmq.name_server, capsys)("topics").splitlines()
+    assert NORMAL in there
+    assert f"{NORMAL}-new" not in there
+
+
+def test_commands_that_name_their_queues_are_served(
+    proxy: Proxy, producer: RemotingProducer, client: RemotingQueueClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = client.queues(NORMAL)[0]
+    result = producer.send(Message(b"found", topic=NORMAL, properties={"colour": "blue"}), queue)
+    rmqio = Tool(proxy.address, capsys)
+    place = ["--queue", f"{queue.broker}:{queue.queue_id}", "--offset", str(result.queue_offset)]
+    (found,) = rmqio.lines("find", NORMAL, *place)
+    assert found["body"] == "found"
+    for how in (("--grep", "^found$"), ("--sql", "colour = 'blue'"), ("--at", str(found["store_timestamp_ms"]))):
+        assert found in rmqio.lines("find", NORMAL, *how), how

@@ -1,4 +1,4 @@
-"""`WriteToElasticsearch` on a real OpenSearch: ids, refused documents, and a node that is killed."""
+"""`WriteToElasticsearch` on real nodes of both products: ids, refused documents, and a node that is killed."""
 
 from __future__ import annotations
 
@@ -12,50 +12,58 @@ import pytest
 
 from rmqio.connect import Batching, Retry, WriteToElasticsearch
 from tests.helpers.doc_blocks import Block, blocks_that_need
-from tests.helpers.servers.opensearch import OpenSearch
+from tests.helpers.servers.search_node import ELASTICSEARCH, OPENSEARCH, SearchNode
 
 pytestmark = [pytest.mark.systems, pytest.mark.slow]
 
 MAPPING = {"mappings": {"properties": {"n": {"type": "integer"}, "day": {"type": "date"}}}}
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[OpenSearch]:
-    with OpenSearch() as found:
+@pytest.fixture(scope="module", params=[OPENSEARCH, ELASTICSEARCH], ids=lambda product: product.title)
+def node(request: pytest.FixtureRequest) -> Iterator[SearchNode]:
+    with SearchNode(request.param) as found:
         yield found
 
 
-def new_index(node: OpenSearch, name: str) -> str:
+def new_index(node: SearchNode, name: str) -> str:
     node.ask(f"/{name}", MAPPING, "PUT")
     return name
 
 
-def stored(node: OpenSearch, index: str) -> dict[str, Any]:
+def stored(node: SearchNode, index: str) -> dict[str, Any]:
     node.ask(f"/{index}/_refresh", method="POST")
     hits = node.ask(f"/{index}/_search?size=10000")["hits"]["hits"]
     return {hit["_id"]: hit["_source"] for hit in hits}
 
 
-def write(node: OpenSearch, index: Any, rows: list[Any], **options: Any) -> None:
+def write(node: SearchNode, index: Any, rows: list[Any], **options: Any) -> None:
     with beam.Pipeline() as pipeline:
         _ = pipeline | beam.Create([rows]) | WriteToElasticsearch(node.url, index, batches=True, **options)
 
 
-def test_documents_replace_stay_change_and_go(node: OpenSearch) -> None:
+def test_documents_replace_stay_change_and_go(node: SearchNode) -> None:
     index = new_index(node, "operations")
     first = [{"id": number, "n": number, "a": "old"} for number in range(3)]
     for _ in range(2):
         write(node, index, [*first, {"id": 2, "n": 5}], id="id")
     assert stored(node, index) == {"0": first[0], "1": first[1], "2": {"id": 2, "n": 5}}
-    write(node, index, [{"id": 1, "n": 9}, {"id": 3, "n": 3}], id="id", operation="create")
-    assert stored(node, index)["1"] == first[1]
+    created = [
+        {"id": 1, "n": 9},
+        {"id": 3, "n": 3},
+        {"id": 5, "n": "x"},
+        {"id": 3, "n": 8},
+        {"id": 5, "n": 5},
+        {"id": 5},
+    ]
+    write(node, index, created, id="id", operation="create", on_failure="output")
+    assert [stored(node, index)[each] for each in "135"] == [first[1], {"id": 3, "n": 3}, {"id": 5, "n": 5}]
     write(node, index, [{"id": 1, "n": 7}, {"id": 1, "b": "x"}, {"id": 4, "n": 4}], id="id", operation="update")
     assert stored(node, index)["1"] == {"id": 1, "n": 7, "a": "old", "b": "x"}
     write(node, index, [{"id": 0}, {"id": 77}], id="id", operation="delete")
-    assert sorted(stored(node, index)) == ["1", "2", "3", "4"]
+    assert sorted(stored(node, index)) == ["1", "2", "3", "4", "5"]
 
 
-def test_a_refused_document_goes_out_alone(node: OpenSearch) -> None:
+def test_a_refused_document_goes_out_alone(node: SearchNode) -> None:
     index = new_index(node, "refused")
     rows = [{"id": 1, "n": 1}, {"id": 2, "n": "two"}, {"id": 3, "day": "yesterday"}, {"id": 4, "n": 4}, {"n": 5}]
     pipeline = beam.Pipeline()
@@ -73,12 +81,12 @@ def test_a_refused_document_goes_out_alone(node: OpenSearch) -> None:
     assert sorted(stored(node, index)) == ["1", "4"]
 
 
-def test_each_document_says_its_index(node: OpenSearch) -> None:
+def test_each_document_says_its_index(node: SearchNode) -> None:
     write(node, lambda row: f"of-{row['n']}", [{"n": 1}, {"n": 2}, {"n": 2}])
     assert [len(stored(node, f"of-{number}")) for number in (1, 2)] == [1, 2]
 
 
-def test_an_index_that_may_not_be_created_fails_the_pipeline(node: OpenSearch) -> None:
+def test_an_index_that_may_not_be_created_fails_the_pipeline(node: SearchNode) -> None:
     node.ask("/_cluster/settings", {"persistent": {"action.auto_create_index": "of-*"}}, "PUT")
     with pytest.raises(Exception, match="index_not_found_exception"):
         with beam.Pipeline() as pipeline:
@@ -88,14 +96,14 @@ def test_an_index_that_may_not_be_created_fails_the_pipeline(node: OpenSearch) -
 
 
 @pytest.mark.parametrize("block", blocks_that_need("search"), ids=lambda block: f"{block.page}:{block.line}")
-def test_the_blocks_of_the_pages_run(block: Block, node: OpenSearch) -> None:
+def test_the_blocks_of_the_pages_run(block: Block, node: SearchNode) -> None:
     node.ask("/_cluster/settings", {"persistent": {"action.auto_create_index": None}}, "PUT")
     exec(compile(block.code.replace("http://localhost:9200", node.url), block.page, "exec"), {"__name__": "page"})
     assert stored(node, "orders") == {"17": {"id": 17, "amount": 1.5}}
 
 
-def test_a_node_killed_midway_loses_and_doubles_nothing(node: OpenSearch) -> None:
-    """The node is killed while documents are written, and starts again. The write goes on by itself."""
+def test_a_node_killed_midway_loses_and_doubles_nothing(node: SearchNode, caplog: pytest.LogCaptureFixture) -> None:
+    """The node is killed while documents are written, and starts again. The write goes on, and the log says so."""
     index = new_index(node, "killed")
     killed = threading.Event()
 
@@ -118,4 +126,8 @@ def test_a_node_killed_midway_loses_and_doubles_nothing(node: OpenSearch) -> Non
     counters = {each.key.metric.name: each.committed for each in result.metrics().query()["counters"]}
     assert killed.is_set()
     assert counters["row_write_retries"] > 0
+    said = [each.getMessage() for each in caplog.records if each.name == "rmqio.connect"]
+    assert " is away or busy; it is tried again for 120 s at most: " in said[0]
+    assert " is back after " in said[-1]
+    assert len(said) < 8, "one at once, one each 30 s"
     assert stored(node, index) == {str(row["id"]): row for row in rows}

@@ -15,8 +15,8 @@ import pytest
 
 from rmqio import ReadAllFromRocketMQ, ReadFromRocketMQ, StartFrom
 from rmqio.client.admin import Admin
+from rmqio.client.admin.message_queries import MessageQueries
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.message_queries import MessageQueries
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import TransportError
 from rmqio.interfaces import OffsetQuery, QueueReader
@@ -255,10 +255,15 @@ def test_a_send_that_the_replica_does_not_confirm_in_time_is_weakly_acknowledged
 
 
 def until_replicated(producer: RemotingProducer, topic: str) -> None:
-    """The replica has connected to its master and has got all until now."""
-    wait_until(
-        lambda: producer.send(Message(b"probe", topic=topic)).status is SendStatus.OK, "the replica to keep up", 60
-    )
+    """The replica has connected to its master, which name servers know, and has got all until now."""
+
+    def has_come() -> bool:
+        try:
+            return producer.send(Message(b"probe", topic=topic)).status is SendStatus.OK
+        except TransportError:  # no name server knows a master that has just started
+            return False
+
+    wait_until(has_come, "the replica to keep up", 60)
 
 
 def knows_topic(broker: Server, topic: str) -> bool:

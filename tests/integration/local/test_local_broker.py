@@ -19,6 +19,7 @@ import pytest
 
 from rmqio.local import LocalBrokerError, LocalRocketMQ, _probe, broker
 from rmqio.local.config import broker_properties, to_properties
+from rmqio.local.fetch import cache_dir
 from rmqio.local.processes import ports, ready
 
 pytestmark = pytest.mark.broker
@@ -175,13 +176,18 @@ def test_a_killed_broker_is_gone_until_restarted_with_its_topics_on_the_same_por
     eventually(lambda: queues(shared, "kept") == 2)
 
 
-@pytest.mark.slow  # the broker registers again after up to ten seconds
+@pytest.mark.slow  # a broker may take ten seconds to register again
 def test_a_restarted_name_server_learns_of_the_broker_again(shared: LocalRocketMQ) -> None:
+    """A broker that is asked to register writes all its properties to its file, which is put back."""
     shared.create_topic("routed", queues=2)
+    conf = shared.data_dir / "broker" / "conf.properties"
+    before = conf.read_bytes()
     shared.kill("name_server")
     assert not is_open(shared.name_server)
     shared.restart("name_server")
     assert queues(shared, "routed") == 2
+    assert conf.with_name("conf.properties.bak").exists()
+    assert conf.read_bytes() == before
 
 
 def test_two_run_side_by_side(shared: LocalRocketMQ) -> None:
@@ -310,3 +316,17 @@ def test_the_command_ends_with_an_error_if_the_broker_dies() -> None:
         _, errors = command.communicate(timeout=30)
     assert command.returncode == 1
     assert "ended unexpectedly" in errors
+
+
+def test_the_third_start_maps_the_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "maven").symlink_to(cache_dir() / "maven")
+    monkeypatch.setenv("RMQIO_CACHE", str(tmp_path))
+    monkeypatch.delenv("RMQIO_LOCAL_CLASS_DATA", raising=False)
+    for _ in range(2):
+        with LocalRocketMQ(broker_heap_mb=256):
+            assert not [*tmp_path.glob("local/*.jsa")]
+    eventually(lambda: bool([*tmp_path.glob("local/*.jsa")]), timeout_s=120)
+    with LocalRocketMQ(broker_heap_mb=256) as rocketmq:
+        for part in ("broker", "name_server"):
+            assert ".jsa" in Path(f"/proc/{rocketmq.pid(part)}/maps").read_text()
+        rocketmq.create_topic("t")

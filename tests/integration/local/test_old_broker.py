@@ -26,7 +26,7 @@ ADDED = "test_a_queue_added_while_it_runs_is_read_from_where_the_option_says[lat
 DIFFERS = f"tests/integration/reading/test_endless.py::{ADDED}"
 ENTER = ["unshare", "--net", "--map-root-user", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.systems, pytest.mark.timeout(600)]
 
 
 def _can_enter() -> bool:

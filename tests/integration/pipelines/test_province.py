@@ -175,3 +175,5 @@ def test_the_demo_ends_with_nothing_lost(bench: Bench) -> None:
     assert done.returncode == 0, done.stderr
     assert "addresses -> provinces by id: nothing lost or doubled" in done.stdout.splitlines()
     assert "广东省" in done.stdout
+    hops = [line.split()[:2] for line in done.stdout.partition("\nhops:\n")[2].splitlines()]
+    assert hops[:2] == [["read", "300"], ["provinces", "300"]]

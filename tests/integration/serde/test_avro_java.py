@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.avro.java import avro_command
-from bench.jvm import find_jdk
-from bench.process import LineProcess
-from bench.tally import BenchError
+from bench.common.jvm import find_jdk
+from bench.common.process import LineProcess
+from bench.common.tally import BenchError
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde.avro import AvroDeserializer, AvroSchema, AvroSerializer, Duration
 from rmqio.serde.avro.framing import Framing

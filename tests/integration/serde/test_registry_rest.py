@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -97,6 +98,61 @@ def test_a_schema_that_refers_to_another_one_is_refused(registry: RestRegistry, 
     urllib.request.urlopen(urllib.request.Request(f"{apicurio.url}/subjects/prices/versions", body, headers)).close()
     with pytest.raises(SchemaRegistryError, match=r"'prices' version 1 refers to other schemas \(Price\)"):
         registry.by_version("prices")
+
+
+MONEY_PROTO = """
+syntax = "proto3";
+package shop;
+message Money { int64 units = 1; string currency = 2; }
+"""
+
+
+def test_subjects_of_all_types_are_tables_of_sql(registry: RestRegistry, apicurio: Apicurio) -> None:
+    """`rmqio sql --catalog URL`: rows of JSON Schema, Protobuf and Avro have the ids of their schemas."""
+    pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+    from rmqio.sql.catalog.further import load_catalogs
+    from rmqio.sql.errors import SqlError
+    from rmqio.sql.scripts.script import Script
+    from tests.unit.sql.catalog import test_typed_subjects as tables
+    from tests.unit.sql.formats.protobufs import MONEY, descriptor, message, of_file
+
+    def register(subject: str, kind: str, schema: str) -> int:
+        body = json.dumps({"schemaType": kind, "schema": schema}).encode()
+        headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+        url = f"{apicurio.url}/subjects/{subject}/versions"
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:
+            return int(json.load(answer)["id"])
+
+    ids = {
+        "orders": register("orders-value", "JSON", json.dumps(tables.ORDERS)),
+        "money": register("money-value", "PROTOBUF", of_file(MONEY)),
+        "carts": register("carts-value", "AVRO", ORDER_2),
+    }
+    register("text-value", "PROTOBUF", MONEY_PROTO)
+    register("union-value", "JSON", tables.UNFIT["union"][0])
+    script = Script()
+    load_catalogs(script, [apicurio.url])
+    assert script.catalog.further is not None
+    assert list(script.catalog.further.names()) == ["carts", "money", "orders", "text", "union"]
+    assert tables.columns_of(script) == tables.COLUMNS
+    assert tables.columns_of(script, "money") == {"units": "BIGINT NOT NULL", "currency": "STRING NOT NULL"}
+    rows = {"orders": tables.ROW, "money": (3, "EUR"), "carts": ("c1", None)}
+    for name, row in rows.items():
+        body, found = tables.body_and_back(script, row, name)
+        assert found == row
+        assert body[:5] == b"\0" + ids[name].to_bytes(4, "big")
+        if name == "money":
+            peer = message(descriptor(MONEY), "shop.Money")
+            peer.ParseFromString(body[6:])
+            assert (body[5], peer.units, peer.currency) == (0, 3, "EUR")
+    assert [registry.versions(f"{name}-value") for name in ids] == [[1]] * 3, "nothing is registered anew"
+    for name, reason in {
+        "text": "the registry does not give the schema of text-value as a descriptor",
+        "union": tables.UNFIT["union"][1],
+    }.items():
+        with pytest.raises(SqlError) as caught:
+            script.run(f"CREATE VIEW v AS SELECT * FROM `{name}`")
+        assert caught.value.message.startswith(f"{name} cannot be used: {reason}")
 
 
 @pytest.mark.parametrize("path", ["", "/apis", "/apis/ccompat/v7/none", "/apis/registry/v2"])

@@ -129,5 +129,10 @@ def test_a_bundle_that_is_run_again_leaves_duplicates_which_a_read_drops(topics:
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
             read = topics.read(sink, **arguments)
             _ = pipeline | read | WriteToRocketMQ(target, name_server=topics.name_server)
-    assert Counter(record.body for record in topics.records(plain, 400)) == dict.fromkeys(bodies, 2)
-    assert Counter(record.body for record in topics.records(once, 200)) == dict.fromkeys(bodies, 1)
+    assert written(topics.records(plain, 400)) == dict.fromkeys(bodies, 2)
+    assert written(topics.records(once, 200)) == dict.fromkeys(bodies, 1)
+
+
+def written(records: list[Record]) -> Counter[bytes]:
+    """How often each body was written. A send that timed out on a busy machine is stored twice, with one id."""
+    return Counter({record.message_id: record.body for record in records}.values())

@@ -13,10 +13,10 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.selection import queue_for_key
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, Record
 from rmqio.options import ClientOptions, WriteOptions
+from rmqio.topics.queue_selection import queue_for_key
 from rmqio.transforms.write import WriteToRocketMQ
 from rmqio.transforms.writing.selector import TopicFromFields
 

@@ -269,6 +269,34 @@ def test_a_limit_a_micro_batch_is_shared_out(lab: Lab, stream: Stream) -> None:
     assert stream.offsets() == everything(*queues, lab=lab)
 
 
+@pytest.mark.exhaustive
+def test_a_micro_batch_waits_for_enough_messages_or_for_its_delay(lab: Lab, stream: Stream) -> None:
+    (queue,) = lab.topic(3)
+    limits: dict[str, Any] = {"startingOffsets": "earliest", "minOffsetsPerTrigger": 50}
+
+    def batches(query: Any) -> list[tuple[int, dt.datetime]]:
+        return [
+            (p.numInputRows, dt.datetime.fromisoformat(p.timestamp)) for p in query.recentProgress if p.numInputRows
+        ]
+
+    query = stream.start(queue.topic, **limits)
+    wait(lambda: [size for size, _ in batches(query)] == [3], query)  # the first one of a run does not wait
+    lab.send(queue, 10)
+    time.sleep(1)  # some triggers, at each of which it would be planned
+    lab.send(queue, 40)
+    wait(lambda: [size for size, _ in batches(query)] == [3, 50], query)
+    query.stop()
+    lab.send(queue, 1)
+    query = stream.start(queue.topic, **limits, maxTriggerDelay="3s")
+    wait(lambda: len(batches(query)) == 1, query)
+    lab.send(queue, 5)
+    wait(lambda: len(batches(query)) == 2, query)
+    (first, began), (second, ended) = batches(query)
+    assert (first, second) == (1, 5)
+    assert (ended - began).total_seconds() > 2.9
+    wait(lambda: stream.offsets() == everything(queue, lab=lab), query)
+
+
 def test_a_running_stream_gets_what_comes_and_says_how_far_it_is(lab: Lab, stream: Stream) -> None:
     queues, group = lab.topic(5, 5), new_group()
     query = stream.start(queues[0].topic, maxOffsetsPerTrigger=4, consumerGroup=group, commitOffsets="true")

@@ -20,9 +20,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rmqio.client.selection import queue_for_key
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
+from rmqio.topics.queue_selection import queue_for_key
 from tests.helpers.client.raw_send import read_to, records_of
 from tests.helpers.ledgers.ledger import Lab
 
@@ -166,14 +166,16 @@ def test_modes_options_and_topics_are_checked(lab: Lab, spark: SparkSession) -> 
     assert time.monotonic() - begun < 30, "a slip of the pen is not waited for"
 
 
-def test_a_write_rides_out_a_restart_of_its_broker(spark: SparkSession) -> None:
+def test_a_write_rides_out_a_restart_of_its_broker(spark: SparkSession, tmp_path: Path) -> None:
     with LocalRocketMQ(name="write-restarted", broker_heap_mb=512) as broker, contextlib.closing(Lab(broker)) as lab:
         topic = new_topic(lab, 2)
-        slowly = spark.range(3_000).coalesce(1).selectExpr("cast(id AS string) body", "concat('k', id % 3) shardingKey")
+        rows = spark.range(3_000).coalesce(1).selectExpr("lpad(id, 1000, '0') body", "concat('k', id % 3) shardingKey")
+        killed = tmp_path / "killed"
 
         def pause(batches: Iterator[Any]) -> Iterator[Any]:
-            for batch in batches:
-                time.sleep(0.5)
+            for number, batch in enumerate(batches):
+                while number == 10 and not killed.exists():
+                    time.sleep(0.1)
                 yield batch
 
         begun: list[Record] = []
@@ -181,6 +183,7 @@ def test_a_write_rides_out_a_restart_of_its_broker(spark: SparkSession) -> None:
         def strike() -> None:
             begun.extend(records(lab, topic, 300))
             broker.kill()
+            killed.touch()
             time.sleep(5)
             broker.restart()
 
@@ -189,7 +192,7 @@ def test_a_write_rides_out_a_restart_of_its_broker(spark: SparkSession) -> None:
         size = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
         try:  # here, since in another thread Spark only knows the formats of installed packages
-            write(slowly.mapInArrow(pause, slowly.schema), lab, topic=topic, maxBatchMessages=20)
+            write(rows.mapInArrow(pause, rows.schema), lab, topic=topic, maxBatchMessages=20)
         finally:
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", size or "10000")
             thread.join(120)
@@ -347,6 +350,20 @@ def rows_read(frame: DataFrame) -> int:
 def _leaves(plan: Any) -> list[Any]:
     leaves = plan.collectLeaves()
     return [leaves.apply(number) for number in range(leaves.size())]
+
+
+def test_filters_of_several_queries_of_one_frame(lab: Lab, pushing: SparkSession) -> None:
+    """Spark keeps one read for a `load()`, that of the filters which it pushed last."""
+    queues = lab.topic(4, 4, 4)
+    given = {"nameServer": lab.broker.name_server, "subscribe": queues[0].topic, "pushFilters": "true"}
+    frame = pushing.read.format("rocketmq").options(**given).load().select("queueId", "queueOffset")
+    explained = frame.where("queueId = 2")
+    explained.explain()
+    union = frame.where("queueId = 0").union(frame.where("queueId = 1"))
+    assert sorted(map(tuple, union.collect())) == [(queue, n) for queue in (0, 1) for n in range(4)]
+    assert len(explained.collect()) == 4
+    join = frame.where("queueOffset = 1").join(frame.where("queueOffset = 3"), "queueId")
+    assert sorted(map(tuple, join.collect())) == [(queue, 1, 3) for queue in range(3)]
 
 
 def test_the_setting_that_is_missing_is_named(lab: Lab, spark: SparkSession) -> None:

@@ -6,6 +6,7 @@ Sources of credentials contain no secret, so it could only leak from a process t
 from __future__ import annotations
 
 import io
+import json
 import logging
 import urllib.request
 import uuid
@@ -28,6 +29,7 @@ from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.cli.main import main
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.sending.producer import RemotingProducer
+from rmqio.pipelines import detect
 from rmqio.runners.options import options as pipeline_options
 from rmqio.transforms.shared import close_shared_clients
 from tests.helpers.servers.guarded import ACCESS_KEY, SECRET, Guarded
@@ -101,6 +103,10 @@ def test_a_pipeline_with_credentials_and_tls(guarded: Guarded, topics: tuple[str
     assert ACCESS_KEY.encode() not in found
 
 
+def tls_flags(guarded: Guarded) -> list[str]:
+    return [f"--tls_ca_file={guarded.ca_file}", f"--tls_certificate_file={guarded.client_file}"]
+
+
 JOB = """
 CREATE TABLE source (text STRING) WITH (
   'topic' = '{source}', 'consumerGroup' = '{source}-group', 'format' = 'raw', 'on-error' = 'dead-letter',
@@ -121,7 +127,7 @@ def test_sql_with_credentials_and_tls(
     file = tmp_path / "job.sql"
     file.write_text(JOB.format(source=source, target=target))
     at = [f"--name_server={guarded.broker.name_server}", f"--credentials=file:{guarded.credentials_file}"]
-    tls = ["--tls", f"--tls_ca_file={guarded.ca_file}", f"--tls_certificate_file={guarded.client_file}"]
+    tls = ["--tls", *tls_flags(guarded)]
     command = ["sql", str(file), *at, *tls, "--start=earliest"]
     assert main([*command, "--stop=latest", "--explain"]) == 0
     assert main([*command, "--stop=latest"]) == 0
@@ -132,6 +138,36 @@ def test_sql_with_credentials_and_tls(
     assert ACCESS_KEY not in said
     assert main(["sql", str(file), at[0], *tls, "--stop=latest"]) != 0
     assert "NO_PERMISSION: username cannot be null" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("logs")
+def test_detect_with_credentials_and_tls(
+    guarded: Guarded, topics: tuple[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Rules of a topic, events, hits and dead letters, without a secret in what is said."""
+    pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
+    source, hits = topics
+    rules, dead = guarded.create_topic(f"rules-{hits}"), guarded.create_topic(f"dead-{hits}")
+    rule = {"id": "high", "condition": {"field": "n", "is": "greater", "value": 90}}
+    with closing(RemotingProducer(guarded.options(), "a_producer")) as producer:
+        producer.send(Message(json.dumps([rule]).encode(), topic=rules, keys=("rules.json",)))
+        producer.send_batch([Message(b'{"n": %d}' % n, topic=source) for n in range(100)])
+    at = [f"--name_server={guarded.broker.name_server}", f"--rules_topic={rules}", f"--dead_letter_topic={dead}"]
+    flags = [
+        *at,
+        *tls_flags(guarded),
+        f"--source_topic={source}",
+        f"--sink_topic={hits}",
+        "--start=earliest",
+        "--stop=latest",
+    ]
+    assert detect.main([*flags, f"--credentials=file:{guarded.credentials_file}"]) == 0
+    assert (count(guarded, hits), count(guarded, dead)) == (9, 40), "91 to 99, and numbers that are no objects"
+    assert detect.main(flags) != 0
+    said = "".join(capfd.readouterr())
+    assert "NO_PERMISSION" in said
+    assert SECRET not in said
+    assert ACCESS_KEY not in said
 
 
 def pages(spark: SparkSession) -> str:

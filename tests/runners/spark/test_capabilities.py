@@ -208,10 +208,10 @@ def validates_runner_lists(page: str) -> tuple[list[str], dict[str, str]]:
     lists = dict(_sections(_section(page, "Beam's tests marked `it_validatesrunner`"), "###"))
     passing = [
         f"{name}::{test}"
-        for name, tests in re.findall(r"^- `(\w+)`: (.+(?:\n  .+)*)$", lists["They pass"], flags=re.MULTILINE)
+        for name, tests in re.findall(r"^- `(\w+)`: (.+(?:\n  .+)*)$", lists["Tests that pass"], flags=re.MULTILINE)
         for test in re.findall(r"`(\w+)`", tests)
     ]
-    return passing, dict(re.findall(r"^\| `([\w:]+)` \| (.+) \|$", lists["They do not"], flags=re.MULTILINE))
+    return passing, dict(re.findall(r"^\| `([\w:]+)` \| (.+) \|$", lists["Tests that do not"], flags=re.MULTILINE))
 
 
 @pytest.mark.skipif(

@@ -69,7 +69,7 @@ def test_a_stream_is_upgraded_from_its_checkpoint_and_what_does_not_fit_is_refus
             first = status().pid
             write("other", "COALESCE(customer, '?'), amount")
             job.wait_until(lambda: bool(status().refused), "the refusal")
-            assert "it cannot go on from its checkpoint: INSERT INTO spent: group: keys was" in status().refused
+            assert "it cannot continue from its checkpoint: INSERT INTO spent: group: keys was" in status().refused
             assert (status().state, status().pid) == ("running", first)
             write("second")
             job.wait_until(lambda: status().pid not in (None, first), "the upgrade")

@@ -21,7 +21,7 @@ from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab, wait_until
 from tests.helpers.servers.jobs import Job, started
-from tests.runners.sql.test_sql import MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
+from tests.runners.sql.test_sql import ENDLESS, MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
 
 __all__ = ["topics"]  # a fixture
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -67,6 +67,8 @@ INSERT INTO paid SELECT 'group', CAST(COUNT(*) AS INT), CAST(COUNT(other) AS INT
 FROM TABLE(TUMBLE(TABLE within, DESCRIPTOR(ts), INTERVAL '30' SECOND)) GROUP BY window_start, window_end;
 INSERT INTO paid SELECT 'ends', o.id, p.id FROM orders AS o RIGHT JOIN payments AS p
 ON o.customer = p.customer AND o.id = p.id;
+INSERT INTO paid SELECT 'inner', o.id, p.id FROM orders AS o JOIN payments AS p
+ON o.customer = p.customer AND o.id > p.id + 80;
 """
 )
 STREAM = (
@@ -109,6 +111,7 @@ def wanted_of(orders: list[Any], payments: list[Any]) -> list[tuple[Any, ...]]:
     found = within(orders, payments)
     found += joined("full", orders, payments, lambda o, p: seconds(o) == seconds(p) + 0.5 and o["id"] > p["id"], "lr")
     found += joined("ends", orders, payments, lambda o, p: o["id"] == p["id"], "r")
+    found += joined("inner", orders, payments, lambda o, p: o["id"] > p["id"] + 80)
     starts = range(-10, 1000, 5)
     for start in starts:
         left, right = ([each for each in side if start <= seconds(each) < start + 10] for side in (orders, payments))
@@ -128,13 +131,13 @@ def paid(lab: Lab, topics: Topics) -> list[tuple[Any, ...]]:
 def test_joins_by_time_are_exact(
     runner: str, topics: Topics, lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rows out of order, keys that are NULL, two queues each: five statements share the reads of both topics."""
+    """Rows out of order, keys that are NULL, two queues each: six statements share the reads of both topics."""
     orders, payments = events(120, 1), events(100, 2)
     send(lab, topics.devices, orders)
     send(lab, topics.readings, payments)
     assert main([*command(JOINS, topics, runner, tmp_path), "--stop=latest"]) == 0, capsys.readouterr().err
     wanted = wanted_of(orders, payments)
-    assert {kind for kind, _, _ in wanted} == {"left", "full", "ends", "window", "group"}
+    assert {kind for kind, _, _ in wanted} == {"left", "full", "ends", "inner", "window", "group"}
     wait_until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all rows", timeout_s=30)
     assert paid(lab, topics) == wanted
 
@@ -165,9 +168,9 @@ def test_a_stream_joins_by_time_across_a_restart(topics: Topics, lab: Lab, tmp_p
         assert job.interrupt() == 130
 
 
-@pytest.mark.shows(Mode.FLINK_STREAMING)
+@pytest.mark.parametrize("runner", ENDLESS)
 def test_a_killed_job_keeps_windows_and_joins_and_idle_queues_end_them(
-    topics: Topics, lab: Lab, tmp_path: Path
+    runner: str, topics: Topics, lab: Lab, tmp_path: Path
 ) -> None:
     """One of two queues never has a message. What came before the kill is in windows and in pairs after it, once.
 
@@ -176,8 +179,9 @@ def test_a_killed_job_keeps_windows_and_joins_and_idle_queues_end_them(
     """
     (tmp_path / "sizes.json").write_text('{"size": 10}\n{"size": 100}\n')
     script = KEPT.replace("{folder}", str(tmp_path))
-    flags = [sys.executable, "-m", "rmqio", *command(script, topics, "FlinkRunner --streaming", tmp_path)]
-    flags.append(f"--checkpoint_dir={tmp_path / 'checkpoint'}")
+    flags = [sys.executable, "-m", "rmqio", *command(script, topics, runner, tmp_path)]
+    if "Flink" in runner:
+        flags.append(f"--checkpoint_dir={tmp_path / 'checkpoint'}")
 
     def send_events(*events: tuple[int, str]) -> None:
         rows = [{"id": n, "k": key, "ts": str(MIDNIGHT + dt.timedelta(seconds=n))} for n, key in events]

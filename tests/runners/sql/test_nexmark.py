@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import json
 import sys
@@ -17,7 +18,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 pytest.importorskip("duckdb", reason="the oracle of SQL's tests")
 
 from bench.nexmark import queries
-from bench.nexmark.generator import Event, events
+from bench.nexmark.generator import BID, Event, events
 from rmqio.cli.main import main
 from rmqio.model import Message, MessageQueue
 from rmqio.pipelines.check import read_topic
@@ -36,7 +37,9 @@ MODES = (Mode.SPARK, Mode.SPARK_STREAMING, Mode.FLINK, Mode.FLINK_STREAMING)
 ENDING = [pytest.param(FLAGS[mode], id=FLAGS[mode], marks=pytest.mark.shows(mode)) for mode in MODES]
 ENDLESS = [each for each in ENDING if "streaming" in str(each.id)]
 APPENDED, UPDATED = ("q0", "q3", "q14", "q20"), ("q9", "q15", "q16", "q17", "q18", "q19")
-"""Queries whose rows are all there when all bids are: those of windows wait for a watermark that does not come."""
+"""Queries whose rows are all there when all bids are."""
+WINDOWED = ("q5", "q7", "q8", "q11")
+"""Queries whose rows wait for the watermark: `last` moves it past all windows."""
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +84,10 @@ def differences(lab: Lab, topic: str, name: str, oracle: Oracle) -> tuple[Counte
     return found - wanted, wanted - found
 
 
+def has_all(lab: Lab, topic: str, name: str, oracle: Oracle) -> bool:
+    return not differences(lab, topic, name, oracle)[1]
+
+
 def is_right(lab: Lab, topic: str, name: str, oracle: Oracle) -> bool:
     return not any(differences(lab, topic, name, oracle))
 
@@ -118,3 +125,28 @@ def test_streams(runner: str, topic: str, lab: Lab, made: list[Event], oracle: O
             job.wait_until(functools.partial(is_right, lab, topic, name, oracle), f"the rows of {name}")
         job.wait_until(lambda: by_the_clock() == bids, "the bids of all windows")
         assert job.interrupt() == 130
+
+
+def last(made: list[Event]) -> Event:
+    """A bid an hour after all events: those windows that have it do not end."""
+    at = max(event.at for event in made) + dt.timedelta(hours=1)
+    bid = next(event for event in made if event.event_type == BID)
+    return Event(BID, {**bid.row, "dateTime": at}, at)
+
+
+@pytest.mark.parametrize("runner", ENDLESS)
+def test_windows_of_streams(
+    runner: str, topic: str, lab: Lab, made: list[Event], oracle: Oracle, tmp_path: Path
+) -> None:
+    """Each window is there once, with all its rows, when the watermark has passed it: hops, joins and sessions."""
+    flags = [sys.executable, "-m", "rmqio", *command(WINDOWED, topic, lab, runner, tmp_path)]
+    file = tmp_path / "nexmark.sql"  # an idle queue would follow the clock, and rows would be late
+    file.write_text("SET 'table.exec.source.idle-timeout' = '30 min';\n" + file.read_text("utf-8"), "utf-8")
+    with started(Job(flags, tmp_path)) as job:
+        for number in range(2):
+            send_all(lab.broker.broker, MessageQueue(topic, lab.broker.name, number), [Message(last(made).body())])
+        for name in WINDOWED:
+            job.wait_until(functools.partial(has_all, lab, topic, name, oracle), f"the rows of {name}")
+        assert job.interrupt() == 130
+    for name in WINDOWED:
+        assert differences(lab, topic, name, oracle) == (Counter(), Counter()), name

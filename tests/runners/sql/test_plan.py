@@ -96,12 +96,16 @@ def test_statements_share_a_read_that_the_broker_filters(
 GROUPS = """
 CREATE TABLE t (a BIGINT, b STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('topic' = '{readings}');
 CREATE TABLE x (n BIGINT, b STRING) WITH ('topic' = '{alarms}');
-INSERT INTO x SELECT COUNT(*), b FROM t GROUP BY b, TUMBLE(ts, INTERVAL '1' MINUTE);
 """
+COUNTS = "INSERT INTO x SELECT COUNT(*), b FROM t GROUP BY b, TUMBLE(ts, INTERVAL '1' MINUTE);"
+SUMS = "INSERT INTO x SELECT SUM(a), 'sum' FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE);"
+"""Two statements that write one table: after a restart, each must find its own state."""
 
 
 @pytest.mark.exhaustive  # test_jobs refuses one, too
 def test_a_changed_query_is_refused_and_a_comment_is_none(topics: Topics, lab: Lab, tmp_path: Path) -> None:
+    """Statements in another order are no change either: state is found by what a statement is."""
+
     def send(*numbers: int) -> None:
         rows = [{"a": n, "b": f"k{n % 2}", "ts": f"2024-01-01 00:{n // 10:02}:00"} for n in numbers]
         bodies = [Message(json.dumps(each).encode()) for each in rows]
@@ -116,14 +120,15 @@ def test_a_changed_query_is_refused_and_a_comment_is_none(topics: Topics, lab: L
         return len(rows_of(lab, topics.alarms))
 
     send(*range(15))
-    with started(job(GROUPS)) as first:
-        first.wait_until(lambda: windows() == 2, "the first minute")
+    with started(job(GROUPS + COUNTS + SUMS)) as first:
+        first.wait_until(lambda: windows() == 3, "the first minute")
         assert first.interrupt() == 130
-    changed = command(GROUPS.replace("'1' MINUTE", "'2' MINUTE"), topics, "SparkRunner --streaming", tmp_path)
-    assert main(changed) == 2
-    with started(job(f"-- the same\n{GROUPS.replace('b FROM t', 'UPPER(b) AS c FROM t')}")) as second:
+    changed = GROUPS + COUNTS.replace("'1' MINUTE", "'2' MINUTE") + SUMS
+    assert main(command(changed, topics, "SparkRunner --streaming", tmp_path)) == 2
+    same = COUNTS.replace("b FROM t", "UPPER(b) AS c FROM t")
+    with started(job(f"-- the same\n{GROUPS}{SUMS}{same}")) as second:
         send(*range(15, 25))
-        second.wait_until(lambda: windows() == 4, "the second minute, from the state of both runs")
+        second.wait_until(lambda: windows() == 6, "the second minute, from the state of both runs")
         assert second.interrupt() == 130
     counts = sorted((row["n"], row["b"]) for row in rows_of(lab, topics.alarms))
-    assert counts == [(10, "K0"), (10, "K1"), (10, "k0"), (10, "k1")]
+    assert counts == [(10, "K0"), (10, "K1"), (10, "k0"), (10, "k1"), (90, "sum"), (290, "sum")]

@@ -1,58 +1,26 @@
-"""`rmqio audit` on topics in memory: identities, what is told, the page, live mode."""
+"""`rmqio audit` on topics in memory: identities, what is told, the page."""
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rmqio.audit import command, reading
 from rmqio.audit.arguments import to_request
+from rmqio.audit.checking import Request, audit
 from rmqio.audit.identity import parse_identity
+from rmqio.audit.report.document import document
 from rmqio.audit.report.plot import merged
+from rmqio.audit.sketch import Hop, Key, Sketch, Total, encode, mixed_one
 from rmqio.batches import record_id
-from rmqio.cli.main import make_parser, parse
 from rmqio.dead_letters.letters import Failed, letter_id, make_letter
-from rmqio.errors import LocalError, TransportError
+from rmqio.errors import LocalError
+from rmqio.model import MessageQueue
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-
-SECOND = 1_000
-
-
-@pytest.fixture
-def cluster() -> Iterator[InMemoryCluster]:
-    with InMemoryCluster() as made:
-        for topic in ("source", "sink", "dead"):
-            made.create_topic(topic, 2)
-        yield made
-
-
-def arguments(*words: str) -> argparse.Namespace:
-    line = ["audit", "--name_server=h:1", "--from_topic=source", "--to_topic=sink", *words]
-    return parse(make_parser(), line)
-
-
-def run(cluster: InMemoryCluster, *words: str) -> int:
-    return command.run(arguments(*words), client_factory=InMemoryClientFactory(cluster.name))
-
-
-def report(
-    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], *words: str, status: int = 1
-) -> dict[str, Any]:
-    assert run(cluster, "--json", *words) == status
-    found = json.loads(capsys.readouterr().out)
-    assert isinstance(found, dict)
-    return found
-
-
-def send(cluster: InMemoryCluster, topic: str, number: int, *, ms: int = 0, queue_id: int = 0, **more: Any) -> Any:
-    body = json.dumps({"order": {"id": number}, "name": f"n{number}"}).encode()
-    given = {"keys": (f"k{number}",), "properties": {"UNIQ_KEY": f"ID{number}", "own": f"p{number}"}, **more}
-    return cluster.append(topic, body, queue_id=queue_id, store_ms=1_000_000 + ms, **given)
+from tests.helpers.browser import needs_browser, shown, texts
+from tests.unit.audit.support import SECOND, arguments, report, run, send
 
 
 @pytest.mark.parametrize("by", ["auto", "id", "keys", "body", "field:order.id", "field:name", "property:own"])
@@ -88,6 +56,97 @@ def test_places_letters_late_ones_and_order(cluster: InMemoryCluster, capsys: py
     assert sum(window["sent"] for window in found["windows"]) == 6
 
 
+@pytest.mark.parametrize("when", ["before", "while it is read"])
+def test_messages_of_the_source_that_retention_has_deleted(when: str, cluster: InMemoryCluster) -> None:
+    """Their copies are not of no message there, and that nothing is lost is said of the others only."""
+    for number in range(10):
+        queue = send(cluster, "source", number).queue
+        send(cluster, "sink", number, ms=SECOND)
+
+    def expire(text: str) -> None:
+        if when == "before" or text.startswith("reading source"):
+            cluster.delete_before(queue, 4)
+
+    if when == "before":
+        expire("")
+    with contextlib.closing(InMemoryClientFactory(cluster.name).queue_client()) as client:
+        report = document(audit(client, Request("source", "sink"), expire), 10, {})
+    assert (report["sent"], report["lost"], report["foreign"], report["wrong"]) == (6, 0, 4, {})
+    expected = "retention has deleted 4 messages of source" if when == "before" else "4 messages of source were deleted"
+    assert any(note.startswith(expected) for note in report["notes"]), report["notes"]
+
+
+def test_what_has_no_identity_and_is_a_dead_letter_is_in_order(
+    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A body that does not decode is the usual reason of a dead letter, and has no field."""
+    for number in range(3):
+        send(cluster, "source", number)
+        send(cluster, "sink", number, ms=SECOND)
+    bad = [cluster.append("source", b"not json") for _ in range(2)]
+    letter = make_letter(Failed(b"not json", "E", "r", origin=bad[0].queue, queue_offset=bad[0].queue_offset))
+    cluster.append("dead", letter.body, properties={**letter.properties, "UNIQ_KEY": letter_id(letter)})
+    assert report(cluster, capsys, "--by=field:name")["wrong"] == {"unidentified": 2}
+    found = report(cluster, capsys, "--by=field:name", "--dead-letter-topic=dead")
+    assert (found["wrong"], found["unidentified"], found["lost"]) == ({"unidentified": 1}, 1, 0)
+    assert (
+        "1 messages of source have no identity by field:name, or do not decode, and dead letters name them"
+        in found["notes"]
+    )
+    letter = make_letter(Failed(b"not json", "E", "r", origin=bad[1].queue, queue_offset=bad[1].queue_offset))
+    cluster.append("dead", letter.body, properties={**letter.properties, "UNIQ_KEY": letter_id(letter)})
+    assert report(cluster, capsys, "--by=field:name", "--dead-letter-topic=dead", status=0)["is_good"]
+
+
+@pytest.mark.parametrize("letter_first", [True, False], ids=["replayed after it", "another output failed"])
+def test_a_dead_letter_is_no_second_copy(
+    letter_first: bool, cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A letter that was replayed, or is of another output, is beside its message; a repeated bundle has two letters."""
+    sources = [send(cluster, "source", n, ms=n * SECOND) for n in range(4)]
+    for number, ms in ((0, 1_500), (1, 30_000 if letter_first else 1_600)):
+        cluster.append("sink", b"x", store_ms=1_000_000 + ms, properties={"UNIQ_KEY": record_id(sources[number])})
+    for number in (1, 2, 2):
+        letter = make_letter(Failed(b"x", "E", "r", origin=sources[number].queue, queue_offset=number))
+        properties = {**letter.properties, "UNIQ_KEY": letter_id(letter)}
+        cluster.append("dead", letter.body, properties=properties, store_ms=1_004_000)
+    found = report(cluster, capsys, "--dead-letter-topic=dead")
+    assert (found["sent"], found["arrived"], found["in_dead_letters"]) == (4, 3, 1)
+    assert found["wrong"] == {"lost": 1}
+    assert [each["offset"] for each in found["messages"]["lost"]] == [3]
+    assert {each["topic"]: each["arrived"] for each in found["to_queues"] if each["arrived"]} == {"sink": 2, "dead": 1}
+
+
+@pytest.mark.parametrize(
+    ("read_ms", "parsed_ms", "expected"),
+    [
+        (900, 70_900, "between 'read' and 'parsed'"),
+        (66_000, 66_900, "between topic source and 'read'"),
+        (300, 700, "between 'parsed' and topic sink"),
+    ],
+    ids=["in a function", "before the read", "in the write"],
+)
+def test_a_late_message_is_named_with_its_slowest_hop(
+    read_ms: int, parsed_ms: int, expected: str, cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each queue has one message. That of the first one is not late."""
+    cluster.create_topic("hops", 1)
+    hops = Hop("read", 0, ()), Hop("parsed", 1, ("read",))
+    for queue_id, delays in enumerate([(200, 201), (read_ms, parsed_ms)]):
+        queue: MessageQueue = send(cluster, "source", queue_id, queue_id=queue_id).queue
+        for hop, delay in zip(hops, delays, strict=True):
+            key = Key("run", hop.name, *queue, 0, 0, "")
+            ms = 1_000_000 + delay
+            cluster.append("hops", encode(Sketch(key, hop, Total(1, mixed_one(0), ms, ms, ms))))
+        send(cluster, "sink", queue_id, ms=(500, 72_000)[queue_id])
+    words = "--by=id", "--audit-topic=hops"
+    (late,) = report(cluster, capsys, *words, status=0)["messages"]["late"]
+    assert (late["queue"], late["message_id"], late["delay_ms"]) == ("broker-a:1", "ID1", 72_000)
+    assert late["where"] == expected
+    assert run(cluster, *words) == 0
+    assert f"broker-a:1 @ 0 -> broker-a:0 @ 1   72.0 s   id ID1   {expected}\n" in capsys.readouterr().out
+
+
 def test_ranges_of_lost_offsets_and_a_page_of_any_names(
     cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -107,6 +166,21 @@ def test_ranges_of_lost_offsets_and_a_page_of_any_names(
     assert "<script" not in text
     with pytest.raises(LocalError, match="No such file"):
         run(cluster, "--by=id", "--html", str(tmp_path / "no" / "report.html"))
+
+
+@needs_browser
+def test_a_browser_shows_the_page_and_its_plot(cluster: InMemoryCluster, tmp_path: Path) -> None:
+    for number in range(30):
+        send(cluster, "source", number, keys=("<b>&",), ms=number * SECOND)
+        if number not in range(12, 15):
+            send(cluster, "sink", number, ms=number * SECOND + 20)
+    page = tmp_path / "report.html"
+    assert run(cluster, "--by=id", "--html", str(page), "--window=10s") == 1
+    document = shown(page.as_uri())
+    assert "Offsets: lost queue first offset last offset messages where broker-a:0 12 14 3" in texts(document)
+    assert "Wrong: lost 0 2 4 " in texts(document), "labels of whole messages"
+    assert "<b>&" in texts(document), "a name is text"
+    assert document.count('class="s-lost"') == 1, "the bar of the second window"
 
 
 def test_what_has_no_identity_is_an_error_and_said(
@@ -131,7 +205,9 @@ def test_foreign_messages_count_only_beside_a_whole_source(
     cluster.delete_before(cluster.records("source")[0].queue, 2)
     found = report(cluster, capsys, "--by=id", status=0)
     assert (found["foreign"], found["is_good"]) == (3, True)
-    assert "was not read from its first message on to its end" in found["notes"][0]
+    deleted, foreign = found["notes"]
+    assert deleted == "retention has deleted 2 messages of source: what came of them is not known"
+    assert "was not read from its first message on to its end" in foreign
 
 
 def test_messages_sent_after_the_end_of_the_source_was_taken_are_not_foreign(
@@ -159,7 +235,7 @@ def test_the_identity_is_also_chosen_by_later_messages(
 def test_topics_without_anything_in_common_are_told(cluster: InMemoryCluster) -> None:
     send(cluster, "source", 1)
     send(cluster, "sink", 2)
-    with pytest.raises(LocalError, match="say with --by"):
+    with pytest.raises(LocalError, match="use --by to say"):
         run(cluster)
 
 
@@ -169,11 +245,10 @@ def test_topics_without_anything_in_common_are_told(cluster: InMemoryCluster) ->
         (["--by=feld:x"], "did you mean field"),
         (["--by=field:"], "the name is missing"),
         (["--dead_letter_topic=sink"], "--dead_letter_topic sink is --to_topic, too"),
-        (["--live", "--json"], "leave one of them out"),
         (["--live", "--to=latest"], "remove --to"),
         (["--live", "--keep=1m"], "--keep must be longer"),
         (["--late=5"], "is not a duration"),
-        (["--window=0s"], "must be longer than nothing"),
+        (["--window=0s"], "must be longer than zero"),
     ],
 )
 def test_wrong_usage_is_one_line(
@@ -182,146 +257,6 @@ def test_wrong_usage_is_one_line(
     with pytest.raises(SystemExit, match="2"):
         run(cluster, *words)
     assert expected in capsys.readouterr().err
-
-
-def test_live_goes_on_where_it_was_and_forgets(
-    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [2_000_000.0]
-    monkeypatch.setattr("time.time", lambda: now[0])
-
-    def put(topic: str, number: int) -> None:
-        send(cluster, topic, number, ms=int(now[0] * 1000) - 1_000_000)
-
-    rounds = iter(range(100))
-
-    def sleep(_: float) -> None:
-        number = next(rounds)
-        if number == 4:
-            raise KeyboardInterrupt
-        now[0] += 100
-        put("source", 10 + number)
-        if number != 1:
-            put("sink", 10 + number)
-
-    monkeypatch.setattr("time.sleep", sleep)
-    put("source", 1)
-    put("sink", 1)
-    with pytest.raises(KeyboardInterrupt):
-        run(cluster, "--by=id", "--live", "--grace=50s", "--late=10s", "--keep=3m")
-    lines = [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
-    assert [line.split("  doubled")[0] for line in lines] == [
-        "sent 1  lost 0", "sent 2  lost 0", "sent 3  lost 0", "sent 4  lost 1", "sent 5  lost 1"
-    ]  # fmt: skip
-    assert [line.rpartition(" ")[2] for line in lines] == ["0", "0", "1", "0", "0"], "on their way"
-
-
-class Live:
-    """A live audit whose clock a test moves: each step is what happens between two looks."""
-
-    def __init__(self, cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch, *steps: Any) -> None:
-        self.cluster, self.now, self.steps = cluster, 2_000_000.0, iter(steps)
-        monkeypatch.setattr("time.time", lambda: self.now)
-        monkeypatch.setattr("time.sleep", self.sleep)
-
-    def sleep(self, _: float) -> None:
-        self.now += 100
-        step = next(self.steps, None)
-        if step is None:
-            raise KeyboardInterrupt
-        step(self)
-
-    def put(self, topic: str, number: int, *, ms: int = 0, **more: Any) -> Any:
-        return send(self.cluster, topic, number, ms=int(self.now * 1000) - 1_000_000 + ms, **more)
-
-    def copy(self, number: int) -> None:
-        """As a pipeline of rmqio does: with an id that is derived from the place."""
-        source = self.put("source", number)
-        self.put("sink", number, properties={"UNIQ_KEY": record_id(source)})
-
-    def lines(self, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
-        with pytest.raises(KeyboardInterrupt):
-            run(self.cluster, "--live", *words)
-        return [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
-
-
-def test_live_finds_out_what_is_equal_when_the_first_messages_arrive(
-    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the docs begin it: there is nothing yet, then messages that are on their way."""
-    live = Live(
-        cluster,
-        monkeypatch,
-        lambda live: live.put("source", 1),
-        lambda live: live.copy(2),
-        lambda live: live.copy(3),
-        *[lambda live: None] * 2,
-    )
-    live.put("sink", 0)
-    lines = live.lines(capsys, "--from=latest", "--grace=150s")
-    assert [line.split("  doubled")[0] for line in lines] == [
-        "sent 0  lost 0", "sent 1  lost 0", "sent 2  lost 0", *["sent 3  lost 1"] * 3
-    ]  # fmt: skip
-    assert "see --by" not in lines[-1]
-
-
-def test_live_says_that_nothing_arrives_by_what_it_knows(
-    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def other_ids(live: Live) -> None:
-        live.put("source", 1)
-        live.put("sink", 2)
-
-    lines = Live(cluster, monkeypatch, other_ids, lambda live: None).lines(capsys, "--from=latest")
-    assert lines[-1].endswith("(nothing has arrived by id or place: see --by)")
-
-
-def test_live_goes_on_after_a_broker_was_away(
-    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(live: Live) -> None:
-        live.copy(2)
-
-        def read_into(client: Any, side: Any, *more: Any) -> None:
-            if side.topic == "source":
-                monkeypatch.setattr("rmqio.audit.checking.read_into", reading.read_into)
-                raise TransportError("broker-a is away")
-            reading.read_into(client, side, *more)
-
-        monkeypatch.setattr("rmqio.audit.checking.read_into", read_into)
-
-    live = Live(cluster, monkeypatch, fail, lambda live: live.copy(3))
-    live.copy(1)
-    lines = live.lines(capsys, "--grace=0s")
-    assert [line.split("  doubled")[0] for line in lines] == ["sent 1  lost 0", "sent 3  lost 0"]
-
-
-def test_live_keeps_what_came_before_it_was_sent(
-    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The clock of the second topic's broker is 30 s behind."""
-
-    def put(live: Live) -> None:
-        live.put("source", 1, ms=20_000)
-        live.put("sink", 1, ms=-10_000)
-
-    live = Live(cluster, monkeypatch, put, *[lambda live: None] * 4)
-    lines = live.lines(capsys, "--by=id", "--late=10s", "--grace=10s", "--keep=200s")
-    assert {line.split("  doubled")[0] for line in lines[1:]} == {"sent 1  lost 0"}
-
-
-def test_live_forgets_places_without_identity_but_counts_them(
-    cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def put(live: Live) -> None:
-        live.cluster.append("source", b"no json", store_ms=int(live.now * 1000))
-        live.put("source", 1)
-        live.put("sink", 1)
-
-    lines = Live(cluster, monkeypatch, put, put, put, put, put).lines(
-        capsys, "--by=field:name", "--late=10s", "--grace=10s", "--keep=150s"
-    )
-    assert [line.rpartition("without identity ")[2] for line in lines[1:]] == ["1", "2", "3", "4", "5"]
 
 
 def test_times_and_sizes_of_a_request() -> None:

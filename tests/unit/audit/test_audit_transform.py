@@ -9,6 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from rmqio import Batch, MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
@@ -188,6 +189,54 @@ def test_in_batches_with_steps_and_dead_letters(flow: Flow) -> None:
     assert (doubled["offset"], doubled["where"]) == (20, "between 'mapped' and topic sink")
 
 
+class EvenFn(beam.DoFn):
+    """Keeps the values with an even number, or those with an odd one."""
+
+    def __init__(self, even: bool) -> None:
+        self._even = even
+
+    def process(self, element: Any) -> Any:
+        kept = [n for n, record in enumerate(element) if (number_of(record) % 2 == 0) == self._even]
+        yield element.with_values([element[n] for n in kept], kept)
+
+
+@pytest.mark.parametrize("form", ["branches", "renamed", "repeated"])
+def test_ids_of_several_labels_are_those_of_one_topic(form: str, flow: Flow) -> None:
+    """Branches that meet again in a topic, and a function that got another label between two runs."""
+
+    def build(pipeline: Any, *, labels: dict[str, bool]) -> Any:
+        read = pipeline | flow.read(batches=True) | flow.hop("read")
+        return [
+            read
+            | f"Only {label}" >> beam.ParDo(EvenFn(even)).with_output_types(BatchConstraint(Record))
+            | label >> MapRecords(lambda record: Message(record.body))
+            for label, even in labels.items()
+        ]
+
+    def run(labels: dict[str, bool]) -> None:
+        flow.run(
+            lambda pipeline: (
+                build(pipeline, labels=labels) | beam.Flatten() | flow.hop("mapped") | flow.write(batches=True)
+            )
+        )
+
+    if form == "branches":
+        run({"Even": True, "Odd": False})
+    else:
+        run({"Even": True})
+        run({"Odd": False})
+    if form == "repeated":
+        run({"Odd": False})
+    total = flow.audit().findings.total
+    doubled = COUNT // 2 if form == "repeated" else 0
+    assert (total.arrived, total.lost, total.doubled, total.foreign) == (COUNT, 0, doubled, 0)
+    with_steps = flow.audit(audit_topic=None, steps=("/Even", "/Odd")).findings.total
+    assert (with_steps.arrived, with_steps.lost, with_steps.doubled) == (COUNT, 0, doubled)
+    in_files = flow.audit(most_rows=10)
+    assert in_files.findings.total.lost == COUNT // 2
+    assert any("by ids with one label" in note for note in in_files.notes)
+
+
 def test_elements_without_a_place_are_counted_by_their_ids(flow: Flow) -> None:
     def keep(number: str) -> bool:
         return number not in ("33", "44")
@@ -299,19 +348,45 @@ def test_sketches_that_retention_has_deleted_are_noted(flow: Flow) -> None:
     assert "retention has deleted messages of hops" in note
 
 
-@pytest.mark.parametrize(("flags", "runs"), [([], 2), (["--streaming"], 1)])
-def test_a_batch_job_that_runs_again_does_not_replace_its_last_totals(
-    flags: list[str], runs: int, flow: Flow, tmp_path: Path
+IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+
+
+@pytest.mark.parametrize("run", [None, "mine"])
+@pytest.mark.parametrize(
+    ("runner", "flags", "keeps"),
+    [
+        (IN_PROCESS, [], False),
+        (IN_PROCESS, ["--streaming"], False),
+        ("DirectRunner", ["--streaming"], False),
+        ("FlinkRunner", ["--streaming"], True),
+    ],
+)
+def test_a_run_that_begins_anew_does_not_replace_the_last_totals(
+    runner: str, flags: list[str], keeps: bool, run: str | None, flow: Flow, tmp_path: Path
 ) -> None:
-    """--checkpoint_dir has no effect on a batch job: its totals begin at zero."""
+    """--checkpoint_dir has no effect on a batch job, nor on a stream in this process: totals begin at zero."""
     found = set()
     for _ in range(2):
-        runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
         given = options([f"--runner={runner}", f"--checkpoint_dir={tmp_path}", *flags])
-        hop = flow.hop("read")
+        hop = flow.hop("read", run=run)
         values = beam.Pipeline(options=given) | beam.Create([1]).with_output_types(Record)
         found.add(hop._run_of(values))
-    assert len(found) == runs
+    is_named_batch = run is not None and not flags
+    assert len(found) == (1 if keeps or is_named_batch else 2)
+    assert all(each.startswith(run or "") for each in found)
+
+
+@pytest.mark.parametrize("run", [None, "mine"])
+def test_starts_of_a_stream_in_this_process_add_up(run: str | None, flow: Flow, tmp_path: Path) -> None:
+    """The second start goes on from the group's offsets, in the same block of offsets."""
+    queue = flow.cluster.records("source")[0].queue
+    given = PipelineOptions(["--streaming", f"--checkpoint_dir={tmp_path}"])
+    for offsets in (range(50), range(50, 150)):
+        batch = Batch([b"x"] * len(offsets), queue, offsets)
+        with beam.Pipeline(runner=FnApiRunner(), options=given) as pipeline:
+            _ = pipeline | beam.Create([batch]) | flow.hop("read", run=run)
+    (read,) = flow.audit(by="keys").hops.values()
+    assert (read.count, len(read.runs)) == (150, 2)
 
 
 def test_another_message_in_the_audit_topic_is_an_error(flow: Flow) -> None:

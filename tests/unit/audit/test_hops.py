@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.audit.block import hops_of_block
+from rmqio.audit.block import hops_of_block, outcome_of
 from rmqio.audit.checking import Result
 from rmqio.audit.compare.findings import Place
 from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, Edge, edges_of, passed_of
@@ -68,8 +68,32 @@ def test_a_trace_counts_what_retention_has_deleted_of_a_block() -> None:
         client = InMemoryClientFactory(cluster.name).queue_client()
         for kept in (0, 4):
             cluster.delete_before(queue, kept)
-            assert hops_of_block(client, "hops", queue, 5) == ([("one", 10, 10, True)], [])
+            assert hops_of_block(client, "hops", queue, 5) == ([("one", 10, 10, True, "passed")], [])
         client.close()
+
+
+BLOCK = [*range(4_096)]
+
+
+@pytest.mark.parametrize(
+    ("came", "expected"),
+    [
+        (BLOCK, {7: "passed", 8: "passed"}),
+        ([], {7: "missing"}),
+        (BLOCK[:7] + BLOCK[8:], {7: "missing", 6: "passed", 8: "passed"}),
+        (BLOCK[:7] + BLOCK[8:99] + BLOCK[100:], {7: "missing", 99: "missing", 8: "passed"}),
+        (BLOCK[:7] + BLOCK[400:], {6: "passed", 7: "missing", 399: "missing", 400: "passed"}),
+        ([*BLOCK, 7], {7: "doubled", 8: "passed"}),
+        ([*BLOCK, 7, 99], {7: "doubled", 99: "doubled", 8: "passed"}),
+        ([*BLOCK[:7], *BLOCK[8:], 99], {7: "missing", 99: "doubled", 8: "passed"}),
+        ([*BLOCK, 7, 7], {7: None, 8: None}),
+        ([each for each in BLOCK if each not in (7, 99, 500)], {7: None, 8: None}),
+        ([*(each for each in BLOCK if each not in (7, 99)), 500, 501], {7: None, 8: None}),
+    ],
+)
+def test_a_hop_tells_of_one_message_whether_it_came(came: list[int], expected: dict[int, str | None]) -> None:
+    hashes, total = mixed(np.array(BLOCK)), total_of(came)
+    assert {offset: outcome_of(hashes, mixed_one(offset), total) for offset in expected} == expected
 
 
 @pytest.mark.parametrize("is_later", [True, False])

@@ -6,14 +6,17 @@ import datetime
 import json
 import pickle
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.window import GlobalWindow
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +27,8 @@ from rmqio.claims.store import ClaimStore
 from rmqio.errors import LocalError, RmqioError, SerdeError
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.coders.batch import BatchConstraint
+from rmqio.transforms.failures.read_failures import failure_of_record
+from rmqio.transforms.reading.record_batches import RecordBatch, UnbatchFn
 from rmqio.transforms.shared import close_shared_clients
 from tests.helpers.transforms.write_bundles import Bundles
 
@@ -110,6 +115,27 @@ def test_a_record_that_is_written_again_is_an_ordinary_message(cluster: InMemory
     assert (copy.body, copy.get_property("p"), copy.get_property(PROPERTY)) == (BIG, "1", None)
 
 
+def test_a_copied_reference_goes_with_its_old_object_and_a_copied_body_stays(
+    cluster: InMemoryCluster, check: ClaimCheck
+) -> None:
+    factory = InMemoryClientFactory(cluster.name)
+    old = ClaimStore(check, clock=lambda: time.time() - 10 * DAY_S).put(Message(BIG))
+    write(cluster, [old], None)
+    for topic, copying in (("copies", None), ("dead", check)):
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            _ = (
+                pipeline
+                | reading(cluster, copying)
+                | WriteToRocketMQ(topic, claim_check=copying, client_factory=factory)
+            )
+    clean(check.path, older_than_s=7 * DAY_S)
+    store = ClaimStore(check)
+    _, errors = store.resolve(cluster.records("copies"))
+    assert "is missing" in str(errors[0])
+    (copy,), errors = store.resolve(cluster.records("dead"))
+    assert (copy.body, errors) == (BIG, {})
+
+
 def test_a_batch_keeps_the_places_of_its_values(cluster: InMemoryCluster, check: ClaimCheck) -> None:
     write(cluster, [Message(BIG), Message(SMALL), Message(BIG + b"2")], check)
     objects(check)[0].unlink()
@@ -133,6 +159,41 @@ def _is_there(check: ClaimCheck, record: Record) -> bool:
     return Path(check.path, str(reference_of(record, 1 << 30))).exists()
 
 
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_no_more_bodies_are_in_memory_than_fit(
+    check: ClaimCheck, monkeypatch: pytest.MonkeyPatch, in_batches: bool
+) -> None:
+    monkeypatch.setattr("rmqio.transforms.reading.claimed.HELD_BYTES", 7_000)
+    store, offsets = ClaimStore(check), range(9)
+    sent = [Message(SMALL) if n == 4 else store.put(Message(b"%d" % n * (8_000 if n == 7 else 3_000))) for n in offsets]
+    raws = [f"{PROPERTY}\x01{each.properties.get(PROPERTY)}\x02".encode() for each in sent]
+    raws[4], raws[5] = b"", f"{PROPERTY}\x01nonsense\x02".encode()
+    records = [
+        Record("t", "b", 0, n, each.body, 0, 0, raws[n], 0, 0, 0, n, n, b"", b"", 0, 0) for n, each in enumerate(sent)
+    ]
+    fn = UnbatchFn(None, batches=in_batches, errors_to_output=True, claim_check=check)
+    earlier = failure_of_record(records[0], SerdeError("earlier"))
+    made = fn.process(RecordBatch(records, [*offsets], [earlier]), window=GlobalWindow())
+    values: list[Any] = []
+    failures: list[str] = []
+    calls: list[int] = []
+    resolve = ClaimStore.resolve
+
+    def counted(store: ClaimStore, some: Any) -> Any:
+        calls.append(len(some))
+        return resolve(store, some)
+
+    monkeypatch.setattr(ClaimStore, "resolve", counted)
+    for each in made:
+        if isinstance(each, beam.pvalue.TaggedOutput):
+            failures.append(each.value.value.reason)
+        else:
+            values += each.value if in_batches else [each.value]
+    assert [each.body[:1] for each in values] == [b"0", b"1", b"2", b"3", b"s", b"6", b"7", b"8"]
+    assert calls == [2, 4, 1, 1, 1]
+    assert [each[:12] for each in failures] == ["earlier", "claim check:"]
+
+
 # ---- what goes wrong -------------------------------------------------------------------------------------------------
 
 
@@ -153,14 +214,39 @@ def test_a_missing_or_changed_object_is_a_dead_letter(cluster: InMemoryCluster, 
         bodies(cluster, check, [])
 
 
+@pytest.mark.parametrize("mount_point", [False, True])
 def test_a_folder_that_is_away_fails_the_bundle_and_no_message(
-    cluster: InMemoryCluster, check: ClaimCheck, tmp_path: Path
+    cluster: InMemoryCluster, check: ClaimCheck, tmp_path: Path, mount_point: bool
 ) -> None:
     write(cluster, [Message(BIG)], check)
     Path(check.path).rename(tmp_path / "away")
+    if mount_point:
+        Path(check.path).mkdir()
     with pytest.raises(Exception, match="claim check: cannot read"):
         bodies(cluster, check, [], dead_letter_topic="dead")
     assert not cluster.records("dead")
+
+
+class NotFound(Exception):
+    """Object stores' clients raise errors that are no OSError, e.g. `google.api_core.exceptions.NotFound`."""
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise NotFound("404")
+
+
+def test_a_missing_object_is_a_dead_letter_whatever_the_file_system_raises(
+    cluster: InMemoryCluster, check: ClaimCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(cluster, [Message(BIG), Message(SMALL)], check)
+    monkeypatch.setattr(FileSystems, "open", refuse)
+    with pytest.raises(Exception, match=r"claim check: cannot read .*NotFound: 404"):
+        bodies(cluster, check, [SMALL], dead_letter_topic="dead")
+    assert not cluster.records("dead"), "the object is there"
+    objects(check)[0].unlink()
+    bodies(cluster, check, [SMALL], dead_letter_topic="dead")
+    (letter,) = cluster.records("dead")
+    assert "is missing" in str(letter.get_property("RMQIO_ERROR_REASON"))
 
 
 @pytest.mark.parametrize(
@@ -208,6 +294,27 @@ def test_the_object_is_there_before_the_message_and_if_it_cannot_be_nothing_is_s
         bundles.process(Message(b"x" * 100))
     assert bundles.bodies() == []
     assert not bundles.failed, "it is not the message's fault"
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_a_store_that_is_away_fails_no_message_whatever_it_raises(
+    check: ClaimCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FileSystems, "create", refuse)
+    bundles = Bundles(claim_check=check)
+    bundles.fn.start_bundle()
+    with pytest.raises(ClaimStoreError, match=r"claim check: cannot write .*NotFound: 404"):
+        bundles.process(Message(BIG))
+    assert not bundles.failed, "it is not the message's fault"
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_a_file_system_that_is_not_installed_fails_no_message() -> None:
+    bundles = Bundles(claim_check=ClaimCheck("unknown://bucket/claims", above_bytes=10))
+    bundles.fn.start_bundle()
+    with pytest.raises(ClaimStoreError, match=r"cannot write unknown://bucket/claims/.*Unable to get filesystem"):
+        bundles.process(Message(b"x" * 100))
+    assert not bundles.failed
 
 
 @pytest.mark.usefixtures("both_ways")
@@ -269,17 +376,38 @@ def test_objects_go_by_age_and_other_files_stay(check: ClaimCheck) -> None:
     other = Path(check.path, "2026-99-99")
     other.mkdir()
     (other / "x").write_text("not ours")
+    table = Path(check.path, "2026-01-01")  # a folder that is partitioned by day, given by mistake
+    table.mkdir()
+    (table / "part-0000.parquet").write_text("not ours")
     week_s = 7 * DAY_S
     plan = clean(check.path, older_than_s=week_s, dry_run=True, now_s=NOON_S)
     assert plan == (2, 2 * len(BIG), ("2026-02-24", "2026-02-25"))
-    assert len(objects(check)) == 6
+    assert len(objects(check)) == 7
     assert clean(check.path, older_than_s=week_s, now_s=NOON_S) == plan
-    assert [path.parent.name for path in objects(check)] == ["2026-02-26", "2026-03-04", "2026-03-05", "2026-99-99"]
+    left = ["2026-01-01", "2026-02-26", "2026-03-04", "2026-03-05", "2026-99-99"]
+    assert [path.parent.name for path in objects(check)] == left
     assert clean(check.path, older_than_s=week_s, now_s=NOON_S).objects == 0
     with pytest.raises(LocalError, match="there is no folder"):
         clean(check.path + "x", older_than_s=week_s)
     with pytest.raises(LocalError, match="older_than_s is 0"):
         clean(check.path, older_than_s=0)
+
+
+def test_what_a_killed_writer_has_left_goes_with_its_day(check: ClaimCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileSystems, "rename", refuse)
+    with pytest.raises(ClaimStoreError):
+        ClaimStore(check, clock=lambda: NOON_S).put(Message(BIG))
+    assert [path.name[-5:] for path in objects(check)] == [".part"]
+    assert clean(check.path, older_than_s=1, now_s=NOON_S + DAY_S).objects == 1
+    assert not objects(check)
+
+
+def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ClaimStoreError, match="cannot clean unknown://bucket: ValueError: Unable to get filesystem"):
+        clean("unknown://bucket", older_than_s=1)
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(LocalError, match="there is no folder"):
+        clean(str(tmp_path / "file"), older_than_s=1)
 
 
 def test_the_command_cleans(check: ClaimCheck, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,7 +61,7 @@ def test_hyphens_behind_a_double_hyphen_are_a_body() -> None:
         ("pek orders", "completion; did you mean peek? (see rmqio --help)"),
         ("offsets shw orders", "rmqio offsets: 'shw' is not one of show, reset; did you mean show?"),
         ("topics creat orders", "unknown argument 'orders'; did you mean `rmqio topics create`?"),
-        ("topics update orders", "nothing is said to change: add --queues, --permission or another option"),
+        ("topics update orders", "there is nothing to change: add --queues, --permission or another option"),
         ("topics create o --permission rx", "'rx' is not one of rw, r, w"),
         ("topics create o --message_type FIF", "'FIF' is not one of NORMAL, FIFO, "),
         ("completion bsh", "'bsh' is not one of bash, zsh, fish; did you mean bash?"),

@@ -12,7 +12,6 @@ from rmqio.client.environment import Environment
 from rmqio.client.reading.link import RouteLink
 from rmqio.client.retry import backoff_ms, call_with_retries
 from rmqio.client.routes import Routes
-from rmqio.client.system_topics import users_topics
 from rmqio.errors import (
     BrokerError,
     LocalError,
@@ -22,7 +21,7 @@ from rmqio.errors import (
     TopicNotExist,
     TransportError,
 )
-from rmqio.model import BrokerData, MessageQueue
+from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
 from rmqio.wire.command import Command
@@ -254,21 +253,6 @@ def test_namespace_is_taken_off_again() -> None:
     assert setup.routes.route("t").topic == "t"
     assert server.asked == ["ns%t"]
     assert setup.routes.users_names(["ns%t", "t", "other%t"]) == ["t"]
-
-
-def test_users_topics_are_without_rocketmqs_own() -> None:
-    brokers = [BrokerData("broker-a", "Prod", {0: "x:1"})]
-    own = [
-        "TBW102",
-        "broker-a",
-        "Prod",
-        "Prod_REPLY_TOPIC",
-        "%RETRY%g",
-        "%DLQ%g",
-        "rmq_sys_wheel_timer",
-        "RMQ_SYS_TRACE_TOPIC",
-    ]
-    assert users_topics(["b", "a", *own], brokers) == ["a", "b"]
 
 
 def test_pool_gives_one_connection_an_address_and_none_when_closed() -> None:

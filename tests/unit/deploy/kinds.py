@@ -57,6 +57,7 @@ CONTAINER: Final = one(
         allowPrivilegeEscalation={"type": "boolean"}, capabilities=one(drop=TEXTS), runAsNonRoot={"type": "boolean"}
     ),
 )
+POD_SECURITY: Final = one(runAsNonRoot={"type": "boolean"}, runAsUser=WHOLE, fsGroup=WHOLE)
 POD: Final = one(
     "containers",
     containers=many(CONTAINER),
@@ -64,7 +65,7 @@ POD: Final = one(
     restartPolicy={"enum": ["Always", "OnFailure", "Never"]},
     terminationGracePeriodSeconds=WHOLE,
     serviceAccountName=NAME,
-    securityContext=one(runAsNonRoot={"type": "boolean"}, runAsUser=WHOLE, fsGroup=WHOLE),
+    securityContext=POD_SECURITY,
 )
 TEMPLATE: Final = one("spec", metadata=one(labels=MAP, annotations=MAP), spec=POD)
 
@@ -74,6 +75,7 @@ _SPARK_POD: Final[dict[str, Schema]] = {
     "memory": JAVA_MEMORY,
     "memoryOverhead": JAVA_MEMORY,
     "serviceAccount": NAME,
+    "podSecurityContext": POD_SECURITY,
     "labels": MAP,
     "env": ENV,
     "volumeMounts": MOUNTS,

@@ -66,6 +66,30 @@ def test_its_extras_exist() -> None:
     assert [each for each in extras.split(",") if each not in PROJECT["project"]["optional-dependencies"]] == []
 
 
+def test_what_pip_installs_is_the_wheel_that_was_built() -> None:
+    """The project is the only requirement: all others are those of its own metadata."""
+    (building,) = (rest for name, rest in stages()[0] if name == "RUN" and rest.startswith("pip "))
+    (installing,) = (rest for name, rest in stages()[1] if name == "RUN" and rest.startswith("pip "))
+    (wheels,) = re.findall(r"--wheel-dir (\S+) \.$", building)
+    assert ("COPY", f"--from=build {wheels} {wheels}") in stages()[1]
+    assert f'"$(echo {wheels}/{PROJECT["project"]["name"]}-*.whl)[${{EXTRAS}}]"' in installing
+    assert "pip install" not in building
+
+
+def test_the_python_of_the_image_is_one_of_the_project() -> None:
+    arguments = [rest for name, rest in instructions() if name == "ARG"]
+    (version,) = (each.partition("=")[2] for each in arguments if each.startswith("PYTHON="))
+    assert f"Programming Language :: Python :: {version}" in PROJECT["project"]["classifiers"]
+
+
+def test_what_it_starts_is_what_it_copies() -> None:
+    (entry,) = (json.loads(rest)[0] for name, rest in stages()[1] if name == "ENTRYPOINT")
+    main = re.findall(r"mainApplicationFile: local://(\S+)", (DEPLOY / "kubernetes" / "spark.yaml").read_text())
+    targets = [rest.split() for name, rest in stages()[1] if name == "COPY"]
+    there = {f"{words[-1]}{Path(source).name}" for words in targets for source in words[:-1] if words[-1][-1] == "/"}
+    assert {entry, *main} <= there
+
+
 def test_nothing_runs_as_root() -> None:
     users = [rest for name, rest in stages()[1] if name == "USER"]
     assert users == ["10001"]

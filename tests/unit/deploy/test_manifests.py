@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,6 +99,30 @@ def test_what_a_manifest_refers_to_is_there(title: str, document: dict[str, Any]
         assert spec["template"]["spec"]["securityContext"]["runAsUser"] != 0
 
 
+_PODS: dict[str, list[tuple[str, str]]] = {
+    "Deployment": [("spec.template.spec", "securityContext")],
+    "Job": [("spec.template.spec", "securityContext")],
+    "SparkApplication": [("spec.driver", "podSecurityContext"), ("spec.executor", "podSecurityContext")],
+    "FlinkDeployment": [("spec.podTemplate.spec", "securityContext")],
+}
+"""By kind, the parts that are pods, or that all pods are merged with, and the field for the security of a pod."""
+
+
+@pytest.mark.parametrize(("title", "document"), DOCUMENTS, ids=[title for title, _ in DOCUMENTS])
+def test_the_user_of_the_image_can_write_to_the_volumes(title: str, document: dict[str, Any]) -> None:
+    """A new volume belongs to root: its group is that of the user only with fsGroup."""
+    (user,) = re.findall(r"^USER (\d+)$", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
+    for path, field in _PODS[document["kind"]]:
+        pod: dict[str, Any] = document
+        for name in path.split("."):
+            pod = pod[name]
+        given = pod.get(field, {})
+        if any("volumeMounts" in each for each in parts(pod)):
+            assert given.get("fsGroup") == int(user), path
+        if "runAsUser" in given:
+            assert given["runAsUser"] == int(user), path
+
+
 def commands() -> Iterator[tuple[str, list[str]]]:
     for title, document in DOCUMENTS:
         for part in parts(document):
@@ -132,3 +157,19 @@ def test_the_port_of_the_workers_is_that_of_the_job() -> None:
     if "workers" in submit:
         submit, workers = workers, submit
     assert f"--environment_config=127.0.0.1:{workers[-1].partition('=')[2]}" in submit
+
+
+def test_the_spark_of_the_manifest_is_that_of_the_image() -> None:
+    """pip takes the newest PySpark that the extra allows. The oldest ones have no streams."""
+    pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+    from rmqio.runners.spark.beam.versions import PYSPARK
+
+    version = named("spark SparkApplication")["spec"]["sparkVersion"]
+    assert tuple(map(int, version.split(".")[:2])) == PYSPARK.last
+
+
+def test_the_flink_of_the_manifest_is_that_of_the_job_server() -> None:
+    spec = named("flink FlinkDeployment")["spec"]
+    version = spec["flinkVersion"].removeprefix("v").replace("_", ".")
+    assert spec["image"].startswith(f"flink:{version}-")
+    assert f":flink:{version}:job-server:" in (ROOT / "runners" / "flink" / "beam.py").read_text()

@@ -42,6 +42,25 @@ def test_paths_that_a_page_names_exist(page: Path) -> None:
     assert [path for path in paths_in(page.read_text()) if not (ROOT / path).is_file()] == []
 
 
+_CITED: Final = re.compile(r"`(tests/[\w/]+\.py)`:((?:,?\s+`test_\w+(?:\[[^`]*\])?`(?: \([^)]*\))?)+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_tests_that_a_page_cites_are_in_the_file_that_it_names(page: Path) -> None:
+    cited = cited_in(page.read_text())
+    assert [(path, name) for path, name in cited if f"def {name}(" not in (ROOT / path).read_text()] == []
+
+
+def cited_in(text: str) -> list[tuple[str, str]]:
+    """Returns the files and the functions of "`tests/a/test_b.py`: `test_c`, `test_d[e]`"."""
+    return [(path, name) for path, names in _CITED.findall(text) for name in re.findall(r"`(test_\w+)", names)]
+
+
+def test_tests_in_a_text_are_found() -> None:
+    text = "`tests/a/test_b.py`: `test_c`,\n `test_d[x]` (why), `test_e`; `test_f` and `tests/g.py`: all"
+    assert cited_in(text) == [("tests/a/test_b.py", name) for name in ("test_c", "test_d", "test_e")]
+
+
 def paths_in(text: str) -> list[str]:
     """Returns the paths of files that a text names from the top folders on."""
     return sorted(set(re.findall(rf"(?<![\w/.-])((?:{FOLDERS})/[\w./-]+\.(?:py|md|c|toml|jsonl|java|svg))\b", text)))
@@ -103,6 +122,29 @@ def test_every_case_of_every_runner_is_a_row_of_the_delivery_guarantees() -> Non
     cases = re.findall(r"def (test_(?:source|sink)_\w+)", FILES["delivery/test_delivery.py"].read_text())
     assert len(cases) == 9
     assert {case for case in cases if f"`{case}" not in page} == set()
+
+
+def test_each_system_of_the_table_cites_the_tests_that_were_run() -> None:
+    page = (ROOT / "docs" / "connect" / "index.md").read_text()
+    notes = dict(re.findall(r"(?ms)^(\d+)\. (.*?)(?=^\d+\. |^$)", page))
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:2] == "| "]
+    head = rows.index(["system", "read", "write", "real server in the tests", "fault test", "guarantee"])
+    systems = [row for row in rows[head + 1 :] if len(row) == 6]
+    assert len(systems) == 9
+    used: list[str] = []
+    for name, _, _, server, fault, guarantee in systems:
+        found = re.findall(r"\[(\d+)\]", f"{server} {fault}")
+        assert guarantee, name
+        assert name == "console" or re.search(r"\[\d+\]", fault), f"{name} cites no test of a fault"
+        assert all(cited_in(notes[each]) for each in found), f"a note of {name} names no test"
+        used += found
+    assert {*used} == {*notes}
+    systems_only = {number for number, text in notes.items() if text.startswith("†")}
+    assert systems_only == {number for number, text in notes.items() if is_for_systems(cited_in(text)[0][0])}
+
+
+def is_for_systems(path: str) -> bool:
+    return "pytest.mark.systems" in (ROOT / path).read_text()
 
 
 def test_readme_is_one_page() -> None:

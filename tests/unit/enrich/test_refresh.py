@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -23,6 +25,7 @@ from rmqio.enrich.refresh import Schedule, acquire, close_all
 from rmqio.enrich.store import default_folder
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
+from tests.helpers.imports import ROOT
 
 SPEC = Spec(("id",))
 
@@ -103,6 +106,16 @@ def test_a_failed_load_keeps_the_rows_until_they_are_too_old(tmp_path: Path, cap
     eventually(lambda: not fails(failing, "") and failing.rows().get_one(1) == (2,))
 
 
+def test_a_refresh_can_be_as_good_as_never(tmp_path: Path) -> None:
+    """Threads cannot wait for more than 292 years at once."""
+    write(tmp_path, 3)
+    shown = f"refresh {tmp_path}"
+    lease = acquire(wanted(tmp_path), Schedule(float("inf")))
+    assert lease.rows().get_one(0) == (3,)
+    time.sleep(0.2)
+    assert [each for each in threading.enumerate() if each.name.startswith(shown[:60])], "the thread waits"
+
+
 def test_a_first_load_that_fails_fails_the_start(tmp_path: Path) -> None:
     lease = acquire(wanted(tmp_path), Schedule())
     with pytest.raises(LocalError, match=r"cannot be loaded: there is no file .*rows\.parquet"):
@@ -160,8 +173,28 @@ def test_machines_copy_what_one_has_built(tmp_path: Path, caplog: pytest.LogCapt
     table = Table.from_parquet(
         str(tmp_path / "rows.parquet"), cache_dir=str(tmp_path / "three"), shared_dir=str(tmp_path / "all")
     )
+    killed = Wanted(table, SPEC).store().folder  # of a process that was killed while it copied
+    (killed / "new-1").mkdir()
+    (killed / "new-1" / "rows.arrow").write_bytes(b"torn")
+    (killed / "current.json.1").write_text("{")
     assert loading.load(Wanted(table, SPEC), newer_than=0)[1].get_one(3) == (6,)
     assert "is built again" in caplog.text
+    assert not [*killed.glob("new-*"), *killed.glob("current.json.*")]
+
+
+@pytest.mark.parametrize("more", [(), ("shared",)], ids=["one machine", "a folder of several machines"])
+def test_a_build_that_is_killed_at_any_point_leaves_a_whole_version(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """The old one, or the new one; and the next build leaves nothing of it."""
+    program = [sys.executable, "-m", "tests.helpers.pipelines.killed_build", str(tmp_path), "3", *more]
+    ended = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
+    *killed, whole = map(json.loads, ended.stdout.splitlines())
+    assert whole == {"status": 0, "after": [2], "rebuilt": [2], "left": []}
+    assert len(killed) > 20
+    for each in killed:
+        assert each["status"] == signal.SIGKILL
+        assert each["after"] in ([1], [2])
+        assert (each["rebuilt"], each["left"]) == ([2], [])
+    assert [each["after"] for each in killed] == sorted(each["after"] for each in killed)
 
 
 def test_rows_that_another_machine_has_built_are_as_new_as_the_answer_of_the_source(tmp_path: Path) -> None:

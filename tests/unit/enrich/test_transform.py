@@ -107,7 +107,7 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     ({"id": "a", "tier": 1}, {}, "has a field tier already: give Enrich a prefix"),
     (Order("a", 1), {"key": "idd"}, "Order has no field idd, the key; did you mean id"),
     (b"{", {}, "the body is not JSON"),
-    (b"[]", {}, "the body is JSON, but no object"),
+    (b"[]", {}, "the body is JSON, but not an object"),
     ({"id": "x"}, {"on_missing": "error"}, "the table has no row with the key id = 'x'"),
     (Order("a", 1), {"output_type": Order}, "unexpected keyword"),
 ]
@@ -147,9 +147,13 @@ def test_a_row_counts_at_the_time_of_its_element(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"how": "outer"}, 'must be "left" or "inner"'),
+        ({"key": ["id", "id"]}, "key names a field twice: id, id; name each once"),
+        ({"key": {"a": "id", "b": "id"}}, "key names a column of the table twice: id, id; name each once"),
+        ({"columns": ["tier", "tier"]}, "columns names a column of the table twice: tier, tier; name each once"),
         ({"on_missing": "drop"}, 'how="inner"'),
         ({"duplicates": "any"}, "must be one of error, first, last, all"),
         ({"refresh_s": 0}, "refresh_s is 0"),
+        ({"refresh_s": float("nan")}, "refresh_s is nan"),
         ({"max_age_s": 5, "refresh_s": None}, "max_age_s needs refresh_s"),
         ({"max_age_s": 600}, "max_age_s is 600 and refresh_s 3600"),
         ({"on_refresh_error": "ignore"}, "keep_previous or fail"),
@@ -159,7 +163,7 @@ def test_a_row_counts_at_the_time_of_its_element(tmp_path: Path) -> None:
 )
 def test_wrong_options_fail_when_it_is_built(options: dict[str, Any], message: str, users: Table) -> None:
     with pytest.raises(LocalError, match=message):
-        Enrich(users, "id", **options)
+        Enrich(users, **{"key": "id", **options})
 
 
 def test_a_bad_member_goes_alone_to_the_errors(users: Table) -> None:
@@ -235,7 +239,7 @@ def test_a_dict_of_another_class_keeps_its_fields() -> None:
 
 
 def test_a_body_that_is_nested_too_deeply_is_an_error_of_its_own() -> None:
-    with pytest.raises(SerdeError, match="the body is not JSON"):
+    with pytest.raises(SerdeError, match="the body is nested too deep"):
         fields_of(b"[" * 100_000)
 
 

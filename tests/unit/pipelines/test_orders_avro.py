@@ -81,4 +81,4 @@ def test_what_is_no_order_goes_to_the_dead_letters(cluster: InMemoryCluster) -> 
 def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqio.runners.program.set_up_logging", lambda verbose: None)
     assert main(["--source_topic=a", "--sink_topic=a"]) == 2
-    assert capsys.readouterr().err == "orders_avro.py: 'a' is both read and written; that would never end\n"
+    assert capsys.readouterr().err == "orders_avro.py: 'a' is both read and written, so the job would never end\n"

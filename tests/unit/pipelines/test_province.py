@@ -11,6 +11,7 @@ import apache_beam as beam
 import pytest
 
 from rmqio import runners
+from rmqio.audit.checking import Request, audit
 from rmqio.errors import RmqioError
 from rmqio.model import Message, Record
 from rmqio.pipelines.check import compare
@@ -120,6 +121,18 @@ def test_bad_input_goes_to_the_dead_letter_topic_as_it_came(cluster: InMemoryClu
     tally = compare(cluster.records("src"), cluster.records("dst"), letters)
     assert (tally.read, tally.written, tally.is_good) == (3, 3, True)
     assert summary(result, options) == ("3 addresses read from src, 1 provinces written to dst, 2 bad (went to bad)")
+
+
+def test_an_audit_names_the_step_that_bad_input_did_not_get_past(cluster: InMemoryCluster) -> None:
+    cluster.create_topic("hops")
+    fill(cluster, *(address(number, "上海市") for number in range(20)), b"junk")
+    run(cluster, dead_letter_topic="bad", audit_topic="hops")
+    client = InMemoryClientFactory(cluster.name).queue_client()
+    found = audit(client, Request("src", "dst", dead_letter_topic="bad", audit_topic="hops"))
+    client.close()
+    assert not found.wrong
+    assert {name: hop.count for name, hop in found.hops.items()} == {"read": 21, "provinces": 20}
+    assert [(fault.edge.before, fault.edge.hop, fault.lost) for fault in found.faults] == [(("read",), "provinces", 1)]
 
 
 def test_bad_input_without_a_dead_letter_topic_is_counted_and_logged(

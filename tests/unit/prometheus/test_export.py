@@ -77,6 +77,28 @@ def test_a_forked_child_neither_holds_the_port_nor_loses_its_counts(machine: Mac
     assert machine.scrape()[READ, queue()] == 1 + 10 + 100
 
 
+def test_failures_begin_at_zero(machine: Machine) -> None:
+    """`increase` of Prometheus takes the first value of a series for what was there before."""
+    worker = machine.worker()
+    worker.record("decode_failures", "a", 2)
+    worker.record("lag_messages", "a/broker-a/0", 5)
+    worker.record("records_read", "b/broker-a/0", 5)
+    worker.record("messages_sent", "c/broker-a/0", 5)
+    for _ in range(2):
+        worker.record("rows_written", "search", 5)
+    found = machine.scrape_until(lambda found: found.get(("rmqio_rows_written_total", ("search",))) == 10)
+    reads = {("broker-a", "0", topic) for topic in "ab"}
+    zeros = {name: {labels for (each, labels), value in found.items() if each == name and not value}
+             for name, _ in found}  # fmt: skip
+    assert zeros["rmqio_pull_retries_total"] == reads
+    assert zeros["rmqio_offsets_skipped_total"] == reads
+    assert zeros["rmqio_commit_failures_total"] == reads
+    assert zeros["rmqio_weak_acknowledgements_total"] == {("broker-a", "0", "c")}
+    assert zeros["rmqio_row_failures_total"] == zeros["rmqio_row_write_retries_total"] == {("search",)}
+    assert zeros["rmqio_decode_failures_total"] == {("b",)}, "what was counted before stays"
+    assert found["rmqio_decode_failures_total", ("a",)] == 2
+
+
 def test_counts_of_many_dead_processes_become_one_file(tmp_path: Path, machine: Machine) -> None:
     keeper = machine.worker()
     keeper.record("records_read", QUEUE, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ ROWS = {
 }
 
 
-def enriched(folder: Path, batch: pa.RecordBatch, keys: tuple[str, ...], how: str, *, many: bool = False) -> Any:
+def enriched(
+    folder: Path, batch: pa.RecordBatch, keys: tuple[str, ...], how: str, *, many: bool = False, **kinds: pa.DataType
+) -> Any:
     table = Table.from_arrow(pa.table(ROWS), cache_dir=str(folder))
     spec = Spec(keys, ("tier", "since"), "all" if many else "error")
     try:
-        (made,) = _Enriching(Wanted(table, spec), Schedule(None), keys, how, many)(iter([batch]))
+        (made,) = _Enriching(Wanted(table, spec), Schedule(None), keys, how, many, kinds)(iter([batch]))
         return made
     finally:
         close_all()
@@ -66,3 +69,54 @@ def test_a_key_of_another_type_is_an_error_and_a_key_can_have_several_rows(tmp_p
         {"country": "de", "tier": None, "since": None},
         {"country": "it", "tier": None, "since": None},
     ]
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+@pytest.mark.parametrize(
+    ("column", "wanted", "result"),
+    [
+        (pa.array([5, None]), pa.int32(), [5, None]),
+        (pa.array([5, None]), pa.float64(), [5.0, None]),
+        (pa.array([2**40, 1]), pa.int32(), "n of the table is int64, .* int32 in Arrow: Integer value 1099511627776"),
+        (pa.array([5, None]), pa.string(), "is int64, .* string in Arrow: that is another kind of value"),
+        (pa.array([5, None]), pa.timestamp("us"), "is int64, .* that is another kind of value"),
+        (pa.array([5, None], pa.int32()), pa.date32(), "is int32, .* that is another kind of value"),
+        (pa.array(["5", None]), pa.int64(), "is string, .* that is another kind of value"),
+        (pa.array([1.5, None]), pa.int64(), "is double, .* Float value 1.50* was truncated"),
+        (pa.array([dt.datetime(2024, 1, 1), None]), pa.timestamp("us", "UTC"), [dt.datetime(2024, 1, 1), None]),
+        (pa.array([0.123, None]), pa.decimal128(10, 2), "0.123 would become 0.12"),
+        (pa.array([0.1, None]), pa.decimal128(10, 2), [Decimal("0.10"), None]),
+        (pa.array([1e300, None]), pa.float32(), "1e.300 would become inf"),
+        (pa.array([1.5, float("inf")]), pa.float32(), [1.5, float("inf")]),
+        (pa.array([Decimal("1.50"), None]), pa.float64(), [1.5, None]),
+        (pa.array([Decimal("12345678901234567890.5"), None]), pa.float64(), "12345678901234567890.5 would become 1.23"),
+        (pa.array([Decimal("99.99"), None]), pa.float64(), [99.99, None]),
+        (pa.array([99.99, float("nan")]), pa.decimal128(10, 2), "Cannot convert nan to Decimal128"),
+        (pa.array([99.99, None]), pa.decimal128(10, 2), [Decimal("99.99"), None]),
+        (pa.array([Decimal("5.00"), None]), pa.int64(), [5, None]),
+        (pa.nulls(2), pa.float64(), [None, None]),
+        (pa.array([{"a": 1}, None]), pa.struct({"a": pa.int32()}), [{"a": 1}, None]),
+        (pa.array([{"a": 1}, None]), pa.struct({"b": pa.int64()}), "is struct<a: int64>, .* another kind of value"),
+        (pa.array([{"a": "1"}, None]), pa.struct({"a": pa.int64()}), "is struct<a: string>, .* another kind of value"),
+        (pa.array([["1"], None]), pa.list_(pa.int64()), "is list<.*: string>, .* another kind of value"),
+        (pa.array([[0.1], None]), pa.list_(pa.float32()), "is list<.*: double>, .* another kind of value"),
+        (pa.array([[1], None]), pa.list_(pa.field("element", pa.int32())), [[1], None]),
+    ],
+)
+def test_columns_have_the_types_that_spark_reads_them_as(
+    is_fast: bool, column: pa.Array, wanted: pa.DataType, result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark takes the memory as it is: a number declared as a timestamp would be some time of 1970."""
+    if not is_fast:
+        monkeypatch.setattr("rmqio.enrich.lookups.found_columns", lambda table, columns: None)
+    table = Table.from_arrow(pa.table({"id": ["a", "b"], "n": column}), cache_dir=str(tmp_path))
+    run = _Enriching(Wanted(table, Spec(("id",), ("n",))), Schedule(None), ("id",), "left", False, {"n": wanted})
+    try:
+        if isinstance(result, str):
+            with pytest.raises(LocalError, match=result):
+                list(run(iter([pa.record_batch({"id": ["a", "b"]})])))
+        else:
+            (made,) = run(iter([pa.record_batch({"id": ["a", "b"]})]))
+            assert made.column("n").to_pylist() == result
+    finally:
+        close_all()

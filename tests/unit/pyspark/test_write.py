@@ -16,13 +16,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from rmqio.client.selection import queue_for_key
 from rmqio.errors import MessageIllegal, RmqioError, SystemBusy, TransportError
 from rmqio.model import MessageQueue, Record
 from rmqio.pyspark import sink
-from rmqio.pyspark.messages import RowRefused
+from rmqio.pyspark.messages import RowIllegal
 from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter, Written
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
+from rmqio.topics.queue_selection import queue_for_key
 from rmqio.wire import accelerator
 from tests.helpers.spark.spark_writes import settings, struct
 from tests.helpers.wire.implementations import BOTH
@@ -189,7 +189,7 @@ def test_a_row_that_cannot_be_sent_is_named(
     write: Write, implementation: None, row: dict[str, Any], schema: str, text: str, row_number: int
 ) -> None:
     good = [{"body": f"{number}"} for number in range(9)]
-    with pytest.raises(RowRefused) as error:
+    with pytest.raises(RowIllegal) as error:
         write([*good[:row_number], row, *good[row_number:]], schema)
     assert str(error.value).startswith(f"row {row_number} (from 0), for topic 't'")
     assert text in str(error.value)
@@ -205,7 +205,7 @@ def test_a_row_whose_topic_is_wrong_is_named(cluster: InMemoryCluster) -> None:
         ("missing", "row 1 (from 0), for topic 'missing', cannot be sent: TopicNotExist"),
     ):
         rows: list[dict[str, Any]] = [{"body": "a", "topic": "t"}, {"body": "b", "topic": topic}]
-        with pytest.raises(RowRefused) as error:
+        with pytest.raises(RowIllegal) as error:
             sink.send_rows(found, ("body", "topic"), arrow(rows, "body string, topic string"))
         assert text in str(error.value)
 
@@ -217,7 +217,7 @@ def test_a_missing_topic_of_the_option_is_said_at_once(write: Write) -> None:
 
 def test_what_a_broker_refuses_is_found_in_its_batch(cluster: InMemoryCluster, write: Write) -> None:
     cluster.fail_next("send", MessageIllegal(13, "illegal", "send"), 4)  # of 8, 4, 2, 1
-    with pytest.raises(RowRefused, match=r"row 0 \(from 0\).*MessageIllegal"):
+    with pytest.raises(RowIllegal, match=r"row 0 \(from 0\).*MessageIllegal"):
         write([{"body": f"{number}"} for number in range(8)])
 
 

@@ -44,6 +44,19 @@ def test_limits_name_the_rule(limits: dict[str, int], atoms: list[str], reason: 
         compile_rules(rules, limits=Limits(**limits))
 
 
+@needs_vectorscan
+@pytest.mark.parametrize("field", ["f", None])
+def test_patterns_that_are_too_large_name_the_field_and_the_rule(field: str | None) -> None:
+    rules = [
+        Rule("small", Atom(field, Kind.CONTAINS, "abc"), place=Place("a.yml", 1)),
+        Rule("large", Atom(field, Kind.REGEX, "(foo|bar[a-z]){50,90}x"), place=Place("b.yml", 3)),
+    ]
+    name = "the field 'f'" if field else "conditions without a field"
+    reason = f"b.yml:3: rule large: {name}: [0-9,]+ bytes of compiled patterns; max_database_bytes is 3,000. Of 2 rules"
+    with pytest.raises(RuleError, match=reason):
+        compile_rules(rules, limits=Limits(max_database_bytes=3_000))
+
+
 @pytest.mark.parametrize(
     ("atom", "reason"),
     [
@@ -105,6 +118,16 @@ def test_expressions_that_make_re_explode_are_linear() -> None:
         assert ids(matcher.match({"f": "x" * 50_000})) == []
 
 
+def test_expressions_that_match_the_empty_text_are_met_once_by_each_text() -> None:
+    pytest.importorskip("re2", reason="regular expressions need the extra 'rules'")
+    patterns = ["a*", "", "(ab)*", "x?|y", "[0-9]*$", "^$"]
+    for engine in ENGINES:
+        matcher = compile_rules([rule(Atom("f", Kind.REGEX, text), f"p{text}") for text in patterns], engine=engine)
+        for text in ("", "z", "ab" * 4_000):
+            (found,) = matcher.match_many([json.dumps({"f": text}).encode()])
+            assert ids(found) == [f"p{each}" for each in patterns if each != "^$" or not text]
+
+
 def test_a_wildcard_does_bounded_work() -> None:
     looked_at = 0
 
@@ -122,8 +145,9 @@ def test_a_wildcard_does_bounded_work() -> None:
 
 
 @needs_vectorscan
-def test_thousands_of_patterns_on_a_long_line_are_one_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    patterns = [f"a{n}.*b{n}.*c{n}" for n in range(300)] + [f"[a-z]{{3}}[0-9]{{{n + 1}}}x" for n in range(5)]
+@pytest.mark.parametrize("count", [300, pytest.param(3_000, marks=pytest.mark.slow)])
+def test_thousands_of_patterns_on_a_long_line_are_one_scan(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    patterns = [f"a{n}.*b{n}.*c{n}" for n in range(count)] + [f"[a-z]{{3}}[0-9]{{{n + 1}}}x" for n in range(5)]
     matcher = compile_rules([rule(Atom("f", Kind.REGEX, text), text) for text in patterns])
     (database,) = matcher._databases.values()
     scans: list[int] = []
@@ -135,7 +159,7 @@ def test_thousands_of_patterns_on_a_long_line_are_one_scan(monkeypatch: pytest.M
 
     monkeypatch.setattr(database, "scan", counted)
     line = "a1 b1 " * 1_500 + "a7 b7 c7 xyz12x"
-    assert ids(matcher.match({"f": line})) == [patterns[7], patterns[301]]
+    assert ids(matcher.match({"f": line})) == [patterns[7], patterns[count + 1]]
     assert len(scans) == 2  # one for the match, one to say which value it was
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import types
+from typing import Any
 
 import apache_beam as beam
 import pytest
@@ -82,6 +83,15 @@ def test_another_error_of_importing_it_is_not_covered_up(monkeypatch: pytest.Mon
 def test_beams_spark_runner_stays_reachable(name: str) -> None:
     path = "apache_beam.runners.portability.spark_runner.SparkRunner"
     assert runners.options([f"--runner={name}"]).view_as(StandardOptions).runner == path
+
+
+@pytest.mark.parametrize("flags", [["--runner=direct"], ["--runner", "DirectRunner"]])
+@pytest.mark.parametrize("runner", ["FlinkRunner", FnApiRunner()])
+def test_a_runner_on_the_command_line_wins(flags: list[str], runner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = "rmqio.runners.direct.DirectRunner"
+    assert runners.options(flags, runner=runner).view_as(StandardOptions).runner == wanted
+    monkeypatch.setattr("sys.argv", ["program", *flags])
+    assert runners.options(runner=runner).view_as(StandardOptions).runner == wanted
 
 
 def test_a_runner_object_is_left_alone() -> None:

@@ -197,14 +197,14 @@ def test_the_look_of_the_table() -> None:
 needed                      by                          on DirectRunner
 --------------------------  --------------------------  --------------------------------------------
 reads without end           Read                        yes
-shuffles after a read       Group                       refused: it would wait for ever for the end
-without end                                             of the read; give the read a stop, or take
+shuffles after a read       Group                       refused: it would wait forever for the end
+without end                                             of the read; give the read a stop, or use
                                                         SparkRunner --streaming or FlinkRunner
 splittable DoFns that       Read                        yes
 defer themselves
 bundle finalization         Read                        yes
-state of unbounded input,   Group                       warned: it is in memory: a restart begins
-kept over a restart                                     anew
+state of unbounded input,   Group                       warned: it is in memory: a restart starts
+kept over a restart                                     from scratch
 
 warned: an option an option an option an option an option an option an option an option an option an
   option an option an option"""

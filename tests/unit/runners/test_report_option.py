@@ -38,7 +38,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         (province.main, ["--runner=FlinkRunner"], 0, ["after each checkpoint", "warned: no --checkpoint_dir"]),
         (province.main, ["--runner=SparkRunner"], 2, ["refused: give --streaming"]),
         (province.main, STREAMING, 0, ["on SparkRunner --streaming"]),
-        (windowed_orders.main, [], 2, ["Sum and count", "refused: it would wait for ever"]),
+        (windowed_orders.main, [], 2, ["Sum and count", "refused: it would wait forever"]),
         (windowed_orders.main, ["--stop=latest"], 0, ["reads that end"]),
         (windowed_orders.main, ["--runner=FlinkRunner"], 0, ["Sum and count", "exactly once"]),
         (windowed_orders.main, STREAMING, 0, ["shuffles after a read", "Sum and count"]),

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.selection import queue_for_key
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import QueueNotExist, RmqioError
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
-from rmqio.sending.routes import WriteRoutes
+from rmqio.sending.writable_topics import WritableTopics
 from rmqio.testing import FakeBroker, ManualClock
+from rmqio.topics.queue_selection import queue_for_key
 from tests.helpers.peers.interop import read
 
 
@@ -43,7 +43,7 @@ class Setting:
         self.producer = RemotingProducer(options, "group")
         sender = BatchSender(self.producer, self.outcomes, max_in_flight=2, ordered=True)  # type: ignore[arg-type]
         clock = ManualClock()
-        routes = WriteRoutes(
+        topics = WritableTopics(
             self.producer,
             known_topics=set(),
             required_topics=frozenset({"topic"}),
@@ -51,7 +51,7 @@ class Setting:
             clock=clock.monotonic,
         )
         limits = {"max_messages": 2, "max_bytes": 10_000, "max_total_bytes": 1 << 20}
-        self.accumulator = BatchAccumulator(sender, routes, self.outcomes, **limits)  # type: ignore[arg-type]
+        self.accumulator = BatchAccumulator(sender, topics, self.outcomes, **limits)  # type: ignore[arg-type]
         self.keys = self._a_key_of_each(4)
         self.run([Message(b"%d" % n) for n in range(8)])
         broker.cluster.delete_topic("topic")

@@ -47,7 +47,20 @@ def test_each_shuffle_is_measured_once_and_results_stay_the_same() -> None:
         assert (each.elements, each.keys[0]) == (COUNT, HeavyKey("'hot'", COUNT * 6 // 10))
         assert len(each.keys) == 10
     assert len([each for each in report.suggestions if each.startswith(tuple(ours))]) == 4
-    assert "suggestion: Total: 60% of all elements have the key 'hot': one worker gets them all." in str(report)
+    assert "suggestion: Total: 60% of all elements have the key 'hot'" in str(report)
+
+
+def test_a_global_combine_has_no_keys_to_spread() -> None:
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    total = pipeline | beam.Create(range(COUNT)) | beam.CombineGlobally(sum)
+    _ = pipeline | "Other" >> beam.Create([("a", 1)]) | "Group" >> beam.GroupByKey()
+    assert_that(total, equal_to([sum(range(COUNT))]))
+    measure_shuffles(pipeline)
+    result = pipeline.run()
+    result.wait_until_finish()
+    report = SkewReport.of(result)
+    assert [each for each in report.shuffles if "CombineGlobally" in each.name] == []
+    assert "Group" in {each.name for each in report.shuffles}
 
 
 def test_queues_that_were_read_are_counted() -> None:
@@ -66,6 +79,22 @@ def test_queues_that_were_read_are_counted() -> None:
     assert "read: 100 records of 3 queues" in str(report)
 
 
+def test_empty_queues_lower_the_mean() -> None:
+    """All messages in one of three queues are the worst case, and not an even load of one queue."""
+    with InMemoryCluster() as cluster:
+        fill(cluster, 90, 0, 0)
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            _ = pipeline | read(cluster)
+        close_shared_clients()
+    report = SkewReport.of(pipeline.result)
+    assert report.queues == (
+        QueueLoad("t/broker-a/0", 90), QueueLoad("t/broker-a/1", 0), QueueLoad("t/broker-a/2", 0),
+    )  # fmt: skip
+    assert report.imbalance == pytest.approx(3)
+    (suggestion,) = report.suggestions
+    assert suggestion.startswith("read: queue t/broker-a/0 has 3.0 times the mean")
+
+
 def test_a_program_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     with FakeBroker() as broker:
         for topic in ("orders", "totals"):
@@ -82,7 +111,7 @@ def test_a_program_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert "60.0%           900  'hot'" in out
     assert "read: 1,500 records of 2 queues" in out
-    assert "Use rmqio.skew.SaltedCombinePerKey instead of CombinePerKey." in out
+    assert "try rmqio.skew.SaltedCombinePerKey instead of CombinePerKey, and measure." in out
 
 
 def test_without_skew_there_is_nothing_to_suggest() -> None:

@@ -27,6 +27,43 @@ def test_check_says_that_a_file_is_valid(file: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == f"{file}: valid, 1 INSERT INTO\n"
 
 
+KEYED = "CREATE TABLE k (b STRING NOT NULL, n BIGINT, PRIMARY KEY (b) NOT ENFORCED) WITH ('topic' = 'k');"
+GROUPED = f"{KEYED} INSERT INTO k SELECT COALESCE(b, ''), COUNT(*) FROM t GROUP BY COALESCE(b, '')"
+
+
+def test_explain_says_that_each_version_of_a_row_counts(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    note = "each version of a row counts: it is no upsert table"
+    assert main(["sql", str(file), "--explain"]) == 0
+    assert note not in capsys.readouterr().out
+    file.write_text(f"{file.read_text()} {KEYED} INSERT INTO sink SELECT CAST(SUM(n) AS INT), b FROM k GROUP BY b;")
+    assert main(["sql", str(file), "--explain"]) == 0
+    assert note in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("statement", "flags", "message"),
+    [
+        (GROUPED, [], ""),
+        (GROUPED, ["--runner=SparkRunner", "--streaming", "--checkpoint_dir=/tmp/none-such"], ""),
+        (GROUPED, ["--runner=DirectRunner", "--stop=latest"], ""),
+        (GROUPED, ["--runner=DirectRunner"], "cannot run this pipeline"),
+        (GROUPED.replace("(b) NOT ENF", "(n) NOT ENF"), [], "job.sql:4:161: INSERT INTO k: GROUP BY without"),
+        (GROUPED.replace("(b) NOT ENF", "(n) NOT ENF"), ["--stop=latest"], ""),
+        (GROUPED, ["--runner=DirectRunner", "--stop=latest", "--nonsense=1"], "unknown argument"),
+    ],
+)  # fmt: skip
+def test_check_plans_as_the_run_would(
+    statement: str, flags: list[str], message: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(f"{file.read_text()}{statement};")
+    if "SparkRunner" in str(flags):
+        pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+    assert main(["sql", str(file), "--check", *flags]) == (2 if message else 0)
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert ("valid, 2 INSERT INTO" in shown.out) == (not message)
+
+
 def test_explain_shows_the_plan(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sql", str(file), "--explain"]) == 0
     shown = capsys.readouterr().out
@@ -58,6 +95,15 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path: Path, capsys: pytest.Capt
     error = capsys.readouterr().err
     assert "cannot read" in error
     assert "bad.sql is not UTF-8: byte 8 is not" in error
+
+
+def test_the_text_of_a_job_that_is_no_text_has_the_name_of_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The supervisor of a folder gives the text that it has read in a file of its own."""
+    (tmp_path / "next.sql").write_bytes(b"SELECT '\xff'")
+    assert main(["sql", "jobs/clicks.sql", f"--text_of={tmp_path / 'next.sql'}"]) == 2
+    assert "jobs/clicks.sql is not UTF-8: byte 8 is not" in capsys.readouterr().err
 
 
 def test_an_option_that_nobody_knows_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,5 +194,22 @@ def test_casts_of_what_values_are_made_of() -> None:
 def test_failures_say_why(expression: str, value: str, reason: str) -> None:
     with pytest.raises(ValueFailure) as failure:
         evaluate(expression, {"a": ("STRING", value)})
-    assert str(failure.value) == reason
+    assert str(failure.value) == f"{expression}: {reason}"
     assert evaluate(expression.replace("CAST", "TRY_CAST"), {"a": ("STRING", value)}) is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "value", "reason"),
+    [
+        ("CAST(a AS DECIMAL(4, 2))", "DOUBLE", 12345.5, "12345.5 has too many digits for DECIMAL(4, 2)"),
+        ("CAST(a AS DECIMAL(4, 2))", "INT", 100, "100 has too many digits for DECIMAL(4, 2)"),
+        ("a * a", "DECIMAL(38, 2)", Decimal(10) ** 30, "10{60} has too many digits for DECIMAL(38, 4)"),
+        ("a + a", "DECIMAL(38, 0)", Decimal(6 * 10**37), "120{37} has too many digits for DECIMAL(38, 0)"),
+    ],
+)
+def test_a_number_that_does_not_fit_into_its_decimal_fails(expression: str, kind: str, value: Any, reason: str) -> None:
+    row = {"a": (kind, value)}
+    with pytest.raises(ValueFailure, match=f"{re.escape(expression)}: {reason.replace('(', '.').replace(')', '.')}$"):
+        evaluate(expression, row)
+    if "CAST" in expression:
+        assert evaluate(expression.replace("CAST", "TRY_CAST"), row) is None

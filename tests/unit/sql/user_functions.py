@@ -187,6 +187,27 @@ class Longest:
         return accumulator[0] if accumulator else None
 
 
+class Fragile:
+    """Its accumulators cannot be merged, or have no value, after certain rows."""
+
+    def create_accumulator(self) -> list[str]:
+        return []
+
+    def accumulate(self, accumulator: list[str], word: str) -> None:
+        accumulator.append(word)
+
+    def merge(self, accumulator: list[str], others: Iterable[list[str]]) -> None:
+        for other in others:
+            if "merge" in other:
+                raise ValueError("these do not merge")
+            accumulator += other
+
+    def get_value(self, accumulator: list[str]) -> str:
+        if "value" in accumulator:
+            raise ValueError("there is no value")
+        return ",".join(sorted(accumulator))
+
+
 class Mean:
     """The methods of Beam's CombineFn."""
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from tests.helpers.imports import all_imports, sources
 
-IMPORTS = all_imports()
-
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports inside functions and under TYPE_CHECKING count: who reads one file must not need all of them."""
     modules = {module for module, path in sources() if path.name != "__init__.py"}
     imported: dict[str, set[str]] = {module: set() for module in modules}
-    for each in IMPORTS:
+    for each in all_imports():
         parts = each.target.split(".")
         names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
         found = next((name for name in names if name in modules), None)
@@ -24,7 +22,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_no_packages_import_each_other_in_a_circle() -> None:
     """The packages of `rmqio/` as wholes, which can happen without any two modules that do."""
     imported: dict[str, set[str]] = {}
-    for each in IMPORTS:
+    for each in all_imports():
         package, other = (".".join(name.split(".")[:2]) for name in (each.module, each.target))
         if other != package and other.startswith("rmqio."):
             imported.setdefault(package, set()).add(other)

@@ -13,6 +13,7 @@ BASE = {
     for name in (
         "addresses",
         "batches",
+        "carets",
         "errors",
         "logs",
         "model",
@@ -44,10 +45,18 @@ SQL_FOR_RULES = ("rmqio.sql.conditions", "rmqio.sql.errors")
 AUDIT_WITH_BEAM = {f"rmqio.audit.{name}" for name in ("transform", "audit_fn")}
 CONNECT_WITHOUT_BEAM = {
     f"rmqio.connect.{name}"
-    for name in ("rows", "sink.base", "sink.options", "sink.buffer", "sink.delivery", "sink.writer", "sql.sink")
+    for name in (
+        "rows",
+        "sink.base",
+        "sink.options",
+        "sink.buffer",
+        "sink.outage",
+        "sink.tries",
+        "sink.delivery",
+        "sink.writer",
+        "sql.sink",
+    )
 }
-# Pure: it sees no client, and transforms and doubles share it with the client.
-PURE_CLIENT = {"rmqio.client.selection"}
 
 
 def broken_rule(imported: Import) -> str | None:
@@ -69,7 +78,7 @@ def broken_rule(imported: Import) -> str | None:
         return "sockets only in client, local, testing and the schema registry"
     if is_in(module, *BASE):
         return None if is_stdlib(imported) or imported.is_of(*BASE) else "base imports stdlib and base only"
-    if is_in(module, "rmqio.wire", *PURE_CLIENT):
+    if is_in(module, "rmqio.wire"):
         if imported.top in OUTSIDE_WORLD:
             return "wire knows no sockets, threads, clock or processes"
         if is_stdlib(imported) or imported.top in ("lz4", "zstandard") or imported.is_of("rmqio.wire", *BASE):
@@ -83,7 +92,7 @@ def broken_rule(imported: Import) -> str | None:
             return None
         if imported.top == "jsonschema_rs" and is_in(module, "rmqio.serde.json_schema"):
             return None
-        if imported.top == "msgspec" and is_in(module, "rmqio.serde.typed_json"):
+        if imported.top == "msgspec" and is_in(module, "rmqio.serde.typed_json", "rmqio.serde.json_objects"):
             return None
         if imported.top == "requests" and is_in(module, "rmqio.serde.registry"):
             return None
@@ -95,11 +104,11 @@ def broken_rule(imported: Import) -> str | None:
             return None
         return "serde imports stdlib, rmqio.errors and rmqio.model only (avro also fastavro, rows Beam, arrow pyarrow)"
     if is_in(module, "rmqio.sending"):
-        if is_stdlib(imported) or imported.is_of("rmqio.sending", "rmqio.wire", *BASE, *PURE_CLIENT):
+        if is_stdlib(imported) or imported.is_of("rmqio.sending", "rmqio.wire", *BASE):
             return None
-        return "sending imports stdlib, base, wire and the client's pure modules only"
+        return "sending imports stdlib, base and wire only"
     if is_in(module, "rmqio.transforms") and imported.is_of("rmqio.client"):
-        if imported.is_of(*PURE_CLIENT) or (imported.is_of("rmqio.client.factory") and imported.is_lazy):
+        if imported.is_of("rmqio.client.factory") and imported.is_lazy:
             return None
         return "transforms see the client through interfaces, and its default factory in a function only"
     if is_in(module, "rmqio.transforms", "rmqio.client") and imported.is_of("rmqio.testing"):
@@ -214,26 +223,23 @@ def _is_public(imported: Import, *modules: str) -> bool:
     return imported.is_of(*modules) or imported.target.split(".")[2][0].isupper()
 
 
-IMPORTS = all_imports()
-
-
 def test_the_tree_is_really_read() -> None:
     modules = {module for module, _ in sources()}
     assert modules >= BASE
     assert {
         "rmqio",
         "rmqio.wire.frame",
-        "rmqio.sending.routes",
+        "rmqio.sending.writable_topics",
         "rmqio.transforms.read",
         "rmqio.cli.main",
         "rmqio.runners",
         "rmqio.pipelines",
     } <= modules
-    assert any(i.is_lazy and i.target == "rmqio.client.factory.RemotingClientFactory" for i in IMPORTS)
+    assert any(i.is_lazy and i.target == "rmqio.client.factory.RemotingClientFactory" for i in all_imports())
 
 
 def test_imports_keep_the_layers() -> None:
-    broken = [f"{i.where} imports {i.target}: {rule}" for i in IMPORTS if (rule := broken_rule(i)) is not None]
+    broken = [f"{i.where} imports {i.target}: {rule}" for i in all_imports() if (rule := broken_rule(i)) is not None]
     assert not broken, "\n" + "\n".join(broken)
 
 
@@ -274,11 +280,11 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.transforms.read", "def f():\n    from rmqio.client.factory import X", None),
     ("rmqio.transforms.read", "def f():\n    from rmqio.client.connections.session import X", "transforms see"),
     ("rmqio.transforms.read", "from rmqio import client", "transforms see"),
-    ("rmqio.transforms.write", "from rmqio.client.selection import f", None),
+    ("rmqio.transforms.write", "from rmqio.topics.queue_selection import f", None),
     ("rmqio.transforms.write", "from rmqio.testing import FakeBroker", "doubles"),
     ("rmqio.transforms.write", "import pyspark.sql", "pyspark only"),
-    ("rmqio.sending.routes", "import threading\nfrom rmqio.client.selection import f", None),
-    ("rmqio.sending.routes", "from rmqio.client.factory import X", "sending imports"),
+    ("rmqio.sending.writable_topics", "import threading\nfrom rmqio.topics.queue_selection import f", None),
+    ("rmqio.sending.writable_topics", "from rmqio.client.factory import X", "sending imports"),
     ("rmqio.sending.batches", "from rmqio.transforms.writing.outputs import WriteOutputs", "sending imports"),
     ("rmqio.sending.batches", "import apache_beam", "sending imports"),
     ("rmqio.sending.batches", "import pyspark", "pyspark only"),
@@ -318,7 +324,7 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.audit.audit_fn", "import apache_beam", None),
     ("rmqio.audit.reading", "from rmqio.wire import frame", "see topics through"),
     ("rmqio.transforms.read", "from rmqio.connect import WriteToSql", "imports connect"),
-    ("rmqio.pipelines.copy", "from rmqio.connect import WriteToSql", None),
+    ("rmqio.pipelines.copy_job", "from rmqio.connect import WriteToSql", None),
     ("rmqio.connect.sink.delivery", "import apache_beam", "knows no Beam"),
     ("rmqio.connect.sink.write_fn", "import apache_beam", None),
     ("rmqio.connect.sql.sink", "from rmqio.wire import frame", "connect sees topics"),
@@ -329,7 +335,7 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.sql.command", "from rmqio.watch import frames", "imports watch"),
     ("rmqio.transforms.read", "from rmqio.yaml import read", "nothing imports yaml"),
     ("rmqio.sql.planning.plan", "import lark", "lark only"),
-    ("rmqio.client.selection", "import threading", "no sockets"),
+    ("rmqio.topics.queue_selection", "from rmqio.client.routes import Routes", "base imports"),
     ("rmqio.client.connections.session", "import threading, socket", None),
     ("rmqio.client.connections.session", "import apache_beam", "no Beam"),
     ("rmqio.cli.topics.listing", "from rmqio.client.admin import Admin\nimport json", None),

@@ -8,6 +8,8 @@ from tests.helpers.imports import sources
 
 _MODULES = {"pickle", "cloudpickle", "pickler", "cloudpickle_pickler", "dill", "marshal", "shelve", "joblib"}
 _LOADS = {"load", "loads", "load_session", "Unpickler", "open"}
+_LOADS_OF_BEAM = {"pickler_loads", "load_session"}
+"""The names under which the fence of SparkRunner exports them."""
 _READ_BACK_WHAT_THIS_RUN_WROTE = {
     "rmqio.runners.spark.bootstrap": "classes of the program's main module, from the driver",
     "rmqio.runners.spark.reporting.finalizing": "finalizers, from a task to its driver",
@@ -16,6 +18,7 @@ _READ_BACK_WHAT_THIS_RUN_WROTE = {
     "rmqio.runners.spark.streaming.planning.source": "the driver's planner, in Spark's own process for planning",
     "rmqio.runners.spark.streaming.worker.stateful": "the driver's task, in the workers of its query",
     "rmqio.runners.spark.beam.dofns": "functions of the pipeline",
+    "rmqio.runners.spark.beam.private": "nothing: it exports what others of these use",
     "rmqio.runners.spark.worker.same_versions": "the driver's task, in its workers, after the check of versions",
     "rmqio.runners.tracebacks.state_errors": "a DoFn of the stage that has failed, to name its line",
     "rmqio.sql.shell.worker": "the plan of a statement, from the shell that has started the process for it",
@@ -28,6 +31,8 @@ def unpickles(source: str) -> bool:
         if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in _MODULES:
             if any(alias.name in _LOADS for alias in node.names):
                 return True
+        elif isinstance(node, ast.ImportFrom) and any(alias.name in _LOADS_OF_BEAM for alias in node.names):
+            return True
         elif isinstance(node, ast.Attribute) and node.attr in _LOADS:
             value = node.value
             if (value.id if isinstance(value, ast.Name) else getattr(value, "attr", "")) in _MODULES:
@@ -36,7 +41,12 @@ def unpickles(source: str) -> bool:
 
 
 def test_the_rule_finds_what_it_looks_for() -> None:
-    for source in ("pickle.loads(b'')", "a.b.cloudpickle.load(f)", "def f():\n    from pickle import loads"):
+    for source in (
+        "pickle.loads(b'')",
+        "a.b.cloudpickle.load(f)",
+        "def f():\n    from pickle import loads",
+        "from a import pickler_loads",
+    ):
         assert unpickles(source)
     for source in ("pickle.dumps(1)", "json.loads('1')", "from pickle import dumps"):
         assert not unpickles(source)

@@ -88,6 +88,15 @@ def test_what_the_transforms_count_is_in_the_table_and_the_other_way_round() -> 
     assert {name for name in METRICS if f'"{name}"' in text} == set(METRICS)
 
 
+def test_a_worker_that_only_runs_a_function_which_counts_exports_it() -> None:
+    """After a shuffle, nothing else in the process need be ours."""
+    counts = re.compile(r"\b(?:Count|Latency|Share)\(")
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "rmqio").rglob("*.py")}
+    found = {name for name, text in texts.items() if counts.search(text) and "(beam.DoFn):" in text}
+    assert len(found) > 7
+    assert [name for name in sorted(found) if "observe_process()" not in texts[name]] == []
+
+
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +318,12 @@ def test_dead_letters_are_counted_when_they_are_acknowledged(broker: FakeBroker,
     found = write(broker, [b"good", b"", b"also good"], dead_letter_topic="dead")
     assert (found["send_failures"], found["dead_letters"], heard.total("messages_sent")) == (1, 1, 3)
     assert heard.sums["dead_letters", "dead"] == heard.sums["send_failures",] == 1
+
+
+def test_dead_letters_begin_at_zero(broker: FakeBroker, heard: Heard) -> None:
+    """Prometheus does not count the first value of a series."""
+    assert "dead_letters" not in write(broker, [b"good"], dead_letter_topic="dead")
+    assert heard.sums["dead_letters", "dead"] == 0
 
 
 def test_a_producer_that_keeps_no_statistics_will_do(cluster: InMemoryCluster) -> None:

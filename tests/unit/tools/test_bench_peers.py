@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.common.tally import BenchError
 from bench.peers.__main__ import main, table
 from bench.peers.lab import JOBS, SIDES, Row
 from bench.peers.ledger import Ledger, compared
-from bench.peers.race import Outcome
+from bench.peers.race import Job, Outcome, Sink, run_bounded
 from bench.peers.works import PATTERNS, WORKS, Work
 from rmqio.model import Record
 from tests.helpers.transforms.records import record_of
@@ -98,3 +102,36 @@ def test_a_wrong_name_is_an_error_before_anything_starts(
 
 def test_each_job_has_sides_that_exist() -> None:
     assert all(set(sides) <= set(SIDES) and kind in WORKS for kind, sides in JOBS.values())
+
+
+class Lines(Sink):
+    """A file instead of a topic."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def count(self) -> int:
+        return len(self.path.read_bytes()) if self.path.exists() else 0
+
+
+@pytest.mark.parametrize("last", ["", "sys.exit('no broker')"])
+def test_a_bounded_job_is_done_when_it_ends_and_its_last_message_is_its_end(last: str, tmp_path: Path) -> None:
+    sink = Lines(tmp_path / "sink")
+    code = f"import sys, time; open({str(sink.path)!r}, 'w').write('xxx'); time.sleep(1); {last}"
+
+    def race() -> Outcome:
+        return run_bounded(lambda: Job([sys.executable, "-c", code], tmp_path / "log"), sink, 4, timeout_s=60)
+
+    if last:
+        with pytest.raises(BenchError, match=r"(?s)the job has ended with 1:.*no broker"):
+            race()
+    else:
+        began = time.monotonic()
+        took = race()  # a message is missing, as the ledger will say
+        assert time.monotonic() - began - took.whole_s > 0.9
+        assert took.first_s > 0
+
+
+def test_each_side_of_a_job_is_known_and_streams_are_killed_only() -> None:
+    assert not any("bounded" in side for side in JOBS["killed"][1])
+    assert {"rmqio, Direct, bounded", "rmqio, Spark, bounded"} <= {*JOBS["sums"][1]}

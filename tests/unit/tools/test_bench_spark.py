@@ -18,17 +18,18 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import common_urns
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, translations
 
+from bench.common.tally import BenchError, UnequalWork
 from bench.spark import __main__ as command_line
-from bench.spark import cases, jars
-from bench.spark.jobserver import MAIN, JobServer
-from bench.spark.loopback import CLASS, on_loopback
+from bench.spark import cases, flags
 from bench.spark.pipelines import BUILD, expected
+from bench.spark.portable import jars
+from bench.spark.portable.jobserver import MAIN, JobServer
+from bench.spark.portable.loopback import CLASS, on_loopback
 from bench.spark.report import BEGIN, END, Report, tables, text
 from bench.spark.rows import Row, require_result
 from bench.spark.settings import IN_PROCESS, LOOPBACK, OURS, PEERS, PIPELINES, PLAIN, PROCESSES, READ, Case, Plan
 from bench.spark.side import leave, timed
 from bench.spark.sides import Sides
-from bench.tally import BenchError, UnequalWork
 from rmqio.local.artefacts import read_lock
 
 needs_spark = pytest.mark.skipif(find_spec("pyspark") is None, reason="a report tells the version of pyspark")
@@ -304,3 +305,33 @@ def test_the_job_server_runs_on_loopback_with_its_files_in_its_folder(tmp_path: 
 def test_a_class_path_without_beam_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="beam-sdks-java-core"):
         JobServer("job server", [tmp_path / "other.jar"])._command(tmp_path)
+
+
+def test_flags_of_the_jvm_are_compared_in_the_same_repeats() -> None:
+    sets = list(flags.SETS)
+    found = {
+        (name, case): [factor * first, factor * second, factor * 2.0]
+        for name, factor in zip(sets, (1.0, 1.5, 2.0, 0.5), strict=True)
+        for case, first, second in ((flags.START, 6.0, 7.0), ("pardo", 3.0, 4.0))
+    }
+    head, ours, *others = flags.table(found).splitlines()[0], *flags.table(found).splitlines()[-4:]
+    assert head.split()[-2:] == ["start", "pardo"]
+    assert sets[0] == flags.DEFAULTS
+    assert ours.split(flags.DEFAULTS)[1].split() == ["6.00", "(2.00..7.00)", "3.00", "(2.00..4.00)"]
+    assert [line.count("of ours") for line in others] == [2, 2, 2]
+    assert [line.rsplit(";")[-1].split()[0] for line in others] == ["1.50", "2.00", "0.50"]
+
+
+@pytest.mark.parametrize("names", [["read"], ["group", "no-such"]])
+def test_flags_are_compared_on_pipelines_only(names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.parse(["--flags", "group", "pardo"])[0].flags
+    with pytest.raises(SystemExit):
+        command_line.parse(["--flags", *names])
+    assert f"no such case: {names[-1]}" in capsys.readouterr().err
+
+
+def test_flags_that_the_runner_would_contradict_are_the_users_own() -> None:
+    """Each set but ours turns off what the runner adds, so that it is measured as it is named."""
+    for name, environment in flags.SETS.items():
+        is_off = environment.get("RMQIO_SPARK_CLASS_DATA") == "0" or "-X" in environment.get("SPARK_SUBMIT_OPTS", "")
+        assert is_off == (name != flags.DEFAULTS)

@@ -11,14 +11,14 @@ from typing import Any, cast
 import pytest
 
 from bench import __main__ as command_line
-from bench.alone import growth_mb
-from bench.cases import JAVA_PULL, Case, compare
-from bench.config import JAVA_DEFAULTS, Plan
-from bench.lab import Lab
-from bench.ours import Sums
-from bench.report import BEGIN, END, Report, table
-from bench.rows import Row, Spread
-from bench.tally import QUEUE_FACTOR, Tally, UnequalWork, offsets_sum, require_equal
+from bench.client.alone import growth_mb
+from bench.client.cases import JAVA_PULL, Case, compare
+from bench.client.lab import Lab
+from bench.client.ours import Sums
+from bench.common.config import JAVA_DEFAULTS, Plan
+from bench.common.report import BEGIN, END, Report, table
+from bench.common.rows import Row, Spread
+from bench.common.tally import QUEUE_FACTOR, Tally, UnequalWork, offsets_sum, require_equal
 from rmqio.model import Record
 
 WORK = Tally(count=10, bytes=1000, offsets=123, crcs=456)

@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from rmqio.model import MessageQueue
-from tests.chaos.audit import Audit, audit_copies, audit_read, audit_stored
+from rmqio.pipelines.check import read_topic
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from tests.chaos.audit import Audit, audit_copies, audit_read, audit_stored, audit_topics
 from tests.chaos.faults import Fault, blows
-from tests.chaos.pipelines import entry_of, line_of
-from tests.chaos.writers import Place
+from tests.chaos.pipelines import copy_of, entry_of, line_of
+from tests.chaos.writers import SENT_ID, Place
 from tests.helpers.ledgers.ledger import Entry
 
 A, B = MessageQueue("t", "a", 0), MessageQueue("t", "b", 0)
@@ -139,3 +141,23 @@ def test_the_same_seed_gives_the_same_blows() -> None:
     double = [blow.faults for blow in first_blows(3) if len(blow.faults) > 1]  # type: ignore[attr-defined]
     assert double
     assert all(one.target != other.target and "c" not in (one.target, other.target) for one, other in double)
+
+
+def test_the_command_knows_copies_by_the_id_that_was_sent() -> None:
+    """A stream gives its copies other unique ids: they are those of the places."""
+    with InMemoryCluster() as cluster:
+        for topic in ("source", "copies"):
+            cluster.create_topic(topic, 1)
+        client = InMemoryClientFactory(cluster.name).queue_client()
+        for number in range(4):
+            id_ = f"w-{number}"
+            cluster.append("source", id_.encode(), properties={"UNIQ_KEY": id_, SENT_ID: id_})
+        records = [*read_topic(client, "source")]
+        for record in [records[0], records[0], records[1], records[3]]:
+            copy = copy_of(record)
+            cluster.append("copies", copy.body, properties={**copy.properties, "UNIQ_KEY": "x"})
+        found = audit_topics(client, "source", "copies", f"property:{SENT_ID}")
+        client.close()
+    assert wrong(found) == {"lost"}
+    assert len(found.faults["lost"]) == 1
+    assert found.counts == {"sent": 4, "arrived": 3, "copies too many": 1}

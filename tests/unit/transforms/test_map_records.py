@@ -122,6 +122,42 @@ def test_a_deserializer_decodes_whole_batches_and_only_the_broken_body_fails(clu
     assert 5 in asked
 
 
+def test_of_a_batch_that_becomes_arrow_the_broken_body_is_a_letter_and_the_rest_stands(
+    cluster: InMemoryCluster,
+) -> None:
+    pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
+    pytest.importorskip("pyarrow", reason="Arrow batches need pyarrow, which the extra 'spark' has")
+    from rmqio.serde.avro import AvroDeserializer
+    from rmqio.serde.avro.arrow import AvroToArrow
+
+    (queue,) = cluster.create_topic("numbers", 1)
+    cluster.create_topic("letters", 1)
+    for body in (b"\x02", b"\x04", b"\x80", b"\x06"):  # 1, 2, cut off, 3
+        cluster.append("numbers", body)
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
+    to_arrow = AvroToArrow(schema, on_error="null")
+
+    def rows(batch: Batch[Record]) -> Any:
+        """The rows; and the records without one as a batch of their own, which knows their places."""
+        decoded = to_arrow.decode(batch)
+        broken = [position for position in range(len(batch)) if not decoded[position].is_valid]
+        if broken:
+            yield beam.pvalue.TaggedOutput("broken", batch.with_values([batch[at] for at in broken], broken))
+        yield decoded.filter(decoded.is_valid()).field("n").to_pylist()
+
+    given: Any = {"dead_letter_topic": "letters", "client_factory": InMemoryClientFactory(cluster.name)}
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        batches = pipeline | read(cluster, "numbers", batches=True)
+        found = batches | beam.FlatMap(rows).with_outputs("broken", main="rows")
+        assert_that(found.rows | beam.FlatMap(list), equal_to([1, 2, 3]), label="the rest")
+        assert_that(found.broken | "Why" >> MapRecords(AvroDeserializer(schema), **given), equal_to([]), label="none")
+    (letter,) = cluster.records("letters")
+    assert letter.properties[ORIGIN] == f"{queue.topic}/{queue.broker}/{queue.queue_id}/2"
+    message = read_letter(letter).message
+    assert message is not None
+    assert message.body == b"\x80"
+
+
 def test_results_and_failures_keep_the_window_of_their_batch(cluster: InMemoryCluster) -> None:
     fill(cluster, COUNT)
 
@@ -178,7 +214,7 @@ def test_lists_have_no_places_and_other_elements_are_refused() -> None:
         assert_that(doubled | beam.Map(lambda b: ([*b], b.queue)), equal_to([([2, 4], None), ([6], None)]))
     pipeline = beam.Pipeline(FnApiRunner())
     _ = pipeline | beam.Create(["text"], reshuffle=False) | MapRecords(str)
-    with pytest.raises(LocalError, match="MapRecords takes batches, and this is str: read with batches=True"):
+    with pytest.raises(LocalError, match="MapRecords takes batches, not str: read with batches=True"):
         pipeline.run()
     with pytest.raises(LocalError, match="fn is 5; it must be callable with a record"):
         MapRecords(5)  # type: ignore[arg-type]

@@ -9,6 +9,8 @@ import pytest
 from rmqio.client.client import RemotingQueueClient
 from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker
+from rmqio.watch.frames import Target
+from rmqio.watch.watcher import Watcher
 from tests.helpers.command_line import Tool
 from tests.unit.watch.support import append
 
@@ -30,3 +32,13 @@ def broker() -> Iterator[FakeBroker]:
 @pytest.fixture
 def rmqio(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> Tool:
     return Tool(broker.name_server, capsys, "--timeout_ms", "500")
+
+
+@pytest.fixture
+def watcher(broker: FakeBroker) -> Iterator[Watcher]:
+    client = RemotingQueueClient(ClientOptions(broker.name_server))
+    watcher = Watcher(client, Target(("orders",), "billing"), every_s=1, timeout_ms=1_000)
+    watcher.begin()
+    yield watcher
+    watcher.close()
+    client.close()

@@ -56,11 +56,11 @@ def test_a_broker_that_hangs_is_away_and_holds_up_nobody(broker: FakeBroker, rmq
 
 
 def test_a_broker_that_goes_away_while_we_look_keeps_its_last_lag(broker: FakeBroker) -> None:
-    client = RemotingQueueClient(ClientOptions(broker.name_server, request_timeout_ms=300, max_retries=0))
-    watcher = Watcher(client, Target(("orders",), "billing"), every_s=0.1, timeout_ms=300)
+    client = RemotingQueueClient(ClientOptions(broker.name_server, request_timeout_ms=2_000, max_retries=0))
+    watcher = Watcher(client, Target(("orders",), "billing"), every_s=0.1, timeout_ms=2_000)
     try:
         watcher.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while watcher.frame().total.lag_ms is None and time.monotonic() < deadline:
             time.sleep(0.05)
         assert watcher.frame().total.lag_ms is not None, "when the oldest unread message was stored is looked up"
@@ -69,8 +69,13 @@ def test_a_broker_that_goes_away_while_we_look_keeps_its_last_lag(broker: FakeBr
             time.sleep(0.05)
         seen = watcher.wait(0, 0)
         assert watcher.wait(seen + 3, 30) > seen + 3, "polls go on, and their frames come"
+        away = [("broker-a", False), ("broker-b", True)]
+        # A machine that is busy for two seconds makes the other broker look away, too, until the next poll.
         frame = watcher.frame()
-        assert [(each.broker, each.is_up) for each in frame.brokers] == [("broker-a", False), ("broker-b", True)]
+        while [(each.broker, each.is_up) for each in frame.brokers] != away:
+            assert time.monotonic() < deadline, frame.brokers
+            time.sleep(0.05)
+            frame = watcher.frame()
         assert frame.brokers[0].answered_ms is not None
         assert frame.total.lag == 5
         broker.resume_broker("broker-a")
@@ -126,7 +131,7 @@ def test_a_failure_of_the_polls_is_not_silent(broker: FakeBroker, monkeypatch: p
         (("--dead_letter_topic", "orders"), "--dead_letter_topic orders: it is also given as --topic"),
         (("--metrics", "ftp://x"), "'ftp://x' is not the URL of an exporter"),
         (("--web", "--json"), "--web"),
-        (("--web", "--once"), "--once does not go with --web"),
+        (("--web", "--once"), "--once cannot be combined with --web"),
         (("--web=70000",), "a port is at most 65535"),
         (("--every", "0"), "'0' is not a number of seconds"),
     ],

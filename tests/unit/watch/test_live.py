@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import sys
+import uuid
 
 import pytest
 
 pytest.importorskip("rich", reason="the extra watch")
 
 from rmqio.testing import FakeBroker
+from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.terminal import CTRL_C, on_terminal
 
 
-def test_a_terminal_shows_what_changes_until_ctrl_c(broker: FakeBroker) -> None:
+def command_on(broker: FakeBroker) -> list[str]:
     told = ["watch", "--topic", "orders", "--group", "billing", "--every", "0.2", "--timeout_ms", "500"]
-    command = [sys.executable, "-m", "rmqio", *told, "--name_server", broker.name_server]
-    with on_terminal(command, dict(os.environ) | {"TERM": "xterm"}) as shown:
+    return [sys.executable, "-m", "rmqio", *told, "--name_server", broker.name_server]
+
+
+def test_a_terminal_shows_what_changes_until_ctrl_c(broker: FakeBroker) -> None:
+    with on_terminal(command_on(broker), dict(os.environ) | {"TERM": "xterm"}) as shown:
         shown.wait_for(r"rmqio watch: orders, group billing +\d\d:\d\d:\d\d, every 0.2 s, Ctrl-C ends it")
         shown.wait_for("lag 5 ")
         broker.pause_broker("broker-b")
@@ -27,3 +35,33 @@ def test_a_terminal_shows_what_changes_until_ctrl_c(broker: FakeBroker) -> None:
         shown.wait_for("rmqio: ended by Ctrl-C")
         assert "\x1b[?1049l" in shown._raw, "the alternate screen is left"
         assert "\x1b[?25h" in shown._raw, "the cursor is back"
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+@pytest.mark.parametrize(("columns", "lines"), [(50, 12), (80, 24)])
+def test_in_tmux_the_view_follows_the_size_of_the_pane(broker: FakeBroker, columns: int, lines: int) -> None:
+    tmux = ["tmux", "-L", f"rmqio-{uuid.uuid4().hex[:8]}", "-f", os.devnull]
+
+    # readline sets COLUMNS and LINES past os.environ; processes of pytest-xdist inherit them, and have them there.
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+
+    def run(*words: str) -> str:
+        command = [*tmux, *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True).stdout
+
+    run("-u", "new-session", "-d", "-x", str(columns), "-y", str(lines), *command_on(broker))
+    try:
+        wait_until(lambda: "lag 5 " in run("capture-pane", "-p"), "the first look", 60)
+        broker.pause_broker("broker-b")
+
+        def all_is_there() -> bool:
+            pane = run("capture-pane", "-p")  # it can be between two drawings
+            queues = re.findall("^broker-[ab]:", pane, re.MULTILINE)
+            title = pane.startswith("rmqio watch: orders, group billing")
+            return title and len(queues) == 4 and re.search("broker-b +away ", pane) is not None
+
+        wait_until(all_is_there, "broker-b to be away, and all queues", 60)
+        run("resize-window", "-x", "100", "-y", "30")
+        wait_until(lambda: "every 0.2 s, Ctrl-C ends it" in run("capture-pane", "-p"), "the larger view", 60)
+    finally:
+        run("kill-server")

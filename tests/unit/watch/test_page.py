@@ -7,31 +7,16 @@ import json
 import re
 import socket
 import struct
-from collections.abc import Iterator
 from importlib.resources import files
 from urllib.parse import quote, urlsplit
 
 import pytest
 
-from rmqio.client.client import RemotingQueueClient
 from rmqio.errors import LocalError
-from rmqio.options import ClientOptions
-from rmqio.testing import FakeBroker
-from rmqio.watch.frames import Target
 from rmqio.watch.page import serving
 from rmqio.watch.watcher import Watcher
 
 PAGE = files("rmqio.watch").joinpath("page.html").read_text()
-
-
-@pytest.fixture
-def watcher(broker: FakeBroker) -> Iterator[Watcher]:
-    client = RemotingQueueClient(ClientOptions(broker.name_server))
-    watcher = Watcher(client, Target(("orders",), "billing"), every_s=1, timeout_ms=1_000)
-    watcher.begin()
-    yield watcher
-    watcher.close()
-    client.close()
 
 
 def get(url: str, path: str, host: str | None = None) -> tuple[int, dict[str, str], bytes]:

@@ -108,3 +108,5 @@ def test_what_is_no_url(given: str) -> None:
 
 def test_errors_are_counters_that_there_are() -> None:
     assert [name for name in ERRORS if METRICS[name].kind is not Kind.COUNTER] == []
+    wrong = {name for name in METRICS if name.endswith(("_failures", "_retries"))}
+    assert wrong <= {*ERRORS}, "each shows"

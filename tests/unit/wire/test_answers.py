@@ -127,7 +127,8 @@ def test_every_parser_raises_the_error_of_the_code_with_the_remark(name: str, co
     with pytest.raises(BrokerError) as caught:
         PARSERS[name](answer(code, remark="the reason"))
     assert type(caught.value) is type(broker_error(code, None, ""))
-    assert (caught.value.code, caught.value.remark) == (code, "the reason")
+    assert caught.value.code == code
+    assert str(caught.value.remark).partition(";")[0] == "the reason"  # a remedy can follow
 
 
 def test_a_remark_with_success_is_no_error() -> None:

@@ -31,6 +31,22 @@ def test_the_providers_of_the_page_are_those_of_the_package() -> None:
         assert path == f"rmqio.yaml.{name}"
 
 
+@pytest.mark.parametrize("which", ["the example", "the package"])
+def test_beam_takes_the_providers(which: str) -> None:
+    """Beam checks a pipeline file by a schema before it makes anything of it."""
+    pytest.importorskip("jsonschema", reason="Beam YAML needs the extra 'yaml'")
+    pytest.importorskip("docstring_parser", reason="Beam YAML needs the extra 'yaml'")
+    from apache_beam.yaml.yaml_transform import expand_jinja, validate_against_schema
+
+    if which == "the example":
+        spec = yaml.safe_load(expand_jinja((ROOT / "examples/totals.yaml").read_text(), {"name_server": "n:1"}, []))
+    else:
+        listed = yaml.safe_load(Path(rmqio.yaml.PROVIDERS).read_text())
+        spec = {"pipeline": {"transforms": [{"type": "Create"}]}, "providers": listed}
+    assert spec["providers"]
+    validate_against_schema(spec, "generic")
+
+
 @pytest.mark.parametrize("name", ["ReadFromRocketMQ", "RocketMQSql", "WriteToRocketMQ"])
 def test_the_page_and_the_docstring_name_all_options(name: str) -> None:
     import inspect

@@ -126,4 +126,8 @@ static inline int read_index(Bytes *bytes, Py_ssize_t count, Py_ssize_t *found)
 PyObject *values_type(PyObject *module);
 PyObject *columns_type(PyObject *module);
 
+/* Whether keys from `begin` to before `end` are there twice, or this cannot be told at little cost: then Python decodes
+   the body. A key's bytes are `data` between two `offsets`. Needs no GIL. */
+int repeats_a_key(const uint8_t *data, const int32_t *offsets, Py_ssize_t begin, Py_ssize_t end);
+
 #endif

@@ -219,13 +219,18 @@ static int append_items(Building *building, Py_ssize_t index, Bytes *bytes, int 
 {
     const Node *node = &building->columns->nodes[index];
     Filled *filled = &building->filled[index];
+    Py_ssize_t begin = filled->used;
     for (;;) {
         Py_ssize_t count;
         const uint8_t *block_end;
         if (read_block(bytes, &count, &block_end) < 0)
             return -1;
-        if (count == 0)
-            return 0;
+        if (count == 0) {
+            if (node->kind != MAP || filled->used - begin < 2)
+                return 0;
+            const Buffers *keys = &building->buffers[node->parts[0]];
+            return -repeats_a_key(keys->data, (const int32_t *)keys->values, begin, filled->used);
+        }
         if (count > INT32_MAX - filled->used)
             return -1;
         for (Py_ssize_t i = 0; i < count; i++)

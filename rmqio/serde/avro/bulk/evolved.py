@@ -1,8 +1,8 @@
 """Arrow arrays from bodies of another schema than the reader's: fields that were added, left out, moved or widened.
 
 The extension decodes the writer's record. Arrow then picks the reader's fields, which costs nothing, fills in defaults,
-and widens numbers. Of schema resolution, this is what happens when schemas evolve, as in `resolved.py`; anything else,
-and every body that is not usual, goes through fastavro.
+and widens numbers. This is the part of schema resolution that schema evolution needs, as in `resolved.py`; anything
+else, and every body that is not usual, goes through fastavro.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plans for the C extension for bodies of another schema than the reader's: fields that were added, left out or moved.
 
-Of schema resolution, this is what happens when schemas evolve. Anything else, and every body that the plan cannot take,
-goes through fastavro, which resolves everything.
+This is the part of schema resolution that schema evolution needs. Anything else, and every body that the plan cannot
+take, goes through fastavro, which resolves everything.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ class _Resolution(Plan):
     def __init__(self, writer: AvroSchema, reader: AvroSchema, make_row: MakeRow | None) -> None:
         super().__init__(reader, make_row)
         self._writer = writer
-        self._pairs: dict[tuple[str, str, Any], int] = {}
-        self._left_out: dict[str, int] = {}
+        self._pairs: dict[tuple[str, str, Any, bool], int] = {}
+        self._is_kept = True
+        """Whether the value is in the result. Others are decoded, too, as by fastavro: they may be broken."""
+        self._unread: dict[str, int] = {}
 
     def of_pair(self, written: Node, wanted: Node, hint: Any) -> int:
         """The index of the node that reads `written` as `wanted`. Raises `_NotHere`, or as `Plan.of`."""
@@ -97,7 +99,7 @@ class _Resolution(Plan):
         written, branches = self._written(written), [self._wanted(each) for each in wanted]
         kind = type_name(written)
         others = [each for each in branches if each != "null"]
-        if len(others) > 1 and not all(type_name(each) in _SIMPLE for each in others):
+        if self._is_kept and len(others) > 1 and not all(type_name(each) in _SIMPLE for each in others):
             raise _NotHere  # the branch that was written is not always the one that its value is converted as
         for each in branches:
             reads = type_name(each)
@@ -127,7 +129,7 @@ class _Resolution(Plan):
         return self._add(Kind.ENUM, argument=tuple(convert(each) if convert else each for each in written["symbols"]))
 
     def _records(self, written: Node, wanted: Node, cls: type | None) -> int:
-        key = written["name"], wanted["name"], cls
+        key = written["name"], wanted["name"], cls, self._is_kept
         if key in self._pairs:
             return self._pairs[key]
         index = self._pairs[key] = self._add(Kind.NULL)  # it can contain itself
@@ -143,14 +145,19 @@ class _Resolution(Plan):
         added = [name for name in kept if name not in found]
         places = tuple(found.index(name) if name in found else -1 for name in there)
         parts = [
-            self.of_pair(field["type"], known[field["name"]]["type"], hints[field["name"]])
+            self._skipped(field["type"])
+            if field["name"] not in known
+            else self.of_pair(field["type"], known[field["name"]]["type"], hints[field["name"]])
             if field["name"] in found
-            else self._skipped(field["type"])
+            else self._left_out_pair(field["type"], known[field["name"]]["type"])
             for field in written["fields"]
         ]
         for field in wanted["fields"]:
             if field["name"] not in there and "default" not in field:
                 raise _NotHere  # fastavro says so for each body
+        if not self._is_kept:
+            self.nodes[index] = (int(Kind.RECORD), tuple(parts), tuple(there), ())
+            return index
         defaults = tuple(self._default(known[name], hints[name]) for name in added)
         if cls is None:
             kind, argument = Kind.MADE, self._dict_maker(list(known), found, added, defaults)
@@ -187,18 +194,27 @@ class _Resolution(Plan):
         convert = leaf_converter(node, permitted[0] if len(permitted) == 1 else Any, kind) if kind != "null" else None
         return value if convert is None else convert(value)
 
+    def _left_out_pair(self, written: Node, wanted: Node) -> int:
+        """The index of the node for a field that the class does not have, but the reader's schema does."""
+        is_kept, self._is_kept = self._is_kept, False
+        try:
+            return self.of_pair(written, wanted, Any)
+        finally:
+            self._is_kept = is_kept
+
     def _skipped(self, node: Node) -> int:
-        """The index of the node for a value that nobody reads: without logical types, which it may not have."""
+        """The index of the node for a value that the reader's schema does not have: without logical types, as fastavro
+        skips it."""
         node = self._written(node)
         if isinstance(node, list):
             return self._add(Kind.UNION, [self._skipped(each) for each in node])
         kind = type_name(node)
         if kind in _RECORDS:
-            if node["name"] not in self._left_out:
-                index = self._left_out[node["name"]] = self._add(Kind.NULL)
+            if node["name"] not in self._unread:
+                index = self._unread[node["name"]] = self._add(Kind.NULL)
                 parts = tuple(self._skipped(field["type"]) for field in node["fields"])
                 self.nodes[index] = (int(Kind.RECORD), parts, tuple(field["name"] for field in node["fields"]), ())
-            return self._left_out[node["name"]]
+            return self._unread[node["name"]]
         if kind == "array":
             return self._add(Kind.LIST, [self._skipped(node["items"])])
         if kind == "map":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Final
@@ -12,15 +13,18 @@ from fastavro.read import SchemaResolutionError
 from rmqio.serde.avro.bulk import Values
 from rmqio.serde.avro.bulk.resolved import resolved_values_of
 from rmqio.serde.avro.bulk.values import values_of
-from rmqio.serde.avro.reading.exact import with_exact_types
+from rmqio.serde.avro.reading.exact import with_exact_ints, with_exact_types
 from rmqio.serde.avro.reading.typed import MakeRow, converter
 from rmqio.serde.avro.reading.walk import MAX_DEPTH, BrokenValue, walk
 from rmqio.serde.avro.schemas.defaults import own_copy
+from rmqio.serde.avro.schemas.nodes import Node, nodes_of
 from rmqio.serde.avro.schemas.references import by_name
 from rmqio.serde.avro.schemas.resolution import like_reader
 from rmqio.serde.avro.schemas.schema import AvroSchema
 
 _LONGEST: Final = 200
+_MAY_BE_LONGER: Final = re.compile(rb"[\x80-\xff]{4}[\x10-\xff]").search
+"""Finds what each number of more than 32 bits has, and most bodies do not have."""
 
 
 class Decoder:
@@ -56,6 +60,7 @@ def decoder(
     convert, named = converter(seen, target, make_row, own_copy if reader is not None else None)
     wanted = None if reader is None else by_name(reader.parsed)
     written = with_exact_types(writer.parsed if reader is None else by_name(like_reader(writer, reader)))
+    checked = with_exact_ints(written) if any(map(_is_int, nodes_of(writer.parsed))) else None
     shape = writer.shape
     may_harm = shape.is_recursive or shape.is_hollow or shape.levels > MAX_DEPTH
 
@@ -66,11 +71,12 @@ def decoder(
         stream = BytesIO(body if wanted is None else body + b"\0")
         if at:
             stream.seek(at)
+        how = written if checked is None or _MAY_BE_LONGER(body, at) is None else checked
         try:
             value = (
-                schemaless_reader(stream, written, wanted, return_named_type=True)
+                schemaless_reader(stream, how, wanted, return_named_type=True)
                 if named
-                else schemaless_reader(stream, written, wanted)
+                else schemaless_reader(stream, how, wanted)
             )
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, struct.error, OverflowError, ...
             walk(body, at, writer)  # says where
@@ -87,6 +93,10 @@ def decoder(
         values_of(writer, target, make_row) if reader is None else resolved_values_of(writer, reader, target, make_row)
     )
     return Decoder(decode, fast)
+
+
+def _is_int(node: Node) -> bool:
+    return bool(node == "int" or (isinstance(node, dict) and node["type"] == "int"))
 
 
 def _reason(error: Exception, writer: AvroSchema) -> str:

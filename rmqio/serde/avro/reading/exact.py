@@ -1,7 +1,7 @@
-"""Reads logical types and enums exactly as they were written, or raises.
+"""Reads ints, logical types and enums exactly as they were written, or raises.
 
-fastavro rounds a decimal with more digits than the schema permits, reads a time of day of -1 ms as 00:00:00.999, and
-reads symbol -1 as the last one.
+fastavro reads an int of more than 32 bits, rounds a decimal with more digits than the schema permits, reads a time of
+day of -1 ms as 00:00:00.999, and reads symbol -1 as the last one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from typing import Any, Final
 
 from fastavro.read import LOGICAL_READERS
 
-from rmqio.serde.avro.schemas.nodes import Node
+from rmqio.serde.avro.schemas.nodes import WRITTEN_AS_INT, Node
 
 _PREFIX: Final = "rmqio-"
 _EXACT: Final = decimal.Context(prec=decimal.MAX_PREC)
 _DAY_S: Final = 86_400
+_LEAST_INT: Final = -(1 << 31)
+_MOST_INT: Final = (1 << 31) - 1
+_INT: Final = f"{_PREFIX}int"
+_THEN: Final = f"{_PREFIX}then"
 
 
 def read_decimal(data: bytes, precision: int, scale: int) -> decimal.Decimal:
@@ -35,8 +39,22 @@ def exact_reader(kind: str, logical: str, node: Node) -> Callable[[Any], Any] | 
 
 
 def with_exact_types(node: Node) -> Node:
-    """A parsed schema for fastavro to read with: a copy if it has such types. The argument is not changed."""
+    """A parsed schema for fastavro to read with: a copy if it has such types, but not for ints."""
     return _copied(node, {}) if _has_such(node, set()) else node
+
+
+def with_exact_ints(node: Node) -> Node:
+    """A copy for bodies that may have ints of more bits: calling a function for each int takes longer than to read it.
+
+    Args:
+      node: a schema of `with_exact_types`.
+    """
+    found = _exact_type(_copied(node, {}, ints=True))
+    for each in found if isinstance(found, list) else [found]:
+        if isinstance(each, dict):  # else fastavro would parse it for each value
+            each.setdefault("__fastavro_parsed", True)
+            each.setdefault("__named_schemas", {})
+    return found
 
 
 def _read_decimal(data: bytes, node: Node, _: Node = None) -> decimal.Decimal:
@@ -64,8 +82,22 @@ _READERS: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     ("int", "time-millis"): _reader_of_time("int-time-millis", 1_000),
     ("long", "time-micros"): _reader_of_time("long-time-micros", 1_000_000),
 }
+
+
+def _read_int(value: int, node: Node, wanted: Node = None) -> Any:
+    """Continues as fastavro would without the check: with the logical type, or the number of the reader's type."""
+    if not _LEAST_INT <= value <= _MOST_INT:
+        raise ValueError("a number of more than 32 bits is not a valid int")
+    read = node.get(_THEN)
+    if read is not None:
+        return read(value, node, wanted)
+    wants = wanted["type"] if isinstance(wanted, dict) else wanted
+    return float(value) if wants in ("float", "double") else value
+
+
 # fastavro's documented way to add logical types. Only we use these names.
 LOGICAL_READERS.update({f"{kind}-{_PREFIX}{logical}": read for (kind, logical), read in _READERS.items()})
+LOGICAL_READERS.update({f"{kind}-{_INT}": _read_int for kind in ("int", "long")})
 
 
 def _is_such(node: Node) -> bool:
@@ -86,20 +118,46 @@ def _has_such(node: Any, seen: set[int]) -> bool:
     return _is_such(node) or any(_has_such(each, seen) for each in node.values())
 
 
-def _copied(node: Any, made: dict[int, Any]) -> Any:
+def _copied(node: Any, made: dict[int, Any], *, ints: bool = False) -> Any:
     """A copy with everything that fastavro stores in the schema. One object stays one object."""
     if isinstance(node, list):
-        return [_copied(each, made) for each in node]
+        return [_copied(each, made, ints=ints) for each in node]
     if not isinstance(node, dict):
         return node
     if id(node) not in made:
-        copy = made[id(node)] = {name: _copied(each, made) for name, each in node.items()}
-        if _is_enum(node):
+        copy = made[id(node)] = {name: _copied(each, made, ints=ints) for name, each in node.items()}
+        if ints:
+            _set_exact_ints(copy)
+        elif _is_enum(node):
             copy["symbols"] = dict(enumerate(copy["symbols"]))  # by number, as fastavro looks them up; there is no -1
         elif _is_such(node):
             more = _with_limits(copy) if node["logicalType"] == "decimal" else {}
             copy.update(more, logicalType=_PREFIX + node["logicalType"])
     return made[id(node)]
+
+
+def _set_exact_ints(node: dict[str, Any]) -> None:
+    """Replaces the ints of a record, array or map, and marks an int itself."""
+    kind = node.get("type")
+    if kind in ("record", "error"):
+        for field in node["fields"]:
+            field["type"] = _exact_type(field["type"])
+    elif kind == "array":
+        node["items"] = _exact_type(node["items"])
+    elif kind == "map":
+        node["values"] = _exact_type(node["values"])
+    elif isinstance(kind, (dict, list)):
+        node["type"] = _exact_type(kind)
+    elif kind == "int" or (kind == "long" and WRITTEN_AS_INT in node):
+        read = LOGICAL_READERS.get(f"{kind}-{node.get('logicalType')}")
+        node.update({"logicalType": _INT} | ({} if read is None else {_THEN: read}))
+
+
+def _exact_type(node: Node) -> Node:
+    """The node for a name: fastavro calls a function for types with a logical type only."""
+    if isinstance(node, list):
+        return list(map(_exact_type, node))
+    return {"type": "int", "logicalType": _INT} if node == "int" else node
 
 
 def _with_limits(node: Node) -> Node:

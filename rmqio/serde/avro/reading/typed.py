@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import itertools
 import uuid
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -33,6 +34,8 @@ Convert = Callable[[Any], Any]
 MakeRow = Callable[[dict[str, Any]], Any]
 """Creates a record without a class from its fields in the schema's order, in a dict that nothing else uses."""
 OfDefault = Callable[[Any], Convert | None]
+_Key = tuple[str, Any]
+"""The name of a record, and its class or None."""
 
 
 class Conversion(NamedTuple):
@@ -59,30 +62,42 @@ def converter(
     Raises `LocalError` if the class does not fit the schema.
     """
     hint: Any = Any if target is None else target
-    found = _Converters(schema, make_row, of_default, named=False)
-    convert = found.of(schema.parsed, hint, schema.name)
-    if not found.needs_names:
-        return Conversion(convert, named=False)
-    return Conversion(
-        _Converters(schema, make_row, of_default, named=True).of(schema.parsed, hint, schema.name), named=True
-    )
+    named, converted = False, set[_Key]()
+    while True:
+        found = _Converters(schema, make_row, of_default, frozenset(converted), named=named)
+        convert = found.of(schema.parsed, hint, schema.name)
+        if found.needs_names == named and converted >= found.converted:
+            return Conversion(convert, named)
+        named = found.needs_names or named
+        converted |= found.converted
 
 
 class _Converters:
     """One converter for each type and annotation. That of a named type is created once, because it can contain itself.
 
     Args:
+      converted: the records within themselves that are known to be converted. The others are taken for records that
+        stay as they are, until `converted` says more.
       named: a named type that is a branch of a union arrives as a pair of its name and the value.
     """
 
     def __init__(
-        self, schema: AvroSchema, make_row: MakeRow | None, of_default: OfDefault | None, *, named: bool
+        self,
+        schema: AvroSchema,
+        make_row: MakeRow | None,
+        of_default: OfDefault | None,
+        converted: frozenset[_Key],
+        *,
+        named: bool,
     ) -> None:
         self._schema, self._make_row, self._of_default, self._named = schema, make_row, of_default, named
-        self.needs_names = False
-        """Whether a union has several branches that must be converted."""
-        self._made: dict[tuple[str, Any], Convert | None] = {}
-        self._open: set[tuple[str, Any]] = set()
+        self.needs_names = named
+        """Whether a union has several branches that must be told apart by their names."""
+        self.converted = set(converted)
+        """The records within themselves that turned out to be converted. With a new one, all must be made again."""
+        self._made: dict[_Key, Convert | None] = {}
+        self._open: dict[_Key, set[_Key]] = {}
+        """The records that are being made, from the outside in, and those that are converted if one of these is."""
 
     def of(self, node: Node, hint: Any, path: str) -> Convert | None:
         node = self._schema.resolve(node)
@@ -101,7 +116,8 @@ class _Converters:
             if kind == "map":
                 return _of_values(self.of(node["values"], value_of(hint), f"{path}[]"))
         except TypeError:
-            raise LocalError(f"{path} is annotated {hint}, and is an {kind} in the schema") from None
+            shown, wants = ("an array", "list[...]") if kind == "array" else ("a map", "dict[str, ...]")
+            raise LocalError(f"{path} is annotated {hint}, and is {shown} in the schema: annotate {wants}") from None
         found = leaf_converter(node, hint, path)
         return self._unnamed(found) if kind in ("enum", "fixed") else found
 
@@ -117,8 +133,11 @@ class _Converters:
         if key in self._made:
             return self._made[key]
         if key in self._open:  # it contains itself
-            return lambda value: (self._made[key] or _same)(value)
-        self._open.add(key)
+            if key in self.converted:
+                return lambda value: (self._made[key] or _same)(value)
+            self._open[key].update(itertools.dropwhile(lambda each: each != key, self._open))
+            return None
+        self._open[key] = set()
         hints = {} if cls is None else fields_of_class(cls)
         inside = [
             (field["name"], convert)
@@ -127,6 +146,9 @@ class _Converters:
             if (convert := self._of_field(field, hints.get(field["name"], Any), f"{path}.{field['name']}"))
         ]
         self._made[key] = self._record(node, cls, hints, inside, path)
+        within = self._open.pop(key)
+        if self._made[key] is not None:
+            self.converted |= within
         return self._made[key]
 
     def _of_field(self, field: Node, hint: Any, path: str) -> Convert | None:
@@ -167,9 +189,17 @@ class _Converters:
             return None if convert is None else lambda value: None if value is None else convert(value)
         if any(convert for convert, named in zip(inside, is_named, strict=True) if named) and len(others) > 1:
             self.needs_names = True
+        if any(convert for convert, each in zip(inside, others, strict=True) if _is(each, "map")) and any(
+            _is(each, "record", "error") for each in others
+        ):
+            self.needs_names = True  # both are dicts
         if not any(inside) and not (self._named and any(is_named)):
             return None
         return of_branches(list(zip(others, inside, strict=True)), is_writers=self._of_default is None)
+
+
+def _is(node: Node, *kinds: str) -> bool:
+    return isinstance(node, dict) and node["type"] in kinds
 
 
 def class_for(node: Node, wanted: list[Any], path: str) -> type | None:

@@ -39,8 +39,8 @@ def schema_of_class(cls: type, *, namespace: str | None = None) -> dict[str, Any
     `int` becomes long, `float` double, `datetime` timestamp-micros (with a time zone), `X | None` a union with null,
     lists arrays, dicts with text keys maps, an `enum.Enum` an enum of its names, and a nested class a record. Defaults
     that are None, booleans, numbers or text are kept; in a union, the branch of the default comes first, as Avro
-    requires. What annotations do not express, such as the precision of a decimal, is given with `Annotated`, whose dict
-    is the schema:
+    requires. `Annotated` gives what annotations do not express, such as the precision of a decimal; its dict is the
+    schema:
 
         amount: Annotated[Decimal, {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}]
 

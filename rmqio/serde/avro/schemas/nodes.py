@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 Node = Any
 """A schema in a parsed schema: a dict, a list (union) or a name. Names are full names."""
+WRITTEN_AS_INT: Final = "rmqio-written-as-int"
+"""The key that marks a long whose bytes are those of an int."""
 
 
 def children_of(node: Node) -> list[Node]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rmqio.serde.avro.reading.walk import BrokenValue
 from rmqio.serde.avro.schemas.leaves import LOGICAL
-from rmqio.serde.avro.schemas.nodes import Node, nodes_of
+from rmqio.serde.avro.schemas.nodes import WRITTEN_AS_INT, Node, nodes_of
 from rmqio.serde.avro.schemas.schema import AvroSchema
 
 _LOGICAL: Final = ("logicalType", "precision", "scale")
@@ -60,6 +60,8 @@ class _Alignment:
             logical = written if isinstance(written, dict) else {}
             holder[key] = {"type": _kind(wanted)} | {name: logical[name] for name in _LOGICAL if name in logical}
             _take_logical_type(holder, key, holder[key], wanted)
+            if kind == "int":
+                holder[key][WRITTEN_AS_INT] = True
         elif (kind, _kind(wanted)) in _WIDENED:
             holder[key] = kind
         elif kind != _kind(wanted):

@@ -44,7 +44,8 @@ class AvroSchema:
         value, origin = _value_of(source)
         try:
             self.text: Final[str] = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-            list(nodes_of(value))  # fastavro accepts a record without fields
+            for node in nodes_of(value):  # fastavro accepts a record without fields
+                _refuse_union_in_union(node)
             self.parsed: Final[Node] = parse_schema(_interned(value))
         except (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, AttributeError) as error:
             raise LocalError(f"{origin} is not an Avro schema: {_reason(error)}") from error
@@ -148,6 +149,16 @@ def _value_of(source: object) -> tuple[Any, str]:
     raise LocalError(
         f"a schema is a dict, a list, JSON text or the path of an {_ENDING} file, not {type(source).__name__}"
     )
+
+
+def _refuse_union_in_union(node: Node) -> None:
+    """The specification forbids such a union, and fastavro accepts some of them."""
+    if isinstance(node, list):
+        for number, branch in enumerate(node):
+            while isinstance(branch, dict) and isinstance(branch.get("type"), dict):
+                branch = branch["type"]
+            if isinstance(branch, list) or (isinstance(branch, dict) and isinstance(branch.get("type"), list)):
+                raise ValueError(f"branch {number} of a union is a union: put its types directly into the outer one")
 
 
 def _leave_out_what_is_no_logical_type(node: Node) -> None:

@@ -148,7 +148,7 @@ def half_window(keys: Iterable[tuple[int, int]], left: Relation, right: Relation
     for one, other in keys:
         if one in of_left and other in of_right:
             if of_left[one][0] != of_right[other][0]:
-                return "of equal windows, and these two differ"
+                return "of equal windows, but these two differ"
             if of_left[one] == of_right[other]:
                 return f"there is {WINDOW_COLUMNS[of_left[one][1]]} only"
     return ""

@@ -32,7 +32,7 @@ def looked_up(join: nodes.Join, left: Side, right: Side) -> Side:
     assert isinstance(join.right, nodes.TableRef)
     assert join.right.as_of is not None
     if doubled := next((each for each in right_scope.tables if each in left_scope.tables), None):
-        _refuse(f"two tables of FROM are called {doubled}: give one of them an alias", join.right.span)
+        _refuse(f"two tables of FROM have the name {doubled}: give one of them an alias", join.right.span)
     if join.kind not in ("INNER", "LEFT"):
         if join.kind == "CROSS":
             _refuse("a dimension table needs a condition with its key: JOIN ... ON", join.right.span)
@@ -104,6 +104,8 @@ def _require_dimension(table: Table, name: nodes.Name) -> None:
             "'on-error' is fail or skip there",
             name.span,
         )
+    if options.on_error == "null":
+        _refuse(f"{name} has 'on-error' = 'null', which a dimension cannot have: it is fail or skip there", name.span)
     if options.connector in (FILES, DATABASE):
         return
     if options.connector != "rocketmq":

@@ -24,12 +24,12 @@ def joined(join: nodes.Join, left: Side, right: Side, ttl_ms: int, where: nodes.
 
     Args:
       ttl_ms: how long a row waits for its partners, in milliseconds; 0: it was not said. An inner join that nothing
-        bounds is refused then.
+        bounds needs inputs that end then.
       where: the condition of WHERE, which is tested after the join: it can bound the times of an inner join, too.
     """
     (left_rows, left_scope), (right_rows, right_scope) = left, right
     if doubled := next((each for each in right_scope.tables if each in left_scope.tables), None):
-        _refuse(f"two tables of FROM are called {doubled}: give one of them an alias", join.right.span)
+        _refuse(f"two tables of FROM have the name {doubled}: give one of them an alias", join.right.span)
     width = len(left_rows.fields)
     right_columns = tuple(replace(each, expression=shifted(each.expression, width)) for each in right_scope.columns)
     scope = left_scope.joined(Scope(right_columns, right_scope.merged))
@@ -55,7 +55,7 @@ def _crossed(join: nodes.Join, left: Relation, right: Relation, ttl_ms: int, sco
     fields = tuple(
         each._replace(is_time=False, table=tables.get(i) or "") for i, each in enumerate(left.fields + right.fields)
     )
-    return Join(fields, left, right, "INNER", (), None, ttl_ms, span=join.span)
+    return Join(fields, left, right, "INNER", (), None, ttl_ms, is_crossed=True, span=join.span)
 
 
 def _scope_after(join: nodes.Join, left: Scope, right: Scope, both: Scope) -> Scope:
@@ -119,7 +119,7 @@ def _relation(
         own = tuple(InputRef(each.type, i) for i, each in enumerate(pairs.fields))
         return Calc(pairs.fields, pairs, all_of(conditions), own)
     if not keys:
-        also = ": bounds of times come beside one" if bounds.interval else ""
+        also = ": bounds of times are not enough" if bounds.interval else ""
         _refuse(
             f"a {join.kind} JOIN needs an equality between a column of each side{also}", (join.condition or join).span
         )
@@ -130,13 +130,7 @@ def _relation(
         _refuse("no two rows fulfil the conditions on their times: the bounds exclude each other", join.span)
     if bound is None and (windows := half_window(keys, left, right)):
         _refuse(
-            f"a window join needs window_start = window_start and window_end = window_end, both: {windows}", join.span
-        )
-    if bound is None and join.kind == "INNER" and not ttl_ms:
-        _refuse(
-            "this join keeps every row for ever: say how long a row waits for its partners, with "
-            f"SET 'table.exec.state.ttl' = '1 h' before it, or {_way_out(bounds, names)}",
-            join.span,
+            f"a window join needs both window_start = window_start and window_end = window_end: {windows}", join.span
         )
     fields = _fields(join.kind, bound, left, right)
     fields = tuple(each._replace(table=tables.get(i) or "") for i, each in enumerate(fields))
@@ -151,7 +145,10 @@ def _relation(
         *fields[:width], *_extra(wide_left, moved, join.kind in ("RIGHT", "FULL")),
         *fields[width:], *_extra(wide_right, len(right_extra), join.kind in ("LEFT", "FULL")),
     )  # fmt: skip
-    found = Join(wide, wide_left, wide_right, join.kind, tuple(keys), condition, 0 if bound else ttl_ms, bound)
+    found = Join(
+        wide, wide_left, wide_right, join.kind, tuple(keys), condition, 0 if bound else ttl_ms, bound,
+        way_out=_way_out(bounds, names), span=join.span,
+    )  # fmt: skip
     if found.fields == fields:
         return found
     kept = [*range(width), *range(width + moved, width + moved + len(fields) - width)]

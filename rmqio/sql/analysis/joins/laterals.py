@@ -11,7 +11,7 @@ from rmqio.sql.analysis.values import user_calls
 from rmqio.sql.analysis.values.binder import ExpressionBinder, is_aggregate
 from rmqio.sql.analysis.values.functions import call_of
 from rmqio.sql.analysis.windows.windowing import WINDOW_FUNCTIONS
-from rmqio.sql.errors import Refusal, Span
+from rmqio.sql.errors import Refusal, Span, counted
 from rmqio.sql.expressions import Expr, InputRef, inputs, transform
 from rmqio.sql.planning.expanding import ELEMENT, ENTRY, ROW, TUPLE, Expand, Shape
 from rmqio.sql.planning.plan import Calc, Constants, Field, Relation, Windowed, window_fields
@@ -95,11 +95,11 @@ def _expanded(item: nodes.FromItem, left: Side, outer: Scope, *, is_outer: bool)
         fields = [each._replace(type=each.type.nullable()) for each in fields]
     if item.columns:
         if len(item.columns) != len(fields):
-            _refuse(f"there are {len(item.columns)} names for {len(fields)} columns", item.columns[0].span)
+            _refuse(f"{counted(len(item.columns), 'name')} for {counted(len(fields), 'column')}", item.columns[0].span)
         fields = [each._replace(name=name.text) for name, each in zip(item.columns, fields, strict=True)]
     table = item.alias.text if item.alias else None
     if item.alias is not None and table in scope.tables:
-        _refuse(f"two tables of FROM are called {table}: give one of them an alias", item.alias.span)
+        _refuse(f"two tables of FROM have the name {table}: give one of them an alias", item.alias.span)
     # A row becomes several before it gets its window, whose columns stay the last ones.
     source = relation.input if isinstance(relation, Windowed) else relation
     width = len(source.fields)
@@ -128,13 +128,13 @@ def _unnested(item: nodes.Unnest, rows: Expr) -> tuple[str, list[Field]]:
     if kind.kind == "MAP":
         shape, fields = ENTRY, [Field(n, t) for n, t in zip(("KEY", "VALUE"), kind.elements, strict=True)]
     elif kind.kind not in ("ARRAY", "MULTISET"):
-        return _refuse(f"UNNEST takes an ARRAY or a MAP, and this is {kind.text}", item.operand.span)
+        return _refuse(f"UNNEST takes an ARRAY or a MAP, not {kind.text}", item.operand.span)
     elif kind.elements[0].kind == "ROW":
         row = kind.elements[0]
         shape = ROW
         fields = [Field(name, each.nullable()) for name, each in zip(row.names, row.elements, strict=True)]
     else:
-        # Where the one column has no name, it has that of the table.
+        # The one column has no name of its own: it has that of the table.
         shape, fields = ELEMENT, [Field(item.alias.text if item.alias else "EXPR$0", kind.elements[0])]
     if item.has_ordinality:
         fields.append(Field("ORDINALITY", types.INTEGER.nullable(False)))
@@ -185,7 +185,7 @@ def _query(queries: Any, item: nodes.Derived, left: Side, kind: str) -> Side | N
         except Refusal as refusal:
             _refuse(
                 f"LATERAL (query) can use columns of the row before it only if it reads no table: SELECT ... FROM "
-                f"UNNEST(...), without GROUP BY, DISTINCT and LIMIT. Join instead, or ({refusal.message})",
+                f"UNNEST(...), without GROUP BY, DISTINCT and LIMIT. Join instead (otherwise, {refusal.message})",
                 refusal.span or item.span,
             )
         return None
@@ -193,7 +193,7 @@ def _query(queries: Any, item: nodes.Derived, left: Side, kind: str) -> Side | N
         _refuse(f"{kind} JOIN LATERAL (query) is not supported: use LEFT JOIN UNNEST(...) ON TRUE", item.span)
     relation, outer = left
     if isinstance(relation, Windowed):
-        _refuse("LATERAL (query) beside rows of a window is not supported: use UNNEST", item.span)
+        _refuse("LATERAL (query) next to rows of a window is not supported: use UNNEST", item.span)
     width = len(relation.fields)
     scope = Scope(())
     for each in _items(select.source):
@@ -216,11 +216,11 @@ def _query(queries: Any, item: nodes.Derived, left: Side, kind: str) -> Side | N
         names.append(str(written) if is_name else f"EXPR${position}")
     if item.columns:
         if len(item.columns) != len(names):
-            _refuse(f"there are {len(item.columns)} names for {len(names)} columns", item.columns[0].span)
+            _refuse(f"{counted(len(item.columns), 'name')} for {counted(len(names), 'column')}", item.columns[0].span)
         names = [each.text for each in item.columns]
     table = item.alias.text if item.alias else None
     if item.alias is not None and table in outer.tables:
-        _refuse(f"two tables of FROM are called {table}: give one of them an alias", item.alias.span)
+        _refuse(f"two tables of FROM have the name {table}: give one of them an alias", item.alias.span)
     own = relation.fields[:width]
     fields = [Field(name, each.type) for name, each in zip(names, projections, strict=True)]
     kept = tuple(InputRef(each.type, i) for i, each in enumerate(own))

@@ -28,13 +28,13 @@ def ranking(select: nodes.Select) -> nodes.Item | None:
     if first.expression.name.text.upper() != "ROW_NUMBER":
         refuse_ranking(first.expression)
     if others:
-        raise Refusal("a query has one ROW_NUMBER(): put the other one into a query around", others[0].span)
+        raise Refusal("a query can have only one ROW_NUMBER(): put the other one into an outer query", others[0].span)
     if select.group_by or select.having is not None:
         raise Refusal(
             "ROW_NUMBER() cannot be combined with GROUP BY: put GROUP BY into a query of FROM", first.expression.span
         )
     if select.is_distinct:
-        raise Refusal("rows with numbers are distinct: ROW_NUMBER() needs no DISTINCT", first.expression.span)
+        raise Refusal("numbered rows are distinct: remove DISTINCT", first.expression.span)
     return first
 
 
@@ -43,6 +43,7 @@ def refuse_ranking(node: nodes.Call) -> NoReturn:
     name = node.name.text.upper()
     if name == "ROW_NUMBER":
         raise Refusal(
-            f"ROW_NUMBER() stands by itself in SELECT, as ROW_NUMBER() OVER (...) AS rn, with {WAY_OUT}", node.span
+            f"ROW_NUMBER() must be a column of its own in SELECT, as ROW_NUMBER() OVER (...) AS rn, with {WAY_OUT}",
+            node.span,
         )
-    raise Refusal(f"{name}() stands in SELECT, with OVER (...), and a query around it can test it", node.span)
+    raise Refusal(f"{name}() can be used only in SELECT, with OVER (...); an outer query can test it", node.span)

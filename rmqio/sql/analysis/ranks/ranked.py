@@ -16,9 +16,9 @@ from rmqio.sql import types
 from rmqio.sql.analysis.grouping import require_key
 from rmqio.sql.analysis.ranks.forms import WINDOW_TIME, Form, form_of, window_column
 from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.compile.expressions.purity import is_pure
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Constant, Expr, InputRef, Operation, is_processing_time
-from rmqio.sql.planning.optimizer import is_pure
 from rmqio.sql.planning.plan import Calc, Field, Rank, Relation, SortKey
 from rmqio.sql.syntax import nodes
 

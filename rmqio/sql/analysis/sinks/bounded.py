@@ -12,10 +12,10 @@ def require_written(statement: statements.Insert, table: Table) -> None:
     """Raises `Refusal` if nothing can be written to the table, or not in this way."""
     options = table.options
     if options.connector == DATABASE:
-        raise Refusal(f"{table.name} is a table of a database, which is only read", statement.table.span)
+        raise Refusal(f"{table.name} is a table of a database, which can only be read", statement.table.span)
     if options.connector == FILES and options.format in READ_ONLY_FORMATS:
         raise Refusal(
-            f"{table.name} cannot be written: files of {options.format} are only read; json and csv are written, too",
+            f"{table.name} cannot be written: files of the format {options.format} can only be read; use json or csv",
             statement.table.span,
         )
     if options.connector == FILES and statement.is_overwrite:

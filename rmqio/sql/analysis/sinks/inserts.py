@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rmqio.sql.analysis.sinks.bounded import require_written
 from rmqio.sql.analysis.values.conversions import can_overflow, fits, same_but_null
+from rmqio.sql.catalog.metadata import METADATA
 from rmqio.sql.catalog.tables import Column, Table
-from rmqio.sql.errors import Refusal, Span, nearest
+from rmqio.sql.errors import Refusal, Span, counted, nearest
 from rmqio.sql.expressions import Constant, Conversion, Expr, InputRef, NotNull
 from rmqio.sql.formats import require_writable
 from rmqio.sql.planning.plan import Calc, Field, Relation, Sink
@@ -23,7 +24,7 @@ def sink_of(statement: statements.Insert, table: Table, relation: Relation) -> S
     if len(targets) != len(relation.fields):
         names = ", ".join(each.name for each in targets)
         raise Refusal(
-            f"{table.name} takes {len(targets)} values ({names}), and the query has {len(relation.fields)}",
+            f"{table.name} takes {counted(len(targets), 'value')} ({names}), but the query has {len(relation.fields)}",
             statement.query.span,
         )
     found: dict[str, Expr] = {}
@@ -38,8 +39,28 @@ def sink_of(statement: statements.Insert, table: Table, relation: Relation) -> S
             raise Refusal(f"the column {column.name} is NOT NULL and gets no value", statement.table.span)
         columns.append(column)
         projections.append(found.get(column.name, Constant(column.type.nullable(), None)))
+    _require_one_each(columns, table, statement)
+    tag = next((each for each in columns if each.name == table.options.tag_column and each.is_physical), None)
+    if tag is not None and all(each.metadata is None or each.metadata.key != "tags" for each in columns):
+        projections.append(projections[columns.index(tag)])
+        columns.append(Column(f"tag of {tag.name}", tag.type, METADATA["tags"]))
     fields = tuple(Field(each.name, each.type) for each in columns)
-    return Sink(fields, Calc(fields, relation, None, tuple(projections)), table, tuple(columns))
+    found_rows = Calc(fields, relation, None, tuple(projections))
+    return Sink(fields, found_rows, table, tuple(columns), statement.table.span)
+
+
+def _require_one_each(columns: list[Column], table: Table, statement: statements.Insert) -> None:
+    """A message has each part once, so two values for it would be one lost."""
+    names: dict[str, str] = {}
+    for each in columns:
+        if each.metadata is None:
+            continue
+        if (other := names.setdefault(each.metadata.key, each.name)) != each.name:
+            raise Refusal(
+                f"{other} and {each.name} of {table.name} are both the metadata {each.metadata.key!r}: declare one of "
+                "them VIRTUAL, or list the columns, INSERT INTO t (a, b)",
+                statement.table.span,
+            )
 
 
 def _named(statement: statements.Insert, table: Table) -> list[Column]:
@@ -52,7 +73,7 @@ def _named(statement: statements.Insert, table: Table) -> list[Column]:
         if not column.is_written:
             raise Refusal(f"the column {name} is {_why(column)}: it gets no value", name.span)
         if column in targets:
-            raise Refusal(f"the column {name} is there twice", name.span)
+            raise Refusal(f"the column {name} is listed twice", name.span)
         targets.append(column)
     return targets
 
@@ -76,7 +97,7 @@ def _fitted(given: Expr, column: Column, field: Field, span: Span) -> Expr:
     wanted = column.type
     if not fits(given.type, wanted):
         name = "" if field.name.startswith("EXPR$") else f"{field.name}, "
-        raise Refusal(f"{column.name} is {wanted.text}, and the query gives {name}{given.type.text}: use CAST", span)
+        raise Refusal(f"{column.name} is {wanted.text}, but the query gives {name}{given.type.text}: use CAST", span)
     can_be_null = given.type.is_nullable
     found = given
     if not same_but_null(given.type, wanted):
@@ -85,5 +106,5 @@ def _fitted(given: Expr, column: Column, field: Field, span: Span) -> Expr:
     if wanted.is_nullable or not can_be_null or column.metadata is not None:
         return found
     if given.type.kind == "NULL":
-        raise Refusal(f"{column.name} is NOT NULL, and the query gives NULL", span)
+        raise Refusal(f"{column.name} is NOT NULL, but the query gives NULL", span)
     return NotNull(wanted, found, column.name)

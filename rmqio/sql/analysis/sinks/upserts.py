@@ -8,21 +8,20 @@ retractions, so that such rows are neither joined, united nor grouped again, but
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rmqio.sql.analysis.grouping_sets import NUMBER
 from rmqio.sql.analysis.ranks.forms import Form, form_of
+from rmqio.sql.analysis.sinks.destinations import parted
+from rmqio.sql.analysis.sinks.endings import Ends, ends_by_itself, require_ends
 from rmqio.sql.analysis.values.conversions import fits
-from rmqio.sql.errors import SqlError, listed
-from rmqio.sql.expressions import Constant, Conversion, InputRef, NotNull, conjuncts
-from rmqio.sql.planning.optimizer import is_pure
-from rmqio.sql.planning.plan import Aggregate, Calc, Rank, Relation, Scan, Sink
+from rmqio.sql.compile.expressions.purity import is_pure
+from rmqio.sql.errors import Refusal, Span, listed
+from rmqio.sql.expressions import SET_NUMBER, Constant, Conversion, InputRef, NotNull, conjuncts
+from rmqio.sql.planning.plan import Aggregate, Calc, Rank, Relation, Sink
 
 ENDS = "a window, or --stop latest, gives rows that do not change"
 NO_TABLE = "its rows change, and only a table with a PRIMARY KEY takes them"
-Ends = Callable[[Relation], bool]
-"""Whether all that a relation reads ends: then its rows come once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +32,16 @@ class Kind:
       changing: the relation whose rows change; None: append-only.
       groups: the groups whose rows change, if `changing` is a rank of them, or they themselves.
       refused: why the rows cannot be given; empty: they can.
+      span: the place of what is refused.
     """
 
     changing: Aggregate | Rank | None = None
     groups: Aggregate | None = None
     refused: str = ""
+    span: Span | None = None
 
 
 APPEND_ONLY = Kind()
-
-
-def ends_by_itself(relation: Relation) -> bool:
-    """Returns whether the tables that a relation reads say where they end."""
-    return all(each.table.options.end_ms is not None for each in scans(relation))
-
-
-def scans(relation: Relation) -> Iterator[Scan]:
-    """Yields the reads of a relation."""
-    if isinstance(relation, Scan):
-        yield relation
-    for each in relation.inputs():
-        yield from scans(each)
 
 
 def kind_of(relation: Relation, ends: Ends = ends_by_itself) -> Kind:
@@ -67,12 +55,17 @@ def kind_of(relation: Relation, ends: Ends = ends_by_itself) -> Kind:
             return kinds[0]
         case Aggregate():
             if changing is not None:
-                return Kind(refused=f"GROUP BY stands above {named(changing)}, whose rows change: {ENDS}")
+                return Kind(
+                    refused=f"GROUP BY groups the rows of {named(changing)}, which change: {ENDS}", span=relation.span
+                )
             return _of_aggregate(relation, ends)
         case Rank():
             return _of_rank(relation, changing, ends)
     if changing is not None:
-        return Kind(refused=f"{named(changing)}: rows that change cannot be joined, united or grouped again: {ENDS}")
+        return Kind(
+            refused=f"{named(changing)}: rows that change cannot be joined, united or grouped again: {ENDS}",
+            span=changing.span,
+        )
     return APPEND_ONLY
 
 
@@ -82,11 +75,14 @@ def _of_aggregate(aggregate: Aggregate, ends: Ends) -> Kind:
     if ends(aggregate) or (aggregate.window is not None and aggregate.emit is None):
         return APPEND_ONLY
     if aggregate.window is None and not aggregate.calls:
-        return Kind(refused=f"DISTINCT: DISTINCT of rows without end would keep all of them: {ENDS}")
-    if aggregate.window is None and any(each.name == NUMBER for each in aggregate.fields):
+        return Kind(
+            refused=f"DISTINCT: DISTINCT of rows without end would keep all of them: {ENDS}", span=aggregate.span
+        )
+    if aggregate.window is None and any(each.name == SET_NUMBER for each in aggregate.fields):
         return Kind(
             refused="GROUPING SETS, ROLLUP and CUBE without a window: NULL stands for the keys that a set lacks, so "
-            f"that no PRIMARY KEY tells the rows apart: {ENDS}"
+            f"that no PRIMARY KEY tells the rows apart: {ENDS}",
+            span=aggregate.span,
         )
     return Kind(aggregate, aggregate)
 
@@ -95,13 +91,14 @@ def _of_rank(rank: Rank, changing: Aggregate | Rank | None, ends: Ends) -> Kind:
     if changing is None:
         return Kind(rank) if form_of(rank) is Form.UPDATES and not ends(rank) else APPEND_ONLY
     if not isinstance(changing, Aggregate) or changing.window is not None:
-        return Kind(refused=f"ROW_NUMBER() stands above {named(changing)}, whose rows change: {ENDS}")
+        return Kind(refused=f"ROW_NUMBER() numbers the rows of {named(changing)}, which change: {ENDS}", span=rank.span)
     chain = calcs(rank.input, changing)
     grouped = range(len(changing.keys))
     if any(source_of(each, chain) not in grouped for each in rank.keys):
         return Kind(
             refused="PARTITION BY takes what its rows are grouped by only, as they change: a row that goes into another"
-            f" partition could not leave the one before; or {ENDS}"
+            f" partition could not leave the one before; or {ENDS}",
+            span=rank.span,
         )
     return Kind(rank, changing)
 
@@ -117,12 +114,13 @@ def named(relation: Aggregate | Rank) -> str:
 
 
 def check_sink(sink: Sink, ends: Ends) -> Kind:
-    """Returns the kind of what goes into a table. Raises `SqlError` if the table cannot take it."""
+    """Returns the kind of what goes into a table. Raises `Refusal`, at its place, if that is not possible."""
+    require_ends(sink, ends)
     kind = kind_of(sink, ends)
     if kind.refused:
-        raise SqlError(f"INSERT INTO {sink.table.name}: {kind.refused}")
+        raise Refusal(f"INSERT INTO {sink.table.name}: {kind.refused}", kind.span)
     if kind.changing is not None and (reason := _refused(sink, kind.changing)):
-        raise SqlError(f"INSERT INTO {sink.table.name}: {reason}")
+        raise Refusal(f"INSERT INTO {sink.table.name}: {reason}", kind.changing.span)
     return kind
 
 
@@ -141,12 +139,12 @@ def _refused(sink: Sink, changing: Aggregate | Rank) -> str:
         if found not in _keys_of(changing):
             names = _names(changing, sorted(_keys_of(changing)[0]))
             return f"{what}: {key} is not what the rows are grouped by{names}: {ENDS}"
-        return ""
-    if not set(changing.keys) <= found:
-        return f"{what}: {key} lacks what stands in PARTITION BY{_names(changing, changing.keys)}"
-    if changing.limit > 1 and found == set(changing.keys):
+    elif not set(changing.keys) <= found:
+        return f"{what}: {key} lacks the columns of PARTITION BY{_names(changing, changing.keys)}"
+    elif changing.limit > 1 and found == set(changing.keys):
         return f"{what}: several rows of a partition have one PRIMARY KEY: add the number of the row, or a column"
-    return ""
+    reason = parted(sink, changing, chain, {each for each in found if isinstance(each, int)})
+    return f"{what}: {reason}" if reason else ""
 
 
 def _keys_of(aggregate: Aggregate) -> list[set[int]]:

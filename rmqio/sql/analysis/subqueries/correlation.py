@@ -107,7 +107,7 @@ def _tied(binder: Queries, query: nodes.Query, outer: Scope, *, may_be_empty: bo
         return None
     bounded = query.order_by or query.offset or query.limit is not None
     if bounded and not (may_be_empty and query.limit and not query.offset):
-        _refuse("ORDER BY and LIMIT cannot stand in a sub-query that reads columns from outside", query.span)
+        _refuse("ORDER BY and LIMIT cannot be used in a sub-query that reads outer columns", query.span)
     pairs: list[tuple[nodes.Expression, nodes.Expression]] = []
     residual: list[Expr] = []
     for condition, bound in tied:
@@ -149,7 +149,7 @@ def _bound(
     used = sorted({each - INNER for condition in residual for each in inputs(condition) if each >= INNER})
     if residual and is_grouped:
         _refuse(
-            "aggregates of a sub-query can only be tied to outside by equalities of columns",
+            "a sub-query with aggregates can use outer columns only in equalities of columns",
             select.span,
         )
     own = [inside for inside, _ in pairs]

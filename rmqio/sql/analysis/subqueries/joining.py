@@ -42,7 +42,7 @@ def find(node: object) -> list[Subquery]:
     while pending:
         each = pending.pop()
         if isinstance(each, tuple):
-            pending += each
+            pending += [one for one in each if not isinstance(one, nodes.Literal)]  # IN can have thousands
         elif isinstance(each, nodes.Node) and not isinstance(each, nodes.Query):
             if isinstance(each, nodes.InQuery | nodes.Exists | nodes.ScalarQuery):
                 found.append(each)
@@ -225,7 +225,10 @@ class SubqueryJoins:
         if inner.keys:
             return self._add("MARK", inner, inner.keys, inner.residual, node)[0]
         if inner.residual:
-            _refuse("a sub-query needs an equality of a column of its own and one from outside", node.span)
+            _refuse(
+                "a sub-query with outer columns needs an equality between one of its own columns and an outer one",
+                node.span,
+            )
         computed = Calc((), inner.relation, None, ())
         counted = Aggregate((Field("COUNT$0", _COUNT),), computed, (), None, (AggregateCall("COUNT", _COUNT),))
         (rows,) = self._add("SCALAR", Inner(counted, [], [], 1), [], [], node)
@@ -236,9 +239,9 @@ class SubqueryJoins:
     def _scalar(self, node: nodes.ScalarQuery) -> Expr:
         inner = self._inner(node)
         if inner.width != 1:
-            _refuse(f"a query as a value has one column, and this one has {inner.width}", node.span)
+            _refuse(f"a sub-query as a value must have one column, but this one has {inner.width}", node.span)
         if inner.residual:
-            _refuse("a query as a value can only be tied to outside by equalities of columns", node.span)
+            _refuse("a sub-query as a value can use outer columns only in equalities of columns", node.span)
         if inner.totals is not None:
             (found,), having = self._totals(inner, node)
             if having is None:
@@ -249,7 +252,7 @@ class SubqueryJoins:
     def _totals(self, inner: Inner, node: Subquery) -> tuple[tuple[Expr, ...], Expr | None]:
         """SELECT and HAVING of aggregates without GROUP BY, of the joined columns: a COUNT of no rows is 0."""
         if inner.residual:
-            _refuse("aggregates of a sub-query can only be tied to outside by equalities of columns", node.span)
+            _refuse("a sub-query with aggregates can use outer columns only in equalities of columns", node.span)
         totals = inner.totals
         assert totals is not None
         assert isinstance(totals.input, Aggregate)

@@ -24,7 +24,7 @@ def arithmetic(node: nodes.Binary, left: Expr, right: Expr) -> Expr:
         return _with_times(node, left, right)
     for side, at in ((left, node.left), (right, node.right)):
         if side.type.kind not in types.NUMERIC:
-            raise Refusal(f"{node.operator} takes numbers, and this is {side.type.text}{_hint(side)}", at.span)
+            raise Refusal(f"{node.operator} takes numbers, not {side.type.text}{_hint(side)}", at.span)
     found = types.common_type((left.type, right.type))
     assert found is not None
     if found.kind == "DECIMAL":
@@ -95,5 +95,5 @@ def _moved(operator: str, time: Expr, interval: Expr, kind: SqlType, node: nodes
         if isinstance(interval, Constant) and interval.value is not None and interval.value % 86_400_000_000 == 0:
             days = Constant(types.INTERVAL_DAY.nullable(False), interval.value // 86_400_000_000)
             return Operation(kind, f"TIME {operator}", (time, days))
-        raise Refusal("a DATE moves by whole days: CAST it to TIMESTAMP first", node.span)
+        raise Refusal("only whole days can be added to a DATE: CAST it to TIMESTAMP first", node.span)
     return Operation(kind, f"TIME {operator}", (time, interval))

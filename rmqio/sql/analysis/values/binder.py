@@ -10,12 +10,14 @@ from typing import Final
 from rmqio.sql import types
 from rmqio.sql.analysis.ranks.calls import RANKINGS, refuse_ranking
 from rmqio.sql.analysis.scope import Scope, field_of
-from rmqio.sql.analysis.values import conversions, intervals, user_calls
+from rmqio.sql.analysis.values import conversions, intervals, json_calls, user_calls
+from rmqio.sql.analysis.values.aggregates import AGGREGATES
 from rmqio.sql.analysis.values.arithmetic import arithmetic
 from rmqio.sql.analysis.values.comparisons import comparison, conditional
 from rmqio.sql.analysis.values.constants import check_pattern
 from rmqio.sql.analysis.values.conversions import converted, same_type
-from rmqio.sql.analysis.values.functions import AGGREGATES, SPECIAL, call_of
+from rmqio.sql.analysis.values.failing import check_failing, evaluates_some
+from rmqio.sql.analysis.values.functions import SPECIAL, call_of, require_function
 from rmqio.sql.errors import Refusal
 from rmqio.sql.expressions import Constant, Expr, Is, Logical, Membership, Not, Operation
 from rmqio.sql.syntax import nodes
@@ -44,30 +46,38 @@ class ExpressionBinder:
       place: where aggregates are not allowed, for messages; empty: `aggregate` binds them.
       aggregate: binds the call of an aggregate function.
       known: what some expressions of the syntax mean here, e.g. those of GROUP BY.
+      is_conditional: not every row computes them, as in CASE.
     """
 
     scope: Scope
     place: str = ""
     aggregate: Callable[[nodes.Call], Expr] | None = None
     known: Callable[[nodes.Expression], Expr | None] | None = None
+    is_conditional: bool = False
 
     def bind(self, node: nodes.Expression) -> Expr:
         """Returns the expression. Raises `Refusal` if it is not valid."""
         if self.known is not None and (found := self.known(node)) is not None:
             return found
-        return _bind(node, self)
+        if self.is_conditional:
+            return _bind(node, self)
+        if evaluates_some(node):
+            return _bind(node, replace(self, is_conditional=True))
+        found = _bind(node, self)
+        check_failing(found, node)
+        return found
 
     def condition(self, node: nodes.Expression) -> Expr:
         """Returns a condition: BOOLEAN. Raises `Refusal` for another type."""
         found = self.bind(node)
         if found.type.kind not in ("BOOLEAN", "NULL"):
-            raise Refusal(f"a condition is BOOLEAN, and this is {found.type.text}", node.span)
+            raise Refusal(f"a condition must be BOOLEAN, not {found.type.text}", node.span)
         return found if found.type.kind == "BOOLEAN" else Constant(types.BOOLEAN, None)
 
 
 @functools.singledispatch
 def _bind(node: nodes.Expression, binder: ExpressionBinder) -> Expr:
-    raise Refusal("this cannot stand here", node.span)
+    raise Refusal("this is not allowed here", node.span)
 
 
 @_bind.register
@@ -107,7 +117,7 @@ def _subscript(node: nodes.Subscript, binder: ExpressionBinder) -> Expr:
         return call_of("ITEM OF ARRAY", [base, index], node)
     if base.type.kind == "MAP":
         return call_of("ITEM OF MAP", [base, converted(index, base.type.elements[0], node.index)], node)
-    raise Refusal(f"[...] takes an element of an ARRAY or a MAP, and this is {base.type.text}", node.base.span)
+    raise Refusal(f"[...] takes an element of an ARRAY or a MAP, not of {base.type.text}", node.base.span)
 
 
 @_bind.register
@@ -119,7 +129,7 @@ def _unary(node: nodes.Unary, binder: ExpressionBinder) -> Expr:
         return conversions.literal(replace(node.operand, value=f"-{node.operand.value}"))
     operand = binder.bind(node.operand)
     if operand.type.kind not in (*types.NUMERIC, *types.INTERVALS):
-        raise Refusal(f"- takes a number, and this is {operand.type.text}", node.operand.span)
+        raise Refusal(f"- takes a number, not {operand.type.text}", node.operand.span)
     return Operation(operand.type, "NEGATE", (operand,))
 
 
@@ -133,7 +143,7 @@ def _binary(node: nodes.Binary, binder: ExpressionBinder) -> Expr:
     if node.operator == "||":
         for side, at in ((left, node.left), (right, node.right)):
             if side.type.kind not in ("VARCHAR", "NULL"):
-                raise Refusal(f"|| joins text, and this is {side.type.text}: use CAST(... AS STRING)", at.span)
+                raise Refusal(f"|| joins text, not {side.type.text}: use CAST(... AS STRING)", at.span)
         return call_of("||", [left, right], node)
     return arithmetic(node, left, right)
 
@@ -153,6 +163,8 @@ def _logical(node: nodes.Binary, binder: ExpressionBinder) -> Expr:
 
 @_bind.register
 def _is_test(node: nodes.IsTest, binder: ExpressionBinder) -> Expr:
+    if node.what.startswith("JSON"):
+        return json_calls.is_json(node, binder.bind(node.operand), call_of)
     operand = binder.bind(node.operand) if node.what == "NULL" else binder.condition(node.operand)
     value = {"NULL": None, "UNKNOWN": None, "TRUE": True, "FALSE": False}[node.what]
     found: Expr = Is(types.BOOLEAN.nullable(False), operand, value)
@@ -184,9 +196,12 @@ def _between(node: nodes.Between, binder: ExpressionBinder) -> Expr:
 @_bind.register
 def _in_list(node: nodes.InList, binder: ExpressionBinder) -> Expr:
     operand = binder.bind(node.operand)
-    items = [binder.bind(each) for each in node.items]
+    items = [conversions.literal(each) if isinstance(each, nodes.Literal) else binder.bind(each) for each in node.items]
+    kinds: set[SqlType] = set()
     for item, at in zip(items, node.items, strict=True):
-        conversions.compared(operand, item, at)
+        if item.type not in kinds:  # one of each type tells: a list can have thousands of literals
+            kinds.add(item.type)
+            conversions.compared(operand, item, at)
     operand, *items = same_type([operand, *items], [node.operand, *node.items], "IN")
     if all(isinstance(each, Constant) for each in items) and operand.type.kind not in ("ARRAY", "MAP", "ROW"):
         constants = tuple(each for each in items if isinstance(each, Constant))
@@ -206,7 +221,7 @@ def _like(node: nodes.Like, binder: ExpressionBinder) -> Expr:
     bound = [binder.bind(each) for each in operands]
     for each, at in zip(bound, operands, strict=True):
         if each.type.kind not in ("VARCHAR", "NULL"):
-            raise Refusal(f"{node.kind} compares text, and this is {each.type.text}: use CAST(... AS STRING)", at.span)
+            raise Refusal(f"{node.kind} compares text, not {each.type.text}: use CAST(... AS STRING)", at.span)
     check_pattern(node, bound[1:])
     found = call_of(node.kind, bound, node)
     return Not(found.type, found) if node.is_negated else found
@@ -231,7 +246,12 @@ def _case(node: nodes.Case, binder: ExpressionBinder) -> Expr:
 @_bind.register
 def _cast(node: nodes.Cast, binder: ExpressionBinder) -> Expr:
     operand = binder.bind(node.operand)
-    return conversions.cast(operand, types.resolve(node.type), node, is_try=node.is_try)
+    found = conversions.cast(operand, types.resolve(node.type), node, is_try=node.is_try)
+    if binder.is_conditional or not (isinstance(operand, Constant) and isinstance(found, Constant)):
+        return found
+    if operand.value is not None and found.value is None:
+        raise Refusal(f"this CAST is always NULL: {operand.value} has too many digits for {found.type.text}", node.span)
+    return found
 
 
 @_bind.register
@@ -263,19 +283,19 @@ def _row(node: nodes.Row, binder: ExpressionBinder) -> Expr:
 
 @_bind.register
 def _from_for(node: nodes.FromFor, binder: ExpressionBinder) -> Expr:
-    raise Refusal("... FROM ... stands in SUBSTRING only", node.span)
+    raise Refusal("... FROM ... can be used only in SUBSTRING", node.span)
 
 
 @_bind.register
 def _placing(node: nodes.Placing, binder: ExpressionBinder) -> Expr:
-    raise Refusal("... PLACING ... FROM ... stands in OVERLAY only", node.span)
+    raise Refusal("... PLACING ... FROM ... can be used only in OVERLAY", node.span)
 
 
 @_bind.register(nodes.JsonClauses)
 @_bind.register(nodes.JsonPair)
 def _of_json(node: nodes.JsonClauses | nodes.JsonPair, binder: ExpressionBinder) -> Expr:
     raise Refusal(
-        "VALUE stands in JSON_OBJECT only, and RETURNING, WRAPPER and ON EMPTY, ERROR or NULL in functions of JSON",
+        "VALUE is only for JSON_OBJECT, and RETURNING, WRAPPER and ON EMPTY, ERROR or NULL only for JSON functions",
         node.span,
     )
 
@@ -284,9 +304,7 @@ def _of_json(node: nodes.JsonClauses | nodes.JsonPair, binder: ExpressionBinder)
 @_bind.register(nodes.InQuery)
 @_bind.register(nodes.Exists)
 def _subquery(node: nodes.ScalarQuery | nodes.InQuery | nodes.Exists, binder: ExpressionBinder) -> Expr:
-    raise Refusal(
-        f"a sub-query cannot stand {binder.place or 'here'}: it stands in SELECT, WHERE and HAVING", node.span
-    )
+    raise Refusal(f"a sub-query cannot be used {binder.place or 'here'}, only in SELECT, WHERE and HAVING", node.span)
 
 
 # ---- calls ----------------------------------------------------------------------------------------------------------
@@ -300,15 +318,16 @@ def _call(node: nodes.Call, binder: ExpressionBinder) -> Expr:
     if name in RANKINGS:
         refuse_ranking(node)
     if node.over is not None:
-        where = "it stands in SELECT, and a query around it can test it"
-        raise Refusal(f"OVER cannot stand {binder.place or 'here'}: {where}", node.over.span)
+        where = "use it in SELECT, and test it in an outer query"
+        raise Refusal(f"OVER cannot be used {binder.place or 'here'}: {where}", node.over.span)
     if name in AGGREGATES:
         if binder.aggregate is None:
             place = binder.place or "here"
-            raise Refusal(f"{name} is an aggregate function, which cannot stand {place}", node.span)
+            raise Refusal(f"{name} is an aggregate function, which cannot be used {place}", node.span)
         return binder.aggregate(node)
     if node.filter is not None or node.quantifier is not None or node.is_star:
-        raise Refusal(f"DISTINCT, FILTER and * belong to aggregate functions, and {name} is none", node.span)
+        raise Refusal(f"DISTINCT, FILTER and * belong to aggregate functions, but {name} is not one", node.span)
     if (special := SPECIAL.get(name)) is not None:
         return special(node, binder)
+    require_function(name, node)
     return call_of(name, [binder.bind(each) for each in node.arguments], node)

@@ -8,9 +8,12 @@ from typing import Any, Final
 
 from rmqio.sql import types
 from rmqio.sql.analysis.values import intervals
+from rmqio.sql.analysis.values.conversions import cast
 from rmqio.sql.errors import Refusal
 from rmqio.sql.expressions import Constant, Conversion, Expr, Operation
+from rmqio.sql.functions.text.printf import check_format
 from rmqio.sql.syntax import nodes
+from rmqio.sql.values import ValueFailure
 
 CallOf = Callable[[str, list[Expr], nodes.Node], Expr]
 Special = Callable[[nodes.Call, Any, CallOf], Expr]
@@ -68,8 +71,29 @@ def _type_of(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
     return Constant(types.VARCHAR.nullable(False), str(binder.bind(node.arguments[0]).type))
 
 
+def _printf(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
+    """Numbers and BOOLEANs are formatted as they are, and everything else as its text."""
+    bound = [binder.bind(each) for each in node.arguments]
+    text, given = bound[:1], bound[1:]
+    if text and isinstance(text[0], Constant) and isinstance(text[0].value, str):
+        kinds = [
+            (each.type.text, each.type.kind in types.INTEGERS, each.type.kind in ("DECIMAL", *types.APPROXIMATE))
+            for each in given
+        ]
+        try:
+            check_format(text[0].value, kinds)
+        except ValueFailure as error:
+            raise Refusal(str(error), node.arguments[0].span) from None
+    plain = ("NULL", "BOOLEAN", "VARCHAR", *types.NUMERIC)
+    shown = [
+        each if each.type.kind in plain else cast(each, types.VARCHAR, at, is_try=False)
+        for each, at in zip(given, node.arguments[1:], strict=True)
+    ]
+    return call_of("PRINTF", [*text, *shown], node)
+
+
 SPECIAL: Final[dict[str, Special]] = {
     **dict.fromkeys(("LAST_DAY", "DATE_ADD", "DATE_SUB", "DATEDIFF"), _of_dates),
     "DATE_FORMAT": _date_format, "FLOOR": _floor_or_ceil, "CEIL": _floor_or_ceil, "CEILING": _floor_or_ceil,
-    "ROUND": _rounded, "TRUNCATE": _rounded, "TYPEOF": _type_of,
+    "ROUND": _rounded, "TRUNCATE": _rounded, "TYPEOF": _type_of, "PRINTF": _printf,
 }  # fmt: skip

@@ -28,12 +28,12 @@ def _literal(node: nodes.Literal) -> Constant:
 
     match node.kind:
         case "number":
-            return constant(*_number(node.value, node))
+            return Constant(*_number(node.value, node))
         case "string":
-            return constant(types.VARCHAR, node.value)
+            return Constant(_TEXT, node.value)
         case "binary":
             if len(node.value) % 2:
-                raise ValueFailure(f"X'{node.value}' has half a byte too many")
+                raise ValueFailure(f"X'{node.value}' has an odd number of digits")
             return constant(types.BYTES, bytes.fromhex(node.value))
         case "boolean":
             return constant(types.BOOLEAN, node.value)
@@ -46,15 +46,19 @@ def _literal(node: nodes.Literal) -> Constant:
     return Constant(types.NULL, None)
 
 
+_TEXT: Final = types.VARCHAR.nullable(False)
+_WHOLE: Final = [(types.BITS[each.kind] - 1, each.nullable(False)) for each in (types.INTEGER, types.BIGINT)]
+
+
 def _number(text: str, node: nodes.Literal) -> tuple[SqlType, Any]:
     if "e" in text.lower():
-        return types.DOUBLE, float(text)
+        return types.DOUBLE.nullable(False), float(text)
     if len(text) > 1000:
         raise Refusal("this number has more than 1000 digits", node.span)
     if "." not in text:
         number = int(text)
-        for kind in (types.INTEGER, types.BIGINT):
-            if -(1 << types.BITS[kind.kind] - 1) <= number < 1 << types.BITS[kind.kind] - 1:
+        for bits, kind in _WHOLE:
+            if -(1 << bits) <= number < 1 << bits:
                 return kind, number
     exact = Decimal(text)
     _, digits, exponent = exact.as_tuple()
@@ -62,7 +66,7 @@ def _number(text: str, node: nodes.Literal) -> tuple[SqlType, Any]:
     precision = max(len(digits), scale, min(scale + 1, types.MAX_DECIMAL))  # 0.25 has three digits, as in Flink
     if precision > types.MAX_DECIMAL:
         raise Refusal(f"{text} has more than {types.MAX_DECIMAL} digits; 1E0 makes it a DOUBLE", node.span)
-    return types.decimal(precision, scale), exact or exact.copy_abs()  # no -0
+    return types.decimal(precision, scale, False), exact or exact.copy_abs()  # no -0
 
 
 # ---- implicit -------------------------------------------------------------------------------------------------------
@@ -71,7 +75,7 @@ def _number(text: str, node: nodes.Literal) -> tuple[SqlType, Any]:
 def converted(expression: Expr, wanted: SqlType, node: nodes.Node) -> Expr:
     """Returns the expression as the wanted type, into which its own fits. Raises `Refusal` if it does not."""
     given = expression.type
-    if same_but_null(given, wanted):
+    if given is wanted or same_but_null(given, wanted):
         return expression
     if isinstance(expression, Constant):
         if expression.value is None:
@@ -79,7 +83,7 @@ def converted(expression: Expr, wanted: SqlType, node: nodes.Node) -> Expr:
         if given.kind == "VARCHAR" and wanted.kind in _OF_TEXT:  # '2020-01-01' beside a date
             return _of_text(expression.value, wanted, node)
     if not fits(given, wanted):
-        raise Refusal(f"this is {given.text}, and {wanted.text} is needed: use CAST", node.span)
+        raise Refusal(f"this is {given.text}, but {wanted.text} is needed: use CAST", node.span)
     return _conversion(expression, wanted.nullable(given.is_nullable or can_overflow(given, wanted)))
 
 
@@ -151,7 +155,7 @@ def _same_elements(given: SqlType, wanted: SqlType) -> bool:
 
 def same_type(items: list[Expr], places: Sequence[nodes.Node], what: str) -> list[Expr]:
     """Returns the expressions as one type. Raises `Refusal` if there is none that holds all."""
-    kinds = [each.type for each in items]
+    kinds = list(dict.fromkeys({id(each.type): each.type for each in items}.values()))  # hashes cost more than ids
     found = types.common_type(kinds)
     if found is None:
         dated = [each for each in kinds if each.kind in _OF_TEXT]
@@ -161,7 +165,26 @@ def same_type(items: list[Expr], places: Sequence[nodes.Node], what: str) -> lis
         ):  # fmt: skip
             shown = " and ".join(dict.fromkeys(each.text for each in kinds))
             raise Refusal(f"{what} has values of {shown}, which have no common type: use CAST", places[-1].span)
-    return [converted(each, found.nullable(each.type.is_nullable), at) for each, at in zip(items, places, strict=False)]
+    wanted = found.nullable(False), found.nullable()
+    numbers = _numbers(items, found)
+    return [
+        Constant(wanted[False], numbers[id(each.type)](each.value))
+        if isinstance(each, Constant) and id(each.type) in numbers
+        else converted(each, wanted[each.type.is_nullable], at)
+        for each, at in zip(items, places, strict=False)
+    ]
+
+
+def _numbers(items: Sequence[Expr], wanted: SqlType) -> dict[int, Any]:
+    """The casts of constants that are integers, by the identity of their types: literals share them."""
+    from rmqio.sql.compile.expressions.casts import caster  # needs the compiler's table of conversions
+
+    given = {id(each.type): each.type for each in items if isinstance(each, Constant) and each.value is not None}
+    return {
+        key: caster(each, wanted)
+        for key, each in given.items()
+        if each.kind in types.INTEGERS and wanted.kind in types.NUMERIC and not can_overflow(each, wanted)
+    }
 
 
 def compared(left: Expr, right: Expr, node: nodes.Node) -> tuple[Expr, Expr]:
@@ -172,7 +195,7 @@ def compared(left: Expr, right: Expr, node: nodes.Node) -> tuple[Expr, Expr]:
             if isinstance(one, Constant) and one.type.kind == "VARCHAR" and other.type.kind in _OF_TEXT:
                 found = other.type
         if found is None:
-            raise Refusal(f"{left.type.text} and {right.type.text} do not compare: use CAST", node.span)
+            raise Refusal(f"{left.type.text} and {right.type.text} cannot be compared: use CAST", node.span)
     return converted(left, found.nullable(left.type.is_nullable), node), converted(
         right, found.nullable(right.type.is_nullable), node
     )

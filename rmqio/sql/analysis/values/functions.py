@@ -7,20 +7,15 @@ from typing import Final, Protocol
 
 from rmqio.sql import types
 from rmqio.sql.analysis.values import calls, intervals, json_calls
+from rmqio.sql.analysis.values.aggregates import AGGREGATES
 from rmqio.sql.analysis.values.comparisons import comparison, conditional
 from rmqio.sql.analysis.values.constants import check_constants
 from rmqio.sql.analysis.values.conversions import converted, same_type
+from rmqio.sql.analysis.values.elsewhere import ELSEWHERE
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.expressions import Conditional, Constant, Expr, Is, Not, Operation
 from rmqio.sql.functions import registry
 from rmqio.sql.syntax import nodes
-
-AGGREGATES: Final = frozenset(
-    {
-        "COUNT", "SUM", "AVG", "MIN", "MAX", "STDDEV", "STDDEV_POP", "STDDEV_SAMP", "VARIANCE", "VAR_POP", "VAR_SAMP",
-        "LISTAGG", "COLLECT", "FIRST_VALUE", "LAST_VALUE", "APPROX_COUNT_DISTINCT", "ARRAY_AGG",
-    }
-)  # fmt: skip
 
 
 class Binder(Protocol):
@@ -33,14 +28,25 @@ class Binder(Protocol):
         """Returns a condition: BOOLEAN. Raises `Refusal` for another type."""
 
 
+_OF_OVER: Final = ("ROW_NUMBER", "RANK", "DENSE_RANK", "PERCENT_RANK", "CUME_DIST", "NTILE", "LAG", "LEAD")
+
+
+def require_function(name: str, node: nodes.Node) -> None:
+    """Raises `Refusal` if there is no such function: with what stands for it here, or the nearest name."""
+    functions = registry.load()
+    if name in functions:
+        return
+    if name in ELSEWHERE:
+        raise Refusal(f"there is no function {name}: use {ELSEWHERE[name]}", node.span)
+    known = [each for each in functions if " " not in each and each.isidentifier()] + sorted(AGGREGATES)
+    known += node.known if isinstance(node, nodes.Call) else ()
+    raise Refusal(f"there is no function {name}{nearest(name, known)}", node.span)
+
+
 def call_of(name: str, arguments: list[Expr], node: nodes.Node) -> Expr:
     """Returns the call of a function with converted arguments. Raises `Refusal` if it does not take them."""
-    functions = registry.load()
-    function = functions.get(name)
-    if function is None:
-        known = [each for each in functions if " " not in each and each.isidentifier()] + sorted(AGGREGATES)
-        known += node.known if isinstance(node, nodes.Call) else ()
-        raise Refusal(f"there is no function {name}{nearest(name, known)}", node.span)
+    require_function(name, node)
+    function = registry.load()[name]
     try:
         wanted, result = registry.match(function, [each.type for each in arguments])
     except registry.WrongArguments as error:
@@ -137,7 +143,7 @@ def _position(node: nodes.Call, binder: Binder) -> Expr:
 
 
 def _grouping(node: nodes.Call, binder: Binder) -> Expr:
-    raise Refusal(f"{node.name.text.upper()} stands in SELECT and HAVING of a query with GROUP BY", node.span)
+    raise Refusal(f"{node.name.text.upper()} can be used only in SELECT and HAVING of a query with GROUP BY", node.span)
 
 
 _Special = Callable[[nodes.Call, Binder], Expr]
@@ -157,5 +163,6 @@ SPECIAL: Final[dict[str, _Special]] = {
 
 
 def function_names() -> frozenset[str]:
-    """Returns the names of all functions, of aggregates too."""
-    return frozenset(each for each in {*registry.load(), *SPECIAL, *AGGREGATES} if each.isidentifier())
+    """Returns the names of all functions, of aggregates and of those that need OVER too."""
+    known = {*registry.load(), *SPECIAL, *AGGREGATES, *_OF_OVER} - {"COLLECT"}  # which is known, to be refused
+    return frozenset(each for each in known if each.isidentifier())

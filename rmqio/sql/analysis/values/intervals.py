@@ -86,7 +86,7 @@ def unit_argument(node: nodes.Expression, more: tuple[str, ...] = ()) -> str:
     elif isinstance(node, nodes.Literal) and node.kind == "string":
         text = node.value.upper()
     else:
-        raise Refusal(f"a unit of time stands here; they are {', '.join(UNITS)}", node.span)
+        raise Refusal(f"a unit of time is expected here: {', '.join(UNITS)}", node.span)
     return text if text in more else unit_named(text, node.span)
 
 
@@ -101,7 +101,7 @@ def _extracted(unit: str, operand: Expr, node: nodes.Node) -> Expr:
     if kind == "NULL":
         return Constant(types.BIGINT, None)
     if kind not in ("DATE", "TIME", *types.TIMESTAMPS) or (kind == "TIME" and unit not in TIME_FIELDS):
-        raise Refusal(f"{unit} is taken of a DATE or a TIMESTAMP, and this is {operand.type.text}", node.span)
+        raise Refusal(f"{unit} takes a DATE or a TIMESTAMP, not {operand.type.text}", node.span)
     if kind == "TIMESTAMP_LTZ" and unit != "EPOCH":
         operand = local(operand)
     name = f"EXTRACT {unit} OF {'TIMESTAMP' if kind in types.TIMESTAMPS else kind}"
@@ -124,7 +124,7 @@ def rounded(name: str, given: nodes.ToUnit, binder: Any) -> Expr:
     if kind == "NULL":
         return Constant(types.TIMESTAMP, None)
     if kind not in ("DATE", "TIME", *types.TIMESTAMPS):
-        raise Refusal(f"{name} TO rounds a time, and this is {operand.type.text}", given.operand.span)
+        raise Refusal(f"{name} TO rounds a time, not {operand.type.text}", given.operand.span)
     if kind == "TIME" and given.unit not in TIME_FIELDS:
         raise Refusal(f"a TIME has no {given.unit}", given.span)
     unit = Constant(types.VARCHAR.nullable(False), given.unit)
@@ -142,9 +142,9 @@ def _added(node: nodes.Call, binder: Any) -> Expr:
     if "NULL" in (number.type.kind, time.type.kind):
         return Constant(types.TIMESTAMP if time.type.kind == "NULL" else time.type.nullable(), None)
     if number.type.kind not in types.INTEGERS:
-        raise Refusal(f"TIMESTAMPADD adds an integer, and this is {number.type.text}", node.arguments[1].span)
+        raise Refusal(f"TIMESTAMPADD adds an integer, not {number.type.text}", node.arguments[1].span)
     if time.type.kind not in ("DATE", "TIME", *types.TIMESTAMPS):
-        raise Refusal(f"TIMESTAMPADD adds to a time, and this is {time.type.text}", node.arguments[2].span)
+        raise Refusal(f"TIMESTAMPADD adds to a time, not {time.type.text}", node.arguments[2].span)
     kind = time.type.kind
     is_nullable = types.any_nullable((number.type, time.type))
     if unit in MONTHS:
@@ -180,7 +180,7 @@ def _between(node: nodes.Call, binder: Any) -> Expr:
     for at in node.arguments[1:]:
         side = binder.bind(at)
         if side.type.kind not in ("DATE", "NULL", *types.TIMESTAMPS):
-            raise Refusal(f"TIMESTAMPDIFF is between dates or timestamps, and this is {side.type.text}", at.span)
+            raise Refusal(f"TIMESTAMPDIFF takes dates or timestamps, not {side.type.text}", at.span)
         sides.append(side)
     result = types.BIGINT if unit == "MILLISECOND" else types.INTEGER
     kinds = {each.type.kind for each in sides}

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rmqio.sql import types
 from rmqio.sql.analysis.values.calls import CallOf, Special
 from rmqio.sql.errors import Refusal, listed
-from rmqio.sql.expressions import Constant, Expr, Operation
+from rmqio.sql.expressions import Constant, Expr, Not, Operation
 from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.nodes import Name, TypeName
 from rmqio.sql.types import SqlType
@@ -21,12 +21,14 @@ _RESULTS: Final = {
     ("JSON_EXISTS", "ERROR"): ("TRUE", "FALSE", "UNKNOWN", "ERROR"),
     ("JSON_ARRAY", "NULL"): ("NULL", "ABSENT"),
     ("JSON_OBJECT", "NULL"): ("NULL", "ABSENT"),
+    ("JSON_ARRAYAGG", "NULL"): ("NULL", "ABSENT"),
+    ("JSON_OBJECTAGG", "NULL"): ("NULL", "ABSENT"),
 }
-_KEYS: Final = {"JSON_VALUE": ("RETURNING", "EMPTY", "ERROR"), "JSON_QUERY": ("WRAPPER", "EMPTY", "ERROR")}
+_KEYS: Final = {"JSON_VALUE": ("RETURNING", "EMPTY", "ERROR"), "JSON_QUERY": ("RETURNING", "WRAPPER", "EMPTY", "ERROR")}
 
 
-def _parts(node: nodes.Call) -> tuple[list[nodes.Expression], dict[str, Any]]:
-    """Returns the arguments, and the clauses behind the last one."""
+def parts(node: nodes.Call) -> tuple[list[nodes.Expression], dict[str, Any]]:
+    """Returns the arguments, and the clauses behind the last one. Raises `Refusal` for clauses of other functions."""
     arguments = list(node.arguments)
     last = arguments[-1] if arguments else None
     if not isinstance(last, nodes.JsonClauses):
@@ -41,13 +43,13 @@ def _parts(node: nodes.Call) -> tuple[list[nodes.Expression], dict[str, Any]]:
             hint = f": {listed([*possible, 'DEFAULT ...'] if name == 'JSON_VALUE' else possible)}" if possible else ""
             raise Refusal(f"{name} does not take this {shown}{hint}", last.span)
         if key in found:
-            raise Refusal(f"{name} takes one {key}, and this is another one", last.span)
+            raise Refusal(f"{name} can have only one {key}", last.span)
         found[key] = what
     return arguments, found
 
 
 def _json_value(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
-    arguments, clauses = _parts(node)
+    arguments, clauses = parts(node)
     if not clauses:
         return call_of("JSON_VALUE", [binder.bind(each) for each in arguments], node)
     kind = clauses.get("RETURNING") or TypeName("STRING", span=node.span)
@@ -78,18 +80,25 @@ def _json_value(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
 
 
 def _json_query(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
-    arguments, clauses = _parts(node)
+    arguments, clauses = parts(node)
     bound = [binder.bind(each) for each in arguments]
     if not clauses:
         return call_of("JSON_QUERY", bound, node)
     wrapper = clauses.get("WRAPPER", "WITHOUT")
     kind = "" if wrapper.startswith("WITHOUT") else "CONDITIONAL" if " CONDITIONAL" in wrapper else "ALL"
     said = (kind, clauses.get("EMPTY", "NULL"), clauses.get("ERROR", "NULL"))
+    returned = clauses.get("RETURNING")
+    if returned is not None and types.resolve(returned) == types.array_of(types.VARCHAR):
+        if "EMPTY OBJECT" in said:
+            raise Refusal("JSON_QUERY RETURNING ARRAY<STRING> has no EMPTY OBJECT: use EMPTY ARRAY", node.span)
+        return call_of("JSON QUERY ARRAY", [*bound, *map(_text, said)], node)
+    if returned is not None and types.resolve(returned).kind != "VARCHAR":
+        raise Refusal(f"JSON_QUERY returns STRING or ARRAY<STRING>, not {types.resolve(returned).text}", returned.span)
     return call_of("JSON QUERY", [*bound, *map(_text, said)], node)
 
 
 def _json_exists(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
-    arguments, clauses = _parts(node)
+    arguments, clauses = parts(node)
     bound = [binder.bind(each) for each in arguments]
     if not clauses:
         return call_of("JSON_EXISTS", bound, node)
@@ -100,6 +109,14 @@ def _text(text: str) -> Expr:
     return Constant(types.VARCHAR.nullable(False), text)
 
 
+def is_json(node: nodes.IsTest, operand: Expr, call_of: CallOf) -> Expr:
+    """Returns `operand IS [NOT] JSON ...`. Raises `Refusal` if it is not text."""
+    if operand.type.kind not in ("VARCHAR", "NULL"):
+        raise Refusal(f"IS JSON tests text, and this is {operand.type.text}", node.operand.span)
+    found = call_of(f"IS {node.what}", [operand], node)
+    return Not(found.type, found) if node.is_negated else found
+
+
 # ---- writing: the types of the values travel as constants ------------------------------------------------------------
 
 
@@ -108,39 +125,40 @@ def _json_string(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
         raise Refusal("JSON_STRING takes one argument", node.span)
     value = binder.bind(node.arguments[0])
     kind = types.VARCHAR.nullable(value.type.is_nullable)
-    return Operation(kind, "JSON_STRING", (_carried(value.type), value))
+    return Operation(kind, "JSON_STRING", (carried(value.type), value))
 
 
 def _json_array(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
-    arguments, clauses = _parts(node)
+    arguments, clauses = parts(node)
     name = "JSON_ARRAY" if clauses.get("NULL", "ABSENT") == "ABSENT" else "JSON ARRAY WITH NULLS"
     return _json_of(name, [binder.bind(each) for each in arguments])
 
 
 def _json_object(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
-    arguments, clauses = _parts(node)
+    arguments, clauses = parts(node)
     given: list[nodes.Expression] = []
     for each in arguments:
         given += (each.key, each.value) if isinstance(each, nodes.JsonPair) else (each,)
     items = [binder.bind(each) for each in given]
     if len(items) % 2:
-        raise Refusal("JSON_OBJECT takes keys and values by turns, and one value is missing", node.span)
+        raise Refusal("JSON_OBJECT takes keys and values in turn, but one value is missing", node.span)
     for key, at in zip(items[::2], given[::2], strict=True):
         if key.type.kind != "VARCHAR":
-            raise Refusal(f"a key of JSON_OBJECT is STRING, and this is {key.type.text}", at.span)
+            raise Refusal(f"a key of JSON_OBJECT must be STRING, not {key.type.text}", at.span)
     return _json_of("JSON_OBJECT" if clauses.get("NULL", "NULL") == "NULL" else "JSON OBJECT WITHOUT NULLS", items)
 
 
-_MADE: Final = ("JSON_ARRAY", "JSON ARRAY WITH NULLS", "JSON_OBJECT", "JSON OBJECT WITHOUT NULLS")
+MADE: Final = ("JSON_ARRAY", "JSON ARRAY WITH NULLS", "JSON_OBJECT", "JSON OBJECT WITHOUT NULLS")
 
 
 def _json_of(name: str, items: Sequence[Expr]) -> Expr:
-    raw = frozenset(i for i, each in enumerate(items) if isinstance(each, Operation) and each.name in _MADE)
+    raw = frozenset(i for i, each in enumerate(items) if isinstance(each, Operation) and each.name in MADE)
     kinds = tuple(each.type for each in items)
-    return Operation(types.VARCHAR.nullable(False), name, (_carried(kinds), _carried(raw), *items))
+    return Operation(types.VARCHAR.nullable(False), name, (carried(kinds), carried(raw), *items))
 
 
-def _carried(value: Any) -> Constant:
+def carried(value: Any) -> Constant:
+    """Returns what a function needs to know about its arguments, as one of them."""
     return Constant(SqlType("CARRIED", False), value)
 
 

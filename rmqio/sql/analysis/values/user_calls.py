@@ -18,19 +18,19 @@ from rmqio.sql.user.definition import AGGREGATE, SCALAR, TABLE, UserCall, UserFu
 
 
 def bound(node: nodes.Call, binder: Any) -> Expr:
-    """Returns the call in an expression. Raises `Refusal` if it cannot stand there, or does not take the arguments."""
+    """Returns the call in an expression. Raises `Refusal` if it cannot be used there or does not take the arguments."""
     function: UserFunction = node.function
     if node.over is not None:
-        _refuse(f"{function.name} is a function of your own, which cannot stand with OVER", node.over.span)
+        _refuse(f"{function.name} is a function of your own, which cannot be used with OVER", node.over.span)
     if function.kind == TABLE:
         _refuse(
-            f"{function.name} is a table function, which stands in FROM: FROM t, LATERAL TABLE({function.name}(...))",
+            f"{function.name} is a table function, which is used in FROM: FROM t, LATERAL TABLE({function.name}(...))",
             node.span,
         )
     if function.kind == AGGREGATE:
         if binder.aggregate is None:
             place = binder.place or "here"
-            _refuse(f"{function.name} is an aggregate function, which cannot stand {place}", node.span)
+            _refuse(f"{function.name} is an aggregate function, which cannot be used {place}", node.span)
         found: Expr = binder.aggregate(node)
         return found
     arguments = _arguments(node, binder)
@@ -44,7 +44,8 @@ def rows(node: nodes.Call, binder: Any) -> UserCall:
     if function.kind != TABLE:
         what = "a scalar function" if function.kind == SCALAR else "an aggregate function"
         _refuse(
-            f"{function.name} is {what}, and FROM takes a table function: its hint is Iterator[...], or @udtf says it",
+            f"{function.name} is {what}, but FROM takes a table function, with the hint Iterator[...] or the "
+            "decorator @udtf",
             node.span,
         )
     arguments = _arguments(node, binder)
@@ -83,7 +84,7 @@ def _is_key(kind: SqlType) -> bool:
 def _arguments(node: nodes.Call, binder: Any) -> tuple[Expr, ...]:
     function: UserFunction = node.function
     if function.kind != AGGREGATE and (node.filter is not None or node.quantifier is not None or node.is_star):
-        _refuse(f"DISTINCT, FILTER and * belong to aggregate functions, and {function.name} is none", node.span)
+        _refuse(f"DISTINCT, FILTER and * belong to aggregate functions, but {function.name} is not one", node.span)
     count = len(node.arguments)
     if count < function.required or (count > len(function.parameters) and not function.is_variadic):
         _refuse(f"{function.name} does not take {count} arguments; it is {function.usage()}", node.span)
@@ -96,7 +97,7 @@ def _arguments(node: nodes.Call, binder: Any) -> tuple[Expr, ...]:
         except Refusal as refusal:
             if refusal.message.endswith("is needed: use CAST"):
                 refusal = Refusal(
-                    f"argument {position + 1} of {function.usage()} is {wanted.text}, and this is {given.type.text}: "
+                    f"argument {position + 1} of {function.usage()} must be {wanted.text}, not {given.type.text}: "
                     "use CAST",
                     each.span,
                 )

@@ -83,7 +83,7 @@ def with_calls(
     for each in found:
         assert each.over is not None
         if each.function is not None:
-            _refuse(f"{each.name} is a function of your own, which cannot stand with OVER", each.over.span)
+            _refuse(f"{each.name} is a function of your own, which cannot be used with OVER", each.over.span)
     if isinstance(source, Windowed):
         assert found[0].over is not None
         _refuse(
@@ -145,16 +145,16 @@ def _call(node: nodes.Call, binder: ExpressionBinder, column_of: _ColumnOf) -> A
     name, over = node.name.text.upper(), node.over
     assert over is not None
     if name not in FUNCTIONS:
-        _refuse(f"{name} cannot stand before OVER: {listed(FUNCTIONS)} can", node.span)
+        _refuse(f"{name} cannot be used before OVER: {listed(FUNCTIONS)} can", node.span)
     if node.quantifier == "DISTINCT":
         _refuse("DISTINCT before OVER is not supported: the rows of a frame are not kept apart", node.span)
     if name not in (*AGGREGATES, *_VALUES):
         if node.filter is not None:
-            _refuse(f"FILTER belongs to aggregate functions, and {name} is none", node.span)
+            _refuse(f"FILTER belongs to aggregate functions, but {name} is not one", node.span)
         if not over.order:
             _refuse(f"{name} needs an order: OVER (PARTITION BY key ORDER BY column)", over.span)
         if over.frame is not None:
-            _refuse(f"{name} takes no ROWS or RANGE: it is of the whole partition", over.frame.span)
+            _refuse(f"{name} takes no ROWS or RANGE: it always uses the whole partition", over.frame.span)
     if name in RANKS:
         if node.arguments or node.is_star:
             _refuse(f"{name} takes no arguments", node.span)
@@ -179,10 +179,10 @@ def _number(node: nodes.Expression, binder: ExpressionBinder, message: str) -> i
 
 def _shift(node: nodes.Call, binder: ExpressionBinder, column_of: _ColumnOf) -> AnalyticCall:
     name, given = node.name.text.upper(), node.arguments
-    where = "back" if name == "LAG" else "on"
+    where = "back" if name == "LAG" else "ahead"
     if node.is_star or not 1 <= len(given) <= 3:
         _refuse(
-            f"{name} takes a column, how many rows it goes {where}, and what stands for rows that are not there",
+            f"{name} takes a column, the number of rows to go {where}, and a default value",
             node.span,
         )
     value = binder.bind(given[0])
@@ -229,11 +229,11 @@ def _frame(over: nodes.Over) -> tuple[str, int | None, int | None]:
         _refuse("a frame needs an order: OVER (PARTITION BY key ORDER BY column ROWS ...)", frame.span)
     kinds = frame.start[0], "current_row" if frame.end is None else frame.end[0]
     if kinds[0] == "unbounded_following" or kinds[1] == "unbounded":
-        _refuse("a frame begins before it ends", frame.span)
+        _refuse("a frame must begin before it ends", frame.span)
     sizes = frame.start[1], None if frame.end is None else frame.end[1]
     start, end = (_offset(kind, size, frame) for kind, size in zip(kinds, sizes, strict=True))
     if start is not None and end is not None and start > end:
-        _refuse("a frame begins before it ends", frame.span)
+        _refuse("a frame must begin before it ends", frame.span)
     return frame.unit, start, end
 
 
@@ -242,7 +242,7 @@ def _offset(kind: str, size: nodes.Expression | None, frame: nodes.Frame) -> int
         return 0 if kind == "current_row" else None
     if frame.unit == "RANGE":
         _refuse(
-            "RANGE by an interval stands in OVER by time up to the CURRENT ROW only: here, it takes UNBOUNDED and "
+            "RANGE by an interval is only for OVER by time up to the CURRENT ROW: here, it takes UNBOUNDED and "
             "CURRENT ROW, and ROWS takes numbers",
             size.span,
         )

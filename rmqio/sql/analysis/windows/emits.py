@@ -25,10 +25,10 @@ def emit_of(select: nodes.Select, window: Window | None, settings: EmitSettings)
     if window is None:
         for each in select.emit:
             if each.kind != "changes":
-                _refuse("EMIT stands at a window, and this GROUP BY has none", each.span)
+                _refuse("EMIT needs a window, but this GROUP BY has none", each.span)
         return None
     if kinds & {"changes", "on_close"} and len(select.emit) > 1:
-        _refuse("EMIT CHANGES and EMIT ON WINDOW CLOSE stand alone", select.emit[1].span)
+        _refuse("EMIT CHANGES and EMIT ON WINDOW CLOSE cannot be combined with other EMIT clauses", select.emit[1].span)
     if kinds == {"on_close"}:
         return None
     found, span = _asked(select, settings)
@@ -36,15 +36,18 @@ def emit_of(select: nodes.Select, window: Window | None, settings: EmitSettings)
         return None
     if window.is_processing:
         if select.emit:
-            _refuse("windows of processing time are given at their ends: a watermark does not follow them", span)
+            _refuse(
+                "windows of processing time emit at their ends, by the clock: EMIT cannot be used with them",
+                span,
+            )
         return None
     if window.kind == SAME_WINDOW:
         if select.emit:
-            _refuse("these rows are in a window already, which ends when it gives them: EMIT stands at the first", span)
+            _refuse("these rows come from a window that has ended: write EMIT at the first window", span)
         return None
     if window.kind == "SESSION":
         _refuse(
-            "a session grows, so that rows before its end would be those of other sessions: only EMIT ON WINDOW CLOSE",
+            "a session can grow, so earlier rows would be those of other sessions: use EMIT ON WINDOW CLOSE",
             span,
         )
     if found.late_ms is not None and not found.lateness_ms:
@@ -72,7 +75,7 @@ def _asked(select: nodes.Select, settings: EmitSettings) -> tuple[Emit | None, S
     phases: dict[str | None, int] = {}
     for each in select.emit:
         if each.phase in phases:
-            _refuse(f"EMIT says twice what is {each.phase} the watermark", each.span)
+            _refuse(f"EMIT has two clauses for the time {each.phase} the watermark", each.span)
         phases[each.phase] = _delay_ms(each)
     return Emit(phases.get("BEFORE"), phases.get("AFTER", late), settings.lateness_ms), select.emit[-1].span
 
@@ -82,7 +85,7 @@ def _delay_ms(emit: nodes.Emit) -> int:
         return 0
     bound = intervals.interval(emit.interval)
     if not isinstance(bound, Constant) or bound.type.kind != "INTERVAL_DAY":
-        _refuse("the delay is one of days, hours, minutes or seconds", emit.interval.span)
+        _refuse("the delay must be in days, hours, minutes or seconds", emit.interval.span)
     return int(bound.value) // 1000
 
 

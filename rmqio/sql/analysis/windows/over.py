@@ -72,8 +72,7 @@ def with_results(
         _refuse("OVER cannot be combined with GROUP BY: group in a sub-query of FROM first", over[0].span)
     if is_grouped and len(lookups.correlated) > before:
         _refuse(
-            "a sub-query that reads columns from outside cannot be combined with GROUP BY: group in a sub-query of "
-            "FROM first",
+            "a sub-query that reads outer columns cannot be combined with GROUP BY: group in a sub-query of FROM first",
             lookups.correlated[before].span,
         )
     if over and (tests or queries):
@@ -121,7 +120,7 @@ def _with_over(
     assert first is not None
     for each in found:
         if each.function is not None and each.over is not None:
-            _refuse(f"{each.name} is a function of your own, which cannot stand with OVER", each.over.span)
+            _refuse(f"{each.name} is a function of your own, which cannot be used with OVER", each.over.span)
     if isinstance(source, Windowed):
         _refuse("OVER cannot be combined with a window: group the window in a sub-query of FROM first", first.span)
     binder = ExpressionBinder(scope, "in OVER", known=known.get)
@@ -138,7 +137,7 @@ def _with_over(
     for each in found:
         assert each.over is not None
         if (each.over.partition, each.over.order) != (first.partition, first.order):
-            _refuse("all OVER of a SELECT have the same PARTITION BY and ORDER BY", each.over.span)
+            _refuse("all OVER of a SELECT must have the same PARTITION BY and ORDER BY", each.over.span)
         call = _call(each, binder, column_of)
         if call not in calls:
             calls.append(call)
@@ -160,7 +159,7 @@ def _time(over: nodes.Over, source: Relation, binder: ExpressionBinder) -> int:
     if not over.order:
         _refuse("OVER needs an order: OVER (PARTITION BY ... ORDER BY time)", over.span)
     if len(over.order) > 1:
-        _refuse("OVER is ordered by one column, its time", over.order[1].span)
+        _refuse("OVER must be ordered by one column, the time", over.order[1].span)
     (sort,) = over.order
     found = binder.bind(sort.expression)
     if not isinstance(found, InputRef) or not source.fields[found.index].is_time:
@@ -171,7 +170,7 @@ def _time(over: nodes.Over, source: Relation, binder: ExpressionBinder) -> int:
             sort.span,
         )
     if sort.is_descending:
-        _refuse("OVER looks at the rows before a row: its order is ascending", sort.span)
+        _refuse("OVER looks at the rows before a row: its order must be ascending", sort.span)
     return found.index
 
 
@@ -185,7 +184,7 @@ def _call(node: nodes.Call, binder: ExpressionBinder, column_of: Callable[[Expr]
     name = node.name.text.upper()
     assert node.over is not None
     if name not in (*AGGREGATES, *_VALUES):
-        _refuse(f"{name} cannot stand before OVER: {listed((*AGGREGATES, *_VALUES))} can", node.span)
+        _refuse(f"{name} cannot be used before OVER: {listed((*AGGREGATES, *_VALUES))} can", node.span)
     if node.quantifier == "DISTINCT":
         _refuse("DISTINCT before OVER is not supported: the rows of a frame are not kept apart", node.span)
     condition = None
@@ -216,14 +215,12 @@ def _lag(
     node: nodes.Call, binder: ExpressionBinder, column_of: Callable[[Expr], int], condition: int | None
 ) -> OverCall:
     if condition is not None:
-        _refuse("FILTER belongs to aggregate functions, and LAG is none", node.span)
+        _refuse("FILTER belongs to aggregate functions, but LAG is not one", node.span)
     assert node.over is not None
     if node.over.frame is not None:
         _refuse("LAG takes no ROWS or RANGE: its second argument says how far it goes back", node.over.frame.span)
     if node.is_star or not 1 <= len(node.arguments) <= 3:
-        _refuse(
-            "LAG takes a column, how many rows it goes back, and what stands for rows that are not there", node.span
-        )
+        _refuse("LAG takes a column, the number of rows to go back, and a default value", node.span)
     given = node.arguments
     value = binder.bind(given[0])
     distance = 1
@@ -246,10 +243,10 @@ def _frame(over: nodes.Over) -> tuple[str, int | None]:
     if frame is None:
         return "RANGE", None
     if frame.end is not None and frame.end[0] != "current_row":
-        _refuse("a frame ends at the CURRENT ROW: rows that follow are not known yet", frame.span)
+        _refuse("a frame must end at the CURRENT ROW: later rows are not known yet", frame.span)
     kind, size = frame.start
     if kind == "following":
-        _refuse("a frame begins with UNBOUNDED PRECEDING, ... PRECEDING or CURRENT ROW", frame.span)
+        _refuse("a frame must begin with UNBOUNDED PRECEDING, ... PRECEDING or CURRENT ROW", frame.span)
     if kind == "unbounded":
         return frame.unit, None
     if kind == "current_row" or size is None:

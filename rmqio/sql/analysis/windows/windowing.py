@@ -9,7 +9,7 @@ from rmqio.sql import types
 from rmqio.sql.analysis.values.binder import ExpressionBinder
 from rmqio.sql.errors import Refusal, Span, nearest
 from rmqio.sql.expressions import Constant, Expr, InputRef, is_processing_time
-from rmqio.sql.planning.plan import Relation, Window
+from rmqio.sql.planning.plan import Relation, Window, Windowed
 from rmqio.sql.syntax import nodes
 
 PROCESSING: Final = -1
@@ -19,7 +19,7 @@ _USAGE: Final = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(time), size [, offset])",
     "HOP": "HOP(TABLE t, DESCRIPTOR(time), slide, size [, offset])",
     "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(time), step, size [, offset])",
-    "SESSION": "SESSION(TABLE t, DESCRIPTOR(time), gap)",
+    "SESSION": "SESSION(TABLE t PARTITION BY key, DESCRIPTOR(time), gap)",
 }
 _NAMED: Final = {
     "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
@@ -38,8 +38,6 @@ AUXILIARY: Final = {
 def table_window(call: nodes.Call, relation: Relation) -> Window:
     """Returns the window of a function of FROM, whose table is the relation. Raises `Refusal`."""
     name = call.name.text.upper()
-    if name == "SESSION":
-        _refuse("SESSION stands in GROUP BY: GROUP BY key, SESSION(time, gap)", call.span)
     arguments = _by_name(call, name)
     described = arguments.get("TIMECOL")
     if (
@@ -48,7 +46,7 @@ def table_window(call: nodes.Call, relation: Relation) -> Window:
         or len(described.arguments) != 1
         or not isinstance(described.arguments[0], nodes.Column)
     ):
-        _refuse(f"the time column stands as DESCRIPTOR(column): {_USAGE[name]}", (described or call).span)
+        _refuse(f"the time column is written as DESCRIPTOR(column): {_USAGE[name]}", (described or call).span)
     column = described.arguments[0].name
     names = [each.name for each in relation.fields]
     if column.text not in names:
@@ -59,10 +57,26 @@ def table_window(call: nodes.Call, relation: Relation) -> Window:
     return _window(name, relation, time, intervals, offset, call)
 
 
-def refuse_processing_rows(window: Window, span: Span) -> None:
-    """Raises `Refusal` for rows with their windows of processing time: they are in none before an aggregate."""
-    if window.is_processing:
+def partition_of(data: nodes.TableArgument, relation: Relation, name: str) -> tuple[int, ...]:
+    """Returns the positions of the columns of PARTITION BY, which only SESSION has. Raises `Refusal`."""
+    if data.partition and name != "SESSION":
+        _refuse(f"PARTITION BY belongs to SESSION: in {name}, all rows have the same windows", data.span)
+    names = [each.name for each in relation.fields]
+    for each in data.partition:
+        if each.text not in names:
+            _refuse(f"there is no column {each}{nearest(each.text, names)}", each.span)
+    return tuple(names.index(each.text) for each in data.partition)
+
+
+def refuse_rows(relation: Relation, span: Span) -> None:
+    """Raises `Refusal` for rows with their windows if they are in none before an aggregate."""
+    if not isinstance(relation, Windowed):
+        return
+    if relation.window.is_processing:
         _refuse("rows of windows of processing time need GROUP BY window_start, window_end", span)
+    if relation.window.kind == "SESSION":
+        keys = "".join(f", {relation.fields[each].name}" for each in relation.partition)
+        _refuse(f"rows of SESSION need GROUP BY window_start, window_end{keys}", span)
 
 
 def group_window(call: nodes.Call, binder: ExpressionBinder, relation: Relation) -> Window:
@@ -77,7 +91,7 @@ def group_window(call: nodes.Call, binder: ExpressionBinder, relation: Relation)
         offset = intervals.pop() if len(intervals) == count else 0
         return replace(_window(name, None, PROCESSING, intervals, offset, call), is_processing=True)
     if not isinstance(time, InputRef):
-        _refuse("the time of a window is a column: the one of WATERMARK FOR", call.arguments[0].span)
+        _refuse("the time of a window must be a column: the one of WATERMARK FOR", call.arguments[0].span)
     position = _time_column(relation, time.index, call.arguments[0].span)
     intervals = [_microseconds(binder.bind(each), each) for each in call.arguments[1:]]
     offset = intervals.pop() if len(intervals) == count else 0
@@ -115,14 +129,14 @@ def _microseconds(bound: Expr, node: nodes.Node, *, can_be_any: bool = False) ->
     if not isinstance(bound, Constant) or bound.type.kind != "INTERVAL_DAY":
         _refuse("this must be an INTERVAL of days, hours, minutes or seconds", node.span)
     if bound.value <= 0 and not can_be_any:
-        _refuse("the interval must be longer than nothing", node.span)
+        _refuse("the interval must be longer than zero", node.span)
     return int(bound.value)
 
 
 def _time_column(relation: Relation, position: int, span: Span) -> int:
     field = relation.fields[position]
     if field.type.kind not in types.TIMESTAMPS:
-        _refuse(f"the time of a window is a TIMESTAMP, and {field.name} is {field.type.text}", span)
+        _refuse(f"the time of a window must be a TIMESTAMP, but {field.name} is {field.type.text}", span)
     if not field.is_time and not field.is_processing:
         _refuse(
             f"no watermark follows {field.name}: CREATE TABLE needs WATERMARK FOR {field.name} AS {field.name} - "

@@ -13,11 +13,14 @@ class Accumulator:
 
     Attributes:
       start: the accumulator of no rows, as Python's source.
-      add: source that adds `{value}` to `{acc}`; the value is never None.
+      add: source that adds `{value}` to `{acc}`; the value is never None, unless it takes NULL.
       hint: its type, for msgspec.
       merge: makes one of two.
       finish: makes the result.
       constants: what `start` and `add` call, by the names there.
+      takes_null: rows whose value is NULL count, too.
+      one: an expression, in source, for what `{value}` alone gives, if it can fail; else empty.
+      take: source that adds `{one}` to `{acc}`.
     """
 
     start: str
@@ -26,3 +29,6 @@ class Accumulator:
     merge: Callable[[Any, Any], Any]
     finish: Callable[[Any], Any]
     constants: Mapping[str, Any] = field(default_factory=dict)
+    takes_null: bool = False
+    one: str = ""
+    take: str = ""

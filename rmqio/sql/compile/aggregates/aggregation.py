@@ -7,20 +7,24 @@ is meant; the least value or None; for DISTINCT the set of values.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from rmqio.sql import types, values
 from rmqio.sql.compile.aggregates.accumulators import Accumulator
+from rmqio.sql.compile.aggregates.by_time import value_by_time
+from rmqio.sql.compile.aggregates.exact_floats import exact_sum, merged_floats
+from rmqio.sql.compile.aggregates.json_aggregates import json_array, json_object
+from rmqio.sql.compile.aggregates.lists import array_of_values, list_of_texts
 from rmqio.sql.compile.aggregates.user_aggregates import user_accumulator
+from rmqio.sql.compile.aggregates.variances import variance, variance_of_distinct
 from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.compile.expressions.emitter import Emitter
-from rmqio.sql.planning.plan import AggregateCall
+from rmqio.sql.planning.plan import VARIANCES, AggregateCall
 from rmqio.sql.rows import type_hint
 from rmqio.sql.types import BITS, SqlType
+from rmqio.sql.user.loading import FunctionError
 from rmqio.sql.values import ValueFailure
 
 
@@ -30,8 +34,21 @@ def accumulator(call: AggregateCall, argument: SqlType | None) -> Accumulator:
         return user_accumulator(call, argument)
     if argument is None:
         return Accumulator("0", "{acc} += 1", int, _plus, _same)
+    match call.name:
+        case "LISTAGG":
+            return list_of_texts(call.separator, is_distinct=call.is_distinct)
+        case "ARRAY_AGG":
+            return array_of_values(argument, is_distinct=call.is_distinct)
+        case "JSON_ARRAYAGG":
+            return json_array()
+        case "JSON_OBJECTAGG":
+            return json_object()
+        case "FIRST_VALUE" | "LAST_VALUE":
+            return value_by_time(call.name, argument)
     if call.is_distinct:
         return _distinct(call, argument)
+    if call.name in VARIANCES:
+        return variance(call.name, call.type, argument)
     hint = type_hint(argument) | None
     match call.name:
         case "COUNT":
@@ -111,6 +128,8 @@ def _distinct(call: AggregateCall, argument: SqlType) -> Accumulator:
 
     if call.name == "COUNT":
         return Accumulator("set()", add, hint, merge, len)
+    if call.name in VARIANCES:
+        return variance_of_distinct(call.name, call.type, argument)
     inner = _sum(call.type, argument) if call.name == "SUM" else None
 
     def finish(found: set[Any]) -> Any:
@@ -123,42 +142,6 @@ def _distinct(call: AggregateCall, argument: SqlType) -> Accumulator:
         return _ranged(call.type, total) if inner is not None else _quotient(call.type, total, len(found))
 
     return Accumulator("set()", add, hint, merge, finish)
-
-
-def merged_floats(one: list[float], other: list[float]) -> list[float]:
-    """Returns few floats whose exact sum is that of all: no order of rows changes a SUM of DOUBLE."""
-    partials: list[float] = []
-    for value in (*one, *other):
-        if value - value != 0:  # NaN, or infinite: nothing else matters
-            return [sum(each for each in (*one, *other) if each - each != 0)]
-        kept = 0
-        for each in partials:
-            if abs(value) < abs(each):
-                value, each = each, value
-            high = value + each
-            if high - high != 0:  # too large for one float, though others may make the sum smaller
-                return [*one, *other]
-            low = each - (high - value)
-            if low:
-                partials[kept] = low
-                kept += 1
-            value = high
-        partials[kept:] = [value]
-    return partials
-
-
-def exact_sum(partials: Sequence[float]) -> float:
-    """Returns the sum, rounded once; infinite if it is too large."""
-    if odd := [each for each in partials if each - each != 0]:
-        return sum(odd)
-    try:
-        return math.fsum(partials)
-    except OverflowError:
-        total = sum(map(Fraction, partials))
-    try:
-        return float(total)
-    except OverflowError:
-        return math.inf if total > 0 else -math.inf
 
 
 def _float(kind: SqlType, partials: list[float]) -> float:
@@ -176,7 +159,7 @@ def _ranged(kind: SqlType, total: Any) -> Any:
         if not -limit <= total < limit:
             raise ValueFailure(f"the sum {total} is out of range of {kind.text}: CAST the argument to a wider type")
         return total
-    return values.rounded(total, kind.precision, kind.scale)
+    return values.fitting(total, kind.precision, kind.scale)
 
 
 def _quotient(kind: SqlType, total: Any, count: int) -> Any:
@@ -184,7 +167,7 @@ def _quotient(kind: SqlType, total: Any, count: int) -> Any:
         total = int(total)
         quotient = abs(total) // count
         return quotient if total >= 0 else -quotient
-    return values.rounded(values.DECIMALS.divide(total, count), kind.precision, kind.scale)
+    return values.fitting(values.DECIMALS.divide(total, count), kind.precision, kind.scale)
 
 
 # ---- in a fragment --------------------------------------------------------------------------------------------------
@@ -194,14 +177,15 @@ def emit_groups(
     keys: Sequence[str],
     bucket: str,
     calls: Sequence[tuple[Accumulator, str, str]],
+    ones: Sequence[str],
     out: Emitter,
 ) -> None:
     """Adds a row to its group. `calls`: each with the names of its argument and of its condition, or empty ones.
 
-    `bucket`: the start of the row's piece of time, or empty.
+    `bucket`: the start of the row's piece of time, or empty. `ones`: what `emit_ones` gave.
     """
     out.constants["zero"] = Decimal(0)
-    names = [{key: out.constant(each, "u") for key, each in how.constants.items()} for how, _, _ in calls]
+    names = [_bound(how, out) for how, _, _ in calls]
     starts = [how.start.format(**bound) for (how, _, _), bound in zip(calls, names, strict=True)]
     group = f"({', '.join([*keys, *([bucket] if bucket else [])])},)" if keys or bucket else "()"
     out.line(f"group = {group}")
@@ -210,9 +194,11 @@ def emit_groups(
         out.line(f"found = groups[group] = [{', '.join(starts)}]")
     for position, (how, argument, condition) in enumerate(calls):
         tests = [condition] if condition else []
-        if argument and not how.constants:  # the user's own looks for NULL itself
+        if argument and not how.takes_null:
             tests.append(f"{argument} is not None")
-        lines = how.add.format(acc=f"found[{position}]", value=argument, **names[position]).split("\n")
+        source = how.take if ones[position] else how.add
+        filled = {"acc": f"found[{position}]", "value": argument, "one": ones[position]}
+        lines = source.format(**filled, **names[position]).split("\n")
         if tests:
             with out.block(f"if {' and '.join(tests)}:"):
                 for each in lines:
@@ -220,6 +206,27 @@ def emit_groups(
         else:
             for each in lines:
                 out.line(each)
+
+
+def emit_ones(calls: Sequence[tuple[Accumulator, str, str]], out: Emitter) -> list[str]:
+    """Adds what can fail in an aggregate for a row, before anything of the row is in a group.
+
+    Returns the names of the results; empty for an aggregate that cannot fail.
+    """
+    found = []
+    for how, argument, condition in calls:
+        if not how.one:
+            found.append("")
+            continue
+        name = out.name("w")
+        code = how.one.format(value=argument, **_bound(how, out))
+        out.line(f"{name} = {f'{code} if {condition} else None' if condition else code}")
+        found.append(name)
+    return found
+
+
+def _bound(how: Accumulator, out: Emitter) -> dict[str, str]:
+    return {key: out.constant(each, "u") for key, each in how.constants.items()}
 
 
 def started(calls: Iterable[tuple[AggregateCall, SqlType | None]]) -> list[Any]:
@@ -236,17 +243,40 @@ def started(calls: Iterable[tuple[AggregateCall, SqlType | None]]) -> list[Any]:
 
 
 class Merger:
-    """Merges accumulators of one group, and makes the results of them."""
+    """Merges accumulators of one group, and makes the results of them.
 
-    def __init__(self, calls: Iterable[tuple[AggregateCall, SqlType | None]]) -> None:
+    Args:
+      calls: the aggregates, each with the type of its argument.
+      statement: the name of the statement, for errors of the user's own aggregates.
+    """
+
+    def __init__(self, calls: Iterable[tuple[AggregateCall, SqlType | None]], statement: str = "") -> None:
+        self._statement = f" ({statement})" if statement else ""
         self._how = [accumulator(call, argument) for call, argument in calls]
         self.hint: Any = tuple[tuple(each.hint for each in self._how)] if self._how else tuple[()]  # type: ignore[misc]
         """The type of the accumulators, for msgspec."""
 
     def merge(self, one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
         """Returns the accumulators of both."""
-        return [how.merge(a, b) for how, a, b in zip(self._how, one, other, strict=True)]
+        try:
+            return [how.merge(a, b) for how, a, b in zip(self._how, one, other, strict=True)]
+        except FunctionError as error:
+            raise FunctionError(f"{error}{self._statement}") from error
 
     def finish(self, accumulators: Sequence[Any]) -> list[Any]:
         """Returns the results. Raises `ValueFailure` if a sum is out of range."""
-        return [how.finish(each) for how, each in zip(self._how, accumulators, strict=True)]
+        try:
+            return [how.finish(each) for how, each in zip(self._how, accumulators, strict=True)]
+        except FunctionError as error:
+            raise FunctionError(f"{error}{self._statement}") from error
+
+    def finished(self, accumulators: Sequence[Any]) -> tuple[list[Any], dict[int, ValueFailure]]:
+        """Returns the results, with NULL for those that fail, and the errors by position."""
+        found, failed = [], {}
+        for position, (how, each) in enumerate(zip(self._how, accumulators, strict=True)):
+            try:
+                found.append(how.finish(each))
+            except ValueFailure as error:
+                found.append(None)
+                failed[position] = error
+        return found, failed

@@ -7,7 +7,7 @@ travels is code. An argument that is NULL leaves the row out, unless its paramet
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from rmqio.sql.compile.aggregates.accumulators import Accumulator
 from rmqio.sql.planning.plan import AggregateCall
@@ -16,6 +16,10 @@ from rmqio.sql.types import SqlType
 from rmqio.sql.user import running, values
 from rmqio.sql.user.definition import UserFunction
 from rmqio.sql.user.loading import FunctionError
+from rmqio.sql.values import ValueFailure
+
+_NOTHING: Final = object()
+"""Stands for the accumulator of a row that does not count."""
 
 
 class _Methods:
@@ -61,6 +65,18 @@ class _Methods:
         changed = self._called("accumulate", self._instance.accumulate, accumulator, *arguments)
         return accumulator if changed is None else changed
 
+    def one(self, row: tuple[Any, ...]) -> Any:
+        """The accumulator of one row; `_NOTHING` for a row that is left out. Raises `ValueFailure`: the row is bad."""
+        if any(row[position] is None for position in self._needed):
+            return _NOTHING
+        try:
+            return self.add(self.start(), row)
+        except FunctionError as error:
+            raise ValueFailure(str(error)) from error
+
+    def take(self, accumulator: Any, one: Any) -> Any:
+        return accumulator if one is _NOTHING else self.merge(accumulator, one)
+
     def merge(self, one: Any, other: Any) -> Any:
         if self._is_of_beam:
             return self._called("merge_accumulators", self._instance.merge_accumulators, [one, other])
@@ -88,7 +104,10 @@ def user_accumulator(call: AggregateCall, argument: SqlType | None) -> Accumulat
         known.accumulator,
         methods.merge,
         methods.finish,
-        {"user_start": methods.start, "user_add": methods.add},
+        {"user_start": methods.start, "user_add": methods.add, "user_one": methods.one, "user_take": methods.take},
+        takes_null=True,  # it looks for NULL itself
+        one=f"{{user_one}}({row})",
+        take="{acc} = {user_take}({acc}, {one})",
     )
 
 

@@ -111,9 +111,9 @@ def _to_decimal(given: SqlType, wanted: SqlType) -> Caster:
     if given.kind in types.APPROXIMATE:
         exact = _shortest if given.kind == "FLOAT" else repr
         return lambda number: (
-            values.rounded(Decimal(exact(number)), precision, scale) if abs(number) < float("inf") else None
+            values.fitting(Decimal(exact(number)), precision, scale) if abs(number) < float("inf") else None
         )
-    return lambda number: values.rounded(Decimal(number), precision, scale)
+    return lambda number: values.fitting(Decimal(number), precision, scale)
 
 
 def _to_timestamp(given: SqlType, wanted: SqlType) -> Caster:

@@ -13,6 +13,7 @@ from typing import Final
 from rmqio.sql import values
 from rmqio.sql.compile.expressions.casts import caster
 from rmqio.sql.compile.expressions.emitter import Emitter
+from rmqio.sql.compile.expressions.purity import is_pure
 from rmqio.sql.compile.expressions.shortcuts import cast_of_digits, shortcut
 from rmqio.sql.compile.expressions.user_calls import user_call
 from rmqio.sql.expressions import (
@@ -27,7 +28,6 @@ from rmqio.sql.expressions import (
     Not,
     NotNull,
     Operation,
-    walk,
 )
 from rmqio.sql.functions import registry
 from rmqio.sql.functions.time.times import now_us
@@ -43,7 +43,7 @@ def out_of_range(number: int, kind: str) -> None:
 
 def is_null(column: str) -> None:
     """Raises `ValueFailure`: the column of the sink is NOT NULL."""
-    raise ValueFailure(f"the column {column} is NOT NULL, and would be NULL")
+    raise ValueFailure(f"the column {column} is NOT NULL, but would be NULL")
 
 
 def out_of_years() -> None:
@@ -59,9 +59,29 @@ def value(expression: Expr, out: Emitter) -> str:
         return found
     if (lazy := out.lazy.get(expression)) is not None:
         with out.block(f"if {lazy} is unset:"):
-            out.line(f"{lazy} = {_value(expression, out)}")
+            out.line(f"{lazy} = {_computed(expression, out)}")
         return out.remember(expression, lazy)
-    return _value(expression, out)
+    return _computed(expression, out)
+
+
+def _computed(expression: Expr, out: Emitter) -> str:
+    if out.nulls and isinstance(expression, (Operation, Conversion, UserCall)):
+        return _or_null(expression, out)
+    with out.computing(expression):
+        return _value(expression, out)
+
+
+def _or_null(expression: Expr, out: Emitter) -> str:
+    """Computes an expression that is NULL if it fails."""
+    for each in expression.children():  # each of them is NULL by itself, and the blocks are not nested
+        value(each, out)
+    name = out.name("n")
+    with out.block("try:"), out.computing(expression):
+        out.line(f"{name} = {_value(expression, out)}")
+    with out.block("except (ValueFailure, UnicodeError, ArithmeticError) as error:"):
+        out.line(f"{name} = None")
+        out.line(f"{out.nulls}.append(failure(error))")
+    return _remembered(expression, name, out)
 
 
 def _constant(expression: Constant, out: Emitter) -> str:
@@ -166,8 +186,8 @@ def _emit_check(check: str, expression: Operation, name: str, out: Emitter) -> N
         out.constants["out_of_years"] = out_of_years
         out.line(f"if not {first} <= {name} <= {last}: out_of_years()")
     elif check == "digits":
-        rounded = out.constant(values.rounded, "f")
-        out.line(f"{name} = {rounded}({name}, {kind.precision}, {kind.scale})")
+        fitting = out.constant(values.fitting, "f")
+        out.line(f"{name} = {fitting}({name}, {kind.precision}, {kind.scale})")
     else:
         from rmqio.sql.compile.expressions.casts import single
 
@@ -175,16 +195,7 @@ def _emit_check(check: str, expression: Operation, name: str, out: Emitter) -> N
 
 
 def _remembered(expression: Expr, name: str, out: Emitter) -> str:
-    return out.remember(expression, name) if _is_pure(expression) else name
-
-
-def _is_pure(expression: Expr) -> bool:
-    functions = registry.load()
-    return all(
-        each.function.is_deterministic if isinstance(each, UserCall) else functions[each.name].is_pure
-        for each in walk(expression)
-        if isinstance(each, UserCall) or (isinstance(each, Operation) and each.name in functions)
-    )
+    return out.remember(expression, name) if is_pure(expression) else name
 
 
 @_value.register

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from rmqio.sql.compile.expressions.places import Places
 from rmqio.sql.expressions import Expr
 
 UNSET: Final = object()
@@ -14,9 +15,11 @@ UNSET: Final = object()
 
 
 class Emitter:
-    """Collects lines of Python. What was computed in a block is known in that block and in those within it.
+    """Collects lines of Python. A value that was computed in a block is known in that block and in those within it.
 
     Attributes:
+      nulls: the name of the list that takes errors of values that are NULL instead; empty: such a row fails.
+      places: which expressions the lines compute.
       getters: names of the functions that look rows up.
       lazy: names of expressions that are computed when they are needed first, in whichever block; until then they hold
         `UNSET`.
@@ -30,6 +33,8 @@ class Emitter:
         self._known: list[dict[Expr, str]] = [{}]
         self.lazy: dict[Expr, str] = {}
         self.getters: Final[dict[Any, str]] = {}
+        self.places: Final = Places()
+        self.nulls = ""
         self._names: dict[tuple[str, Any], str] = {}
 
     @property
@@ -40,6 +45,14 @@ class Emitter:
     def line(self, text: str) -> None:
         """Adds a line to the block."""
         self.lines.append("    " * self._indent + text)
+        self.places.add_line()
+
+    @contextlib.contextmanager
+    def computing(self, expression: Expr) -> Iterator[None]:
+        """Notes that the lines of the block compute the expression: an error in one of them names it."""
+        before, self.places.current = self.places.current, expression
+        yield
+        self.places.current = before
 
     @contextlib.contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -111,6 +124,7 @@ class Emitter:
     def function(self, name: str) -> Any:
         """Compiles the lines and returns the function that they define."""
         source = "\n".join(self.lines)
+        self.places.number(self.lines)
         scope = dict(self.constants)
         exec(compile(source, f"<sql {name}>", "exec"), scope)
         return scope[name]

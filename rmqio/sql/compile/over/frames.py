@@ -1,7 +1,7 @@
 """OVER: functions over the rows before a row, of one partition whose rows come in order of time.
 
-What is kept from one call to the next is what later frames need: the last rows for frames that move, and an aggregate
-for frames that begin with the first row.
+Each call keeps for the next what later frames need: the last rows for frames that move, and an aggregate for frames
+that begin with the first row.
 """
 
 from __future__ import annotations

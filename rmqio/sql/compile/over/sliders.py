@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 from rmqio.sql import types
-from rmqio.sql.compile.aggregates.aggregation import accumulator, merged_floats
+from rmqio.sql.compile.aggregates.aggregation import accumulator
+from rmqio.sql.compile.aggregates.exact_floats import merged_floats
 from rmqio.sql.planning.plan import AggregateCall
 from rmqio.sql.rows import type_hint
 from rmqio.sql.types import SqlType

@@ -15,6 +15,7 @@ from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats.avro.values import Misfit, Types, schema_of, without_times
 from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, bounded, reason_of, required
+from rmqio.sql.formats.confluent import TIMES
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.values import ValueFailure
@@ -57,7 +58,7 @@ def registry_of(options: FormatOptions) -> SchemaRegistry:
 
     url = options.text("registry_url", "").strip()
     try:
-        return RestRegistry(url=url) if url.startswith(("http://", "https://")) else FolderRegistry(url)
+        return RestRegistry(url, **TIMES) if url.startswith(("http://", "https://")) else FolderRegistry(url)
     except LocalError as error:
         raise options.refusal("registry_url", f"is {url!r}: {error}") from None
 
@@ -101,7 +102,7 @@ class Plan:
             except CONVERSIONS as error:
                 raise RowFailure(reason_of(error), name) from None
             if value is None and not each.type.is_nullable:
-                raise RowFailure("it is NOT NULL, and the body has no value for it", name)
+                raise RowFailure("it is NOT NULL, but the body has no value for it", name)
             row.append(value)
         return tuple(row)
 
@@ -250,7 +251,7 @@ def _writer_of(
     serialize = AvroSerializer(plain)
     if registry is None:
         return lambda element: serialize(element).body
-    # What is registered has its logical types.
+    # The registered schema has its logical types.
     head = confluent_head(registry.register(subject or "", AvroSchema(source).text))
     return lambda element: head + serialize(element).body
 

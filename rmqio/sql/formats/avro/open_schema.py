@@ -12,6 +12,7 @@ from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats.avro.bodies import AvroEncoder, RegistryDecoder
 from rmqio.sql.formats.base import Fields, RowFailure
+from rmqio.sql.formats.confluent import TIMES
 from rmqio.sql.formats.options import FormatOptions
 
 _HEAD: Final = struct.Struct(">BQ")
@@ -24,7 +25,7 @@ def registry_of(options: FormatOptions) -> OpenSchemaRegistry:
     if not options.has("registry_url"):
         raise Refusal("the format avro-openschema needs the option 'avro-openschema.url'", None)
     try:
-        return OpenSchemaRegistry(options.text("registry_url", "").strip())
+        return OpenSchemaRegistry(options.text("registry_url", "").strip(), **TIMES)
     except LocalError as error:
         raise options.refusal("registry_url", f"cannot be used: {error}") from None
 

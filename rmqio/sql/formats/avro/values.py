@@ -241,7 +241,7 @@ def _time_writer(kind: SqlType, logical: str) -> Convert | None:
         found, rest = divmod(micros, times)
         if rest:
             shown = values.text_of_time(micros % DAY_US, 6)
-            raise ValueFailure(f"the time {shown} has microseconds, and the schema milliseconds")
+            raise ValueFailure(f"the time {shown} has microseconds, but the schema has milliseconds")
         return found
 
     return millis

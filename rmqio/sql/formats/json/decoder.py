@@ -1,11 +1,11 @@
-"""JSON bodies: one object a message. What Flink's format `json` reads.
+"""JSON bodies: one object a message, as Flink's format `json` reads them.
 
 msgspec decodes the columns that are needed, checked by type. A body that it refuses is decoded again with the standard
 library and converted by Flink's rules: numbers in quotes are numbers, anything for a STRING is its text, a missing
 field is NULL. Columns that often are of another type than usual are then decoded without a check by msgspec, too.
 
-Names of fields are compared with case; of several fields with one name the last counts. What is in fields that are not
-needed is not converted, and msgspec does not check that it is UTF-8. NULL for a NOT NULL column is a failure.
+Names of fields are compared with case; of several fields with one name the last counts. Values of fields that are not
+needed are not converted, and msgspec does not check that they are UTF-8. NULL for a NOT NULL column is a failure.
 
 Other than in Flink, only true and false, and the text that CAST accepts, are BOOLEAN (Flink: anything else is false);
 half of a surrogate pair fails (Flink: `?`); a body is one object, not an array of them; text after it fails.
@@ -114,8 +114,8 @@ class JsonDecoder:
         if kind.is_nullable:
             return
         if given is not None:
-            raise RowFailure(f"it is NOT NULL, and {bounded(str(given))} does not fit into {kind.text}", name)
-        raise RowFailure(f"it is NOT NULL, and the field is {'missing' if is_missing else 'null'}", name)
+            raise RowFailure(f"it is NOT NULL, but {bounded(str(given))} does not fit into {kind.text}", name)
+        raise RowFailure(f"it is NOT NULL, but the field is {'missing' if is_missing else 'null'}", name)
 
     def _note(self, position: int) -> None:
         """Counts a value of another type than usual, and after some of them decodes the column without a check."""

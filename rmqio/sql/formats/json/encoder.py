@@ -1,7 +1,7 @@
-"""JSON bodies: one object a message. What Flink's format `json` writes.
+"""JSON bodies: one object a message, as Flink's format `json` writes them.
 
 Nothing is lost: a DECIMAL is a number with all its digits, NaN and Infinity are strings, BYTES are base64, keys of maps
-are their text. Of a second's fraction, zeros at the end are left out.
+are their text. Zeros at the end of a second's fraction are left out.
 """
 
 from __future__ import annotations

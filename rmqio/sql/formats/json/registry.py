@@ -1,7 +1,7 @@
 """JSON bodies behind the id of a JSON Schema in a registry (`json-confluent`).
 
-JSON names its fields itself, so bodies are read without their writer's schema. What is written has the id of the
-table's schema: that of the option, or one that says what the columns are.
+JSON names its fields itself, so bodies are read without their writer's schema. A written body has the id of the table's
+schema: that of the option, or one that says what the columns are.
 """
 
 from __future__ import annotations

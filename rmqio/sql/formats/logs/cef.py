@@ -14,7 +14,7 @@ from rmqio.sql.values import ValueFailure, shown
 HEADER: Final = (
     "cef_version", "device_vendor", "device_product", "device_version", "device_event_class_id", "name", "severity",
 )  # fmt: skip
-_BEGIN: Final = re.compile(r"CEF:\s?([0-9]{1,3}(?:\.[0-9]{1,3})?)\|")
+_BEGIN: Final = re.compile(r"(?<!\S)CEF:\s?([0-9]{1,3}(?:\.[0-9]{1,3})?)\|")
 _PART: Final = re.compile(r"((?:[^|\\]|\\.)*+)\|", re.DOTALL)
 _LAST_PART: Final = re.compile(r"((?:[^|\\]|\\.)*+)(?:\||$)", re.DOTALL)
 _HEADER_ESCAPE: Final = re.compile(r"\\([|\\])")
@@ -24,13 +24,19 @@ _MEANT: Final = {"n": "\n", "r": "\r"}
 
 
 def parse(line: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the header and the extension of an event. Raises `ValueFailure` if it is none.
+    """Returns the header and the extension of an event. Raises `ValueFailure` if it is none."""
+    header, text = split(line)
+    return header, extension_of(text)
 
-    What stands before `CEF:`, such as a header of syslog, is `prefix`.
+
+def split(line: str) -> tuple[dict[str, str], str]:
+    """Returns the header of an event, and the text of its extension. Raises `ValueFailure` if it is none.
+
+    The text before `CEF:`, such as a header of syslog, is `prefix`.
     """
     line = line.rstrip("\r\n")
     begin = _BEGIN.search(line)
-    if begin is None or (begin.start() and not line[begin.start() - 1].isspace()):
+    if begin is None:
         raise ValueFailure(f"the line has no CEF: header: {shown(line)}")
     header = {"cef_version": begin[1]}
     if prefix := line[: begin.start()].strip():
@@ -39,10 +45,17 @@ def parse(line: str) -> tuple[dict[str, str], dict[str, str]]:
     for name in HEADER[1:]:
         part = (_LAST_PART if name == HEADER[-1] else _PART).match(line, at)
         if part is None:
-            raise ValueFailure(f"the CEF header has no {name}: seven fields, each ended by |: {shown(line[at:])}")
+            raise ValueFailure(
+                f"the CEF header has no {name}: it needs seven fields, each followed by |: {shown(line[at:])}"
+            )
         header[name] = _HEADER_ESCAPE.sub(r"\1", part[1])
         at = part.end()
-    return header, extension_of(line[at:])
+    return header, line[at:]
+
+
+def fields_of(header: dict[str, str], extension: dict[str, str]) -> dict[str, str]:
+    """Returns all fields by name. A key of the extension is no field of the header, also if the line lacks that."""
+    return {**{key: value for key, value in extension.items() if key != "prefix"}, **header}
 
 
 def extension_of(text: str) -> dict[str, str]:

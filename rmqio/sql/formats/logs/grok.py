@@ -1,7 +1,7 @@
 """Grok: regular expressions made of named patterns, `%{IP:client}`, to fields of a line.
 
 The engine is `regex`, since it can be told how long it may take: a pattern can need more steps for a line than there
-is time. What is not matched in time fails, and is not waited for.
+is time. A line that is not matched in time fails, and is not waited for.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from rmqio.errors import LocalError
 from rmqio.sql.errors import nearest
 from rmqio.sql.formats.logs.patterns import PATTERNS
+from rmqio.sql.regexes.limited import TIMEOUT_S, import_regex, in_time
+from rmqio.sql.regexes.sizes import LARGEST, size_of
 from rmqio.sql.values import ValueFailure, shown
 
-TIMEOUT_S: Final = 0.25
 _REFERENCE: Final = re.compile(r"%\{([^{}]*)\}")
 _PARTS: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::([^:]+))?(?::([a-z]+))?")
 _KINDS: Final = ("int", "float", "long", "double", "string", "boolean")
@@ -43,10 +43,10 @@ class Grok(NamedTuple):
     def match(self, line: str) -> dict[str, str] | None:
         """Returns the fields that are found in the line; None: it does not match. Raises `ValueFailure` if it is slow.
 
-        Of several parts with one name, the first that matches counts. Parts that match nothing are left out.
+        The first part that matches counts if several have one name. Parts that match nothing are left out.
         """
         try:
-            found = self.expression.search(line, timeout=self.timeout_s, concurrent=False)
+            found = in_time(self.expression.search, self.timeout_s, line)
         except TimeoutError:
             limit = f"{self.timeout_s:g} s"
             raise ValueFailure(f"the grok pattern was not matched within {limit}: it begins {shown(line)}") from None
@@ -69,11 +69,14 @@ def compiled(pattern: str, own: Mapping[str, str] | None = None, timeout_s: floa
 
 @lru_cache(maxsize=500)
 def _compiled(pattern: str, own: tuple[tuple[str, str], ...], timeout_s: float) -> Grok:
-    import_regex()
-    import regex
-
+    regex = import_regex("grok patterns")
     places: dict[str, str] = {}
     text = _expanded(pattern, {**PATTERNS, **dict(own)}, places)
+    if size_of(text) > LARGEST:
+        raise WrongPattern(
+            f"{shown(pattern)} is too large: with its patterns, and its repeats such as {{1000}} written out, it has "
+            f"more than {LARGEST:,} characters"
+        )
     try:
         expression = regex.compile(text)
     except (regex.error, OverflowError, RecursionError) as error:
@@ -82,14 +85,6 @@ def _compiled(pattern: str, own: tuple[tuple[str, str], ...], timeout_s: float) 
     for group, index in sorted(expression.groupindex.items(), key=lambda each: each[1]):
         fields.setdefault(places.get(group, group), []).append(index)
     return Grok(expression, tuple((name, tuple(groups)) for name, groups in fields.items()), timeout_s)
-
-
-def import_regex() -> None:
-    """Raises `LocalError` if the package is not there."""
-    try:
-        import regex  # noqa: F401
-    except ImportError as error:
-        raise LocalError("grok patterns need the package regex: pip install 'rmqio[logs]'") from error
 
 
 def _expanded(pattern: str, known: Mapping[str, str], places: dict[str, str]) -> str:
@@ -119,6 +114,8 @@ def _expanded(pattern: str, known: Mapping[str, str], places: dict[str, str]) ->
             places[group] = _field(field)
             return f"(?P<{group}>{inner})"
 
+        if "%{" in _REFERENCE.sub("", text):
+            raise WrongPattern(f"{shown(text)} has a %{{ without its }}; a part of a grok pattern is %{{IP:client}}")
         return _REFERENCE.sub(part, text)
 
     return expand(pattern, ())

@@ -1,4 +1,4 @@
-"""The formats of logs: a body is one line, whose fields become columns by name.
+"""The formats of logs: a body is one line, whose fields become columns by name. A mark of UTF-8 before it is no text.
 
 A field that the line lacks is NULL; an empty one is empty for STRING, and NULL for anything else.
 """
@@ -13,6 +13,7 @@ from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.formats import texts
 from rmqio.sql.formats.base import (
+    MARK,
     Convert,
     Fields,
     RowFailure,
@@ -24,6 +25,7 @@ from rmqio.sql.formats.base import (
 from rmqio.sql.formats.logs import cef, grok, syslog
 from rmqio.sql.formats.options import PATTERN, FormatOptions
 from rmqio.sql.planning.plan import Field
+from rmqio.sql.regexes.limited import TIMEOUT_S
 from rmqio.sql.values import ValueFailure
 
 FORMATS: Final = ("grok", "syslog", "cef")
@@ -78,23 +80,8 @@ def _matched(pattern: grok.Grok, line: str) -> Mapping[str, str]:
 
 
 def _event(line: str) -> Mapping[str, str]:
-    header, extension = cef.parse(line)
-    start = line.rstrip("\r\n")
-    return {**extension, **header, "extension": _extension_text(start)}
-
-
-def _extension_text(line: str) -> str:
-    """The text after the seventh bar that is not escaped."""
-    at = line.index("CEF:")
-    for _ in range(7):
-        at = _bar(line, at) + 1
-    return line[at:]
-
-
-def _bar(line: str, at: int) -> int:
-    while at < len(line) and line[at] != "|":
-        at += 2 if line[at] == "\\" else 1
-    return at
+    header, text = cef.split(line)
+    return {**cef.fields_of(header, cef.extension_of(text)), "extension": text}
 
 
 def _grok(options: FormatOptions) -> grok.Grok:
@@ -115,10 +102,10 @@ def _grok(options: FormatOptions) -> grok.Grok:
 def _timeout_s(options: FormatOptions) -> float:
     text = options.text("grok_timeout", "").strip()
     if not text:
-        return grok.TIMEOUT_S
+        return TIMEOUT_S
     number, _, unit = text.partition(" ")
     if not number.isdecimal() or not number.isascii() or unit.strip() != "ms" or not 1 <= int(number) <= 60_000:
-        raise options.refusal("grok_timeout", f"is {text!r}; a time is '250 ms', at most 60000 ms")
+        raise options.refusal("grok_timeout", f"is {text!r}; it must be like '250 ms', at most 60000 ms")
     return int(number) / 1000
 
 
@@ -128,7 +115,7 @@ def _syslog(options: FormatOptions) -> Parse:
     if options.has("syslog_year"):
         text = options.text("syslog_year", "").strip()
         if not (len(text) == 4 and text.isdecimal() and text.isascii() and text != "0000"):
-            raise options.refusal("syslog_year", f"is {text!r}; a year is '2024'")
+            raise options.refusal("syslog_year", f"is {text!r}; it must be like '2024'")
         year = int(text)
     name = options.text("syslog_zone", "UTC").strip()
     try:
@@ -179,14 +166,14 @@ class LineDecoder:
         """Decodes a line. Raises anything for what is none."""
         if len(body) > self._longest:
             raise ValueError
-        return self._parse(body.decode())
+        return self._parse(body.decode().removeprefix(MARK))
 
     def exact(self, body: bytes) -> tuple[Any, ...]:
         """Returns the SQL values of any body. Raises `RowFailure`."""
         if len(body) > self._longest:
-            raise RowFailure(f"the line has {len(body)} bytes, and the longest that is looked at has {self._longest}")
+            raise RowFailure(f"the line has {len(body)} bytes, more than the maximum of {self._longest}")
         try:
-            found = self._parse(utf8(body))
+            found = self._parse(utf8(body).removeprefix(MARK))
         except RowFailure:
             raise
         except ValueFailure as error:

@@ -25,8 +25,10 @@ _INSTANT: Final = re.compile(
 )
 _OLD_TIME: Final = re.compile(
     r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([ 0-3]?[0-9]) (?:([0-9]{4}) )?"
-    r"([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,9})? "
+    r"([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,9})?(?: ((?:19|20)[0-9]{2})(?= ))?"
+    r"(?:(Z)| ?(UTC|GMT|[+-][0-9]{2}:?[0-9]{2}))?(?: ((?:19|20)[0-9]{2})(?= ))? "
 )
+"""The year can also stand after the time, as asctime() writes it, and so can a zone that no host is named like."""
 _TAG: Final = re.compile(r"([^\s:\[\]]{1,256})(?:\[([^\]\s]{1,128})\])?:(?: |$)")
 _HOST: Final = re.compile(r"\S++(?: |$)")
 _ID: Final = re.compile(r'\[([^\s="\]]{1,256})')
@@ -42,7 +44,7 @@ def parse(line: str, *, rfc: str = "auto", year: int | None = None, zone: dt.tzi
       line: with or without its priority, which files lack.
       rfc: `5424`, `3164`, or `auto`.
       year: of times without one, those of RFC 3164; None: that which makes the time nearest to the present.
-      zone: of the same times.
+      zone: of the same times, unless they have one.
     """
     line = line.rstrip("\r\n")
     found: dict[str, str] = {}
@@ -146,10 +148,13 @@ def _old(line: str, at: int, found: dict[str, str], year: int | None, zone: dt.t
 
 
 def _instant(old: re.Match[str], year: int | None, zone: dt.tzinfo) -> str:
-    month, day, own_year, time, fraction = old.groups()
+    month, day, before, time, fraction, after, utc, offset, last = old.groups()
+    own_year = before or after or last
     month_number = _MONTHS.index(month) + 1
     hour, minute, second = (int(each) for each in time.split(":"))
     try:
+        if utc is not None or offset is not None:
+            zone = _zone(offset)
         if own_year is not None or year is not None:
             years = [int(own_year or year or 0)]
         else:
@@ -168,6 +173,14 @@ def _instant(old: re.Match[str], year: int | None, zone: dt.tzinfo) -> str:
     except (ValueError, OverflowError):
         raise ValueFailure(f"{shown(old[0].strip())} is not a time") from None
     return text.removesuffix("+00:00") + (fraction or "") + "Z"
+
+
+def _zone(offset: str | None) -> dt.tzinfo:
+    """The zone of `+02:00` and `+0200`; UTC for what is none. Raises `ValueError`."""
+    if offset is None or offset[0] not in "+-":
+        return dt.UTC
+    minutes = int(offset[1:3]) * 60 + int(offset[-2:])
+    return dt.timezone(dt.timedelta(minutes=-minutes if offset[0] == "-" else minutes))
 
 
 def _is_leap(year: int) -> bool:

@@ -73,7 +73,7 @@ class ProtobufDecoder:
             except CONVERSIONS as error:
                 raise RowFailure(reason_of(error), each.name) from None
             if value is None and not each.type.is_nullable:
-                raise RowFailure("it is NOT NULL, and the body has no value for it", each.name)
+                raise RowFailure("it is NOT NULL, but the body has no value for it", each.name)
             row.append(value)
         return tuple(row)
 
@@ -87,7 +87,9 @@ class ProtobufDecoder:
         except (IndexError, ValueError):
             raise RowFailure("the body is not Protobuf of a registry: it does not say which message it is") from None
         if path != self._path:
-            raise RowFailure(f"the body is message {_shown(path)} of its schema, and the table is {_shown(self._path)}")
+            raise RowFailure(
+                f"the body is message {_shown(path)} of its schema, but the table's is {_shown(self._path)}"
+            )
         return start
 
 

@@ -187,7 +187,7 @@ def _is_message(field: Field) -> bool:
 
 def _not_null(value: Any) -> Any:
     if value is None:
-        raise ValueFailure("a list or a map has NULL in it, and Protobuf has none")
+        raise ValueFailure("a list or a map contains NULL, which Protobuf does not have")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Functions of lines of logs. What is no such line gives NULL."""
+"""Functions of lines of logs. A text that is no such line gives NULL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cef_fields(text: str) -> dict[str, str] | None:
         header, extension = cef.parse(text)
     except ValueFailure:
         return None
-    return {**extension, **header}
+    return cef.fields_of(header, extension)
 
 
 define("GROK", "s s -> ms", grok_fields, can_be_null=True, constants={1: grok.compiled})

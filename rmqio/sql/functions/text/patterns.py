@@ -1,4 +1,7 @@
-"""Functions of regular expressions. They are Java's, as far as Python has the same: see `regular_expression`."""
+"""Functions of regular expressions. They are Java's, as far as Python has the same: see `regular_expression`.
+
+A text for which an expression takes too long makes its row bad.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from rmqio.sql.functions.registry import define
-from rmqio.sql.values import ValueFailure, shown
+from rmqio.sql.regexes.limited import Pattern, compiled
 
 _CLASSES: Final = {
     "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9", "Upper": "A-Z", "Lower": "a-z", "XDigit": "0-9a-fA-F",
@@ -23,15 +26,12 @@ _OTHERS: Final = {r"\z": r"\Z", r"\Z": r"(?=\n?\Z)", r"\h": r"[ \t\xa0]", r"\R":
 
 
 @lru_cache(maxsize=1000)
-def regular_expression(pattern: str) -> re.Pattern[str]:
+def regular_expression(pattern: str) -> Pattern:
     r"""Returns the compiled pattern of Java. Raises `ValueFailure` if it is none.
 
     As in Java, `\d`, `\w`, `\s` and `(?i)` mean ASCII. Other classes than POSIX's (`\p{L}`) are not known.
     """
-    try:
-        return re.compile(_translated(pattern), re.ASCII)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueFailure(f"{shown(pattern)} is not a regular expression: {error}") from None
+    return compiled(_translated(pattern), re.ASCII, pattern)
 
 
 def _translated(pattern: str) -> str:
@@ -69,24 +69,25 @@ def matches(text: str, pattern: str) -> bool:
 
 def extract(text: str, pattern: str, group: int = 0) -> str | None:
     """Returns a group of the first match; None: nothing matches, or there is no such group."""
-    found = regular_expression(pattern).search(text)
-    return found[group] if found and 0 <= group <= found.re.groups else None
+    expression = regular_expression(pattern)
+    found = expression.search(text)
+    return found[group] if found and 0 <= group <= expression.groups else None
 
 
 def extract_all(text: str, pattern: str, group: int = 1) -> list[str | None] | None:
     """Returns a group of all matches; None: there is no such group."""
-    compiled = regular_expression(pattern)
-    return [each[group] for each in compiled.finditer(text)] if 0 <= group <= compiled.groups else None
+    expression = regular_expression(pattern)
+    return [each[group] for each in expression.all(text)] if 0 <= group <= expression.groups else None
 
 
 def replace(text: str, pattern: str, replacement: str) -> str:
     """Returns the text with all matches replaced; the replacement is taken as it is, without `$1`."""
-    return regular_expression(pattern).sub(lambda _: replacement, text)
+    return regular_expression(pattern).replace(text, replacement)
 
 
 def count(text: str, pattern: str) -> int:
     """Returns how many matches there are."""
-    return sum(1 for _ in regular_expression(pattern).finditer(text))
+    return len(regular_expression(pattern).all(text))
 
 
 def position(text: str, pattern: str) -> int:
@@ -110,10 +111,10 @@ def text_to_map(text: str, pair_end: str = ",", key_end: str = "=") -> dict[str,
     return found
 
 
-def _parts(text: str, separator: re.Pattern[str]) -> list[str]:
+def _parts(text: str, separator: Pattern) -> list[str]:
     """The text between separators, as Java splits: empty parts at the end do not count."""
     parts, start = [], 0
-    for each in separator.finditer(text):
+    for each in separator.all(text):
         if each.end():
             parts.append(text[start : each.start()])
             start = each.end()

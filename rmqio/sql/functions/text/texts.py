@@ -45,7 +45,7 @@ def _padding(text: str, length: int, pad: str) -> str | None:
     if length < 0 or not pad:
         return None
     if length > LONGEST:
-        raise ValueFailure(f"text of {length} characters would be made; a million are the most")
+        raise ValueFailure(f"text of {length} characters would be created; at most a million are allowed")
     missing = max(0, length - len(text))
     return (pad * (missing // len(pad) + 1))[:missing]
 
@@ -65,7 +65,7 @@ def pad_right(text: str, length: int, pad: str) -> str | None:
 def repeated(text: str, times: int) -> str:
     """Returns the text so many times. Raises `ValueFailure` above a million characters."""
     if times > 0 and len(text) * times > LONGEST:
-        raise ValueFailure(f"REPEAT would make {len(text) * times} characters; a million are the most")
+        raise ValueFailure(f"REPEAT would make {len(text) * times} characters; at most a million are allowed")
     return text * max(times, 0)
 
 
@@ -74,7 +74,7 @@ def replaced(text: str, old: str, new: str) -> str:
     if len(new) > len(old) and (len(text) + 1) * len(new) > LONGEST:
         more = (text.count(old)) * (len(new) - len(old))
         if more > 100 * LONGEST:
-            raise ValueFailure(f"REPLACE would add {more} characters; a hundred millions are the most")
+            raise ValueFailure(f"REPLACE would add {more} characters; at most a hundred million are allowed")
     return text.replace(old, new)
 
 

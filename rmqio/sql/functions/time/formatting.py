@@ -149,8 +149,23 @@ def _field(piece: Piece) -> str:
     return f"{{{_FIELDS[letter]}:0{count}}}"
 
 
+_UNITS: Final = {"S": 1, "s": 1_000_000, "m": 60_000_000, **dict.fromkeys("HkhKa", 3_600_000_000)}
+_DAY: Final = 86_400_000_000
+
+
+@lru_cache(maxsize=500)
+def _unit(pattern: str) -> int:
+    """The microseconds within which a pattern gives the same text."""
+    return min((_UNITS.get(piece.letter, _DAY) for piece in pieces(pattern)), default=_DAY)
+
+
 def formatted(micros: int, pattern: str) -> str:
     """Returns microseconds since 1970 by a pattern. Raises `ValueFailure`."""
+    return _formatted(micros - micros % _unit(pattern), pattern)
+
+
+@lru_cache(maxsize=2_000)  # neighbours in a topic are of the same day or minute
+def _formatted(micros: int, pattern: str) -> str:
     time = values.datetime_of(micros)
     template = _template(pattern)
     return template.format(d=time, x=_More(time) if "{x." in template else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,13 +13,15 @@ from apache_beam.transforms.window import IntervalWindow, TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.sql.compile.aggregates.aggregation import Merger, started
-from rmqio.sql.compile.description import Fragment, OtherTarget, ToGroups, ToKeys, ToRanks
+from rmqio.sql.compile.description import Fragment, Mapped, OtherTarget, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Aggregate, AggregateCall, Field
 from rmqio.sql.rows import key_bytes, pack_group, type_hint
 from rmqio.sql.runtime.groups.windows import SESSION_GAP_US, start_of
+from rmqio.sql.runtime.rows.failed_rows import FailedRows, at_end
 from rmqio.sql.runtime.rows.outputs import outputs
 from rmqio.sql.types import SqlType
+from rmqio.sql.values import ValueFailure
 
 _MILLISECOND_US: Final = 1000
 _ROUNDED_US: Final = _MILLISECOND_US - 1
@@ -41,7 +43,7 @@ class AggregateSpec:
 
     def merger(self) -> Merger:
         """Returns what merges accumulators."""
-        return Merger(self._calls())
+        return Merger(self._calls(), self.fragment.statement.name)
 
     def nothing(self) -> tuple[bytes, bytes]:
         """Returns the element of the group of all rows, of which there are none."""
@@ -104,7 +106,7 @@ class NoRowsFn(beam.DoFn):
         yield self._spec.nothing()
 
 
-class RowsFn(beam.DoFn):
+class GroupRowsFn(beam.DoFn):
     """Runs a fragment on some hundred rows at a time.
 
     Rows that become messages wait for others until the end of the bundle: a batch of one costs as much as one of many.
@@ -114,6 +116,7 @@ class RowsFn(beam.DoFn):
     def __init__(self, fragment: Fragment, side: int) -> None:
         self._fragment = fragment
         self._side = side
+        self._failed_rows = FailedRows(fragment)
         self._waits = not isinstance(fragment.target, (ToKeys, ToGroups, ToRanks, OtherTarget))
 
     def setup(self) -> None:
@@ -129,24 +132,72 @@ class RowsFn(beam.DoFn):
         self._last = window, timestamp
         return self._flushed() if not self._waits or len(self._rows) >= _ROWS else []
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
+    def finish_bundle(self) -> Iterator[Any]:
         if self._rows:
             window, timestamp = self._last
             for each in self._flushed():
-                yield WindowedValue(each, timestamp, (window,))
+                yield at_end(each, timestamp, window)
 
     def _flushed(self) -> list[Any]:
-        mapped = self._run(self._rows)
-        self._rows = []
-        for error in mapped.failed.values():
-            raise error
-        if not mapped.values:
-            return []
+        rows, self._rows = self._rows, []
+        mapped = self._run(rows)
+        found: list[Any] = []
+        if mapped.failed or mapped.nulls:
+            found += self._failed_rows.outputs(rows, mapped.failed, mapped.nulls)
+        values = self.values(rows, mapped)
+        if not values:
+            return found
         _, timestamp = self._last
-        return list(outputs(self._fragment.target, mapped.values, self._side, timestamp.micros - _ROUNDED_US))
+        return found + list(outputs(self._fragment.target, values, self._side, timestamp.micros - _ROUNDED_US))
+
+    def values(self, rows: list[tuple[Any, ...]], mapped: Mapped) -> list[Any]:
+        """Returns what goes on of the rows."""
+        return mapped.values
 
 
-class FinishFn(RowsFn):
+class Finisher:
+    """Makes rows of accumulators. A row whose aggregate fails is a failed row.
+
+    `failed`: the last row, if it failed, with NULL for what failed.
+    """
+
+    def __init__(self, spec: AggregateSpec) -> None:
+        self._merger = spec.merger()
+        self._statement = spec.fragment.statement
+        self._fields = spec.fragment.source.fields  # type: ignore[union-attr]
+        self._failed_rows = FailedRows(spec.fragment)
+        self._letters: list[Any] = []
+        self.failed: tuple[Any, ...] | None = None
+
+    def row(self, before: tuple[Any, ...], accumulators: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Returns the row of a group; none if it fails.
+
+        Args:
+          before: what comes before the aggregates: keys and times.
+        """
+        self.failed = None
+        try:
+            return [(*before, *self._merger.finish(accumulators))]
+        except ValueFailure:
+            found, failed = self._merger.finished(accumulators)
+        row = (*before, *found)
+        position, error = next(iter(failed.items()))
+        statement = f" ({self._statement.name})" if self._statement.name else ""
+        error = ValueFailure(f"{self._fields[len(before) + position].name}: {error}{statement}")
+        if self._statement.makes_nulls:
+            self._failed_rows.outputs([], {}, [error])
+            return [row]
+        self._letters += self._failed_rows.outputs([row], {0: error})
+        self.failed = row
+        return []
+
+    def letters(self) -> list[Any]:
+        """Returns the dead letters since the last call."""
+        found, self._letters = self._letters, []
+        return found
+
+
+class FinishFn(GroupRowsFn):
     """Makes rows of merged groups."""
 
     def __init__(self, spec: AggregateSpec) -> None:
@@ -155,8 +206,8 @@ class FinishFn(RowsFn):
 
     def setup(self) -> None:
         super().setup()
-        self._merger = self._spec.merger()
-        self._unpack = self._spec.unpacker(self._merger)
+        self._finisher = Finisher(self._spec)
+        self._unpack = self._spec.unpacker(self._spec.merger())
 
     def process(
         self,
@@ -165,13 +216,28 @@ class FinishFn(RowsFn):
         timestamp: Any = beam.DoFn.TimestampParam,
     ) -> Iterator[Any]:
         if element[1]:  # Flink gives an empty pane of a window whose time and lateness pass together
-            for each in self.add((self.row(element[1], window),), window, timestamp):
+            yield from self.given(element[1], window, timestamp)
+            yield from self.letters()
+
+    def given(self, payload: bytes, window: Any, timestamp: Any) -> Iterator[Any]:
+        """Yields what becomes of a group, unless it waits."""
+        if rows := self.row(payload, window):
+            for each in self.add(rows, window, timestamp):
                 # Beam would put it into all windows of its time: those of HOP are several, and it would come as often.
                 is_timed = isinstance(each, TimestampedValue)
                 yield WindowedValue(each.value, each.timestamp, (window,)) if is_timed else each
 
-    def row(self, payload: bytes, window: Any) -> tuple[Any, ...]:
-        """Returns the row of a group."""
+    def letters(self) -> list[Any]:
+        """Returns the dead letters of groups since the last call."""
+        return self._finisher.letters()
+
+    @property
+    def failed(self) -> tuple[Any, ...] | None:
+        """The last row, if its aggregate failed, with NULL for what failed."""
+        return self._finisher.failed
+
+    def row(self, payload: bytes, window: Any) -> list[tuple[Any, ...]]:
+        """Returns the row of a group; none if it fails."""
         keys, accumulators = self._unpack(payload)
         times: tuple[int, ...] = ()
         if isinstance(window, IntervalWindow):
@@ -184,4 +250,4 @@ class FinishFn(RowsFn):
             elif plan is not None and plan.kind == "SESSION":
                 end -= SESSION_GAP_US
             times = start, end, end - _MILLISECOND_US
-        return (*keys, *times, *self._merger.finish(accumulators))
+        return self._finisher.row((*keys, *times), accumulators)

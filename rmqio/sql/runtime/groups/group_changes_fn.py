@@ -1,20 +1,24 @@
-"""Rows of groups that change, with a filter above them: what no longer passes it is deleted."""
+"""Rows of groups that change: what no longer passes a filter above them, or fails, is deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final
 
 import apache_beam as beam
 from apache_beam.coders import BooleanCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from rmqio.sql.compile.description import Fragment, Step, ToTable
+from rmqio.batches import Batch
+from rmqio.model import Message
+from rmqio.sql.compile.description import Fragment, Mapped, Step, ToTable
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import Constant, inputs
 from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec, FinishFn
 from rmqio.sql.runtime.ranks.ranking import payload
+from rmqio.sql.runtime.rows.failed_rows import FailedRows
 from rmqio.sql.runtime.writes.changes import ChangesFn, tombstone
 
 
@@ -31,16 +35,82 @@ def keys_only(steps: Sequence[Step], columns: set[int]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def without_filters(fragment: Fragment) -> Fragment:
-    """Returns what makes a message of any row, with its keys only."""
-    target = fragment.target
-    assert isinstance(target, ToTable)
+_PLACE: Final = ("topic", "sharding_key")
+"""Metadata that says where a row is."""
+
+
+class Deletions:
+    """Makes tombstones of rows, also of those for which the fragment fails: it computes their keys and metadata.
+
+    Args:
+      fragment: makes messages of the rows.
+    """
+
+    def __init__(self, fragment: Fragment) -> None:
+        metadata = {each.metadata.key for each in _table(fragment).columns if each.metadata is not None}
+        self._fragments = [_without_filters(fragment, metadata), _without_filters(fragment, set(_PLACE))]
+
+    def compile(self) -> None:
+        """Compiles the fragment, in the worker."""
+        self._runs = list(map(compiled, self._fragments))
+
+    def of(self, row: tuple[Any, ...]) -> list[Message]:
+        """Returns the tombstone of a row; none if its keys cannot be computed.
+
+        If its other metadata fails, the tombstone goes without.
+        """
+        for run in self._runs:
+            if found := run([row]).values:
+                return [tombstone(each) for each in found]
+        return []
+
+
+def _table(fragment: Fragment) -> ToTable:
+    assert isinstance(fragment.target, ToTable)
+    return fragment.target
+
+
+def _without_filters(fragment: Fragment, metadata: set[str]) -> Fragment:
+    """The fragment for messages of all rows, with their keys and this metadata only."""
+    target = _table(fragment)
     needed = {
         position
         for position, each in enumerate(target.columns)
-        if each.name in target.table.primary_key or each.metadata is not None
+        if each.name in target.table.primary_key or (each.metadata is not None and each.metadata.key in metadata)
     }
     return replace(fragment, steps=keys_only(fragment.steps, needed), target=replace(target, has_body=False))
+
+
+class GroupUpdatesFn(FinishFn):
+    """Makes messages of merged groups, of rows that no filter leaves out: one that fails is deleted.
+
+    Nothing remembers whether its row was there, so that the first row of a group is deleted, too, if it fails.
+    """
+
+    def __init__(self, spec: AggregateSpec) -> None:
+        super().__init__(spec)
+        self._deletions = Deletions(spec.fragment)
+
+    def setup(self) -> None:
+        super().setup()
+        self._deletions.compile()
+
+    def given(self, payload: bytes, window: Any, timestamp: Any) -> Iterator[Any]:
+        yield from super().given(payload, window, timestamp)
+        if self.failed is None:
+            return
+        if self._rows:  # among them can be its older version
+            yield from self._flushed()
+        if found := self._deletions.of(self.failed):
+            yield Batch(found)
+
+    def values(self, rows: list[tuple[Any, ...]], mapped: Mapped) -> list[Any]:
+        """Returns the messages, and tombstones in the places of rows that fail."""
+        if not mapped.failed:
+            return mapped.values
+        found = list(zip(mapped.positions, mapped.values, strict=True))
+        found += [(place, each) for place in mapped.failed for each in self._deletions.of(rows[place])]
+        return [each for _, each in sorted(found, key=itemgetter(0))]
 
 
 class GroupChangesFn(ChangesFn):
@@ -54,12 +124,12 @@ class GroupChangesFn(ChangesFn):
     def __init__(self, spec: AggregateSpec) -> None:
         super().__init__(spec.fragment)
         self._finish = FinishFn(spec)
-        self._all = without_filters(spec.fragment)
+        self._deletions = Deletions(spec.fragment)
 
     def setup(self) -> None:
         super().setup()
         self._finish.setup()
-        self._run_all = compiled(self._all)
+        self._deletions.compile()
 
     def process(
         self,
@@ -70,16 +140,14 @@ class GroupChangesFn(ChangesFn):
     ) -> Iterator[Any]:
         if not element[1]:  # an empty pane, see `FinishFn`
             return
-        row = self._finish.row(element[1], window)
-        found = self.messages_of([row])
+        rows = self._finish.row(element[1], window)
+        self._letters += self._finish.letters()
+        found = self.messages_of(rows)
         if found:
             is_there.write(True)
         elif is_there.read():
             is_there.clear()
-            mapped = self._run_all([row])
-            for error in mapped.failed.values():
-                raise error
-            found = [tombstone(each) for each in mapped.values]
+            found = self._deletions.of(rows[0] if rows else self._finish.failed or ())
         yield from self.add(found, timestamp)
 
 
@@ -92,6 +160,7 @@ class GroupsToRanksFn(beam.DoFn):
     def __init__(self, spec: AggregateSpec, keys: tuple[int, ...]) -> None:
         self._finish = FinishFn(spec)
         self._fragment = spec.fragment
+        self._failed_rows = FailedRows(spec.fragment)
         self._all = replace(spec.fragment, steps=keys_only(spec.fragment.steps, set(keys)))
 
     def setup(self) -> None:
@@ -102,12 +171,17 @@ class GroupsToRanksFn(beam.DoFn):
     def process(self, element: tuple[bytes, bytes], window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         if not element[1]:
             return
-        row = self._finish.row(element[1], window)
-        mapped = self._run([row])
-        for error in mapped.failed.values():
-            raise error
+        rows = self._finish.row(element[1], window)
+        yield from self._finish.letters()
+        if self._finish.failed is not None:
+            for key, _, _ in self._run_all([self._finish.failed]).values:
+                yield key, payload([element[0], b""])
+            return
+        mapped = self._run(rows)
+        if mapped.failed or mapped.nulls:
+            yield from self._failed_rows.outputs(rows, mapped.failed, mapped.nulls)
         for key, found, _ in mapped.values:
             yield key, payload([element[0], found])
         if not mapped.values:
-            for key, _, _ in self._run_all([row]).values:
+            for key, _, _ in self._run_all(rows).values:
                 yield key, payload([element[0], b""])

@@ -14,7 +14,7 @@ from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec
 from rmqio.sql.planning.plan import Window
 from rmqio.sql.rows import pack
 from rmqio.sql.runtime.expiry import now_ms
-from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec, MergeFn, RowsFn
+from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec, Finisher, GroupRowsFn, MergeFn
 
 _MILLISECOND_US: Final = 1000
 _Kept = dict[int, tuple[int, bytes]]
@@ -32,7 +32,7 @@ def windows_at(window: Window, at_us: int) -> list[tuple[int, int]]:
     return [(start, start + window.size_us) for start in starts]
 
 
-class ProcessingFn(RowsFn):
+class ProcessingFn(GroupRowsFn):
     """Aggregates by key and window. Elements are (key, payload of a group).
 
     A timer gives the rows of windows that are over. If it is late, rows that come before it are in later windows all
@@ -52,8 +52,8 @@ class ProcessingFn(RowsFn):
     def setup(self) -> None:
         super().setup()
         self._merge.setup()
-        self._merger = self._spec.merger()
-        self._unpack = self._spec.unpacker(self._merger)
+        self._finisher = Finisher(self._spec)
+        self._unpack = self._spec.unpacker(self._spec.merger())
         self._kept: Any = msgspec.msgpack.Decoder(dict[int, tuple[int, bytes]]).decode
 
     def process(
@@ -117,5 +117,5 @@ class ProcessingFn(RowsFn):
         for end in over:
             start, payload = found.pop(end)
             keys, accumulators = self._unpack(payload)
-            rows.append((*keys, start, end, end - _MILLISECOND_US, *self._merger.finish(accumulators)))
-        return self.add(rows, window, timestamp) if rows else []
+            rows += self._finisher.row((*keys, start, end, end - _MILLISECOND_US), accumulators)
+        return self._finisher.letters() + (self.add(rows, window, timestamp) if rows else [])

@@ -27,3 +27,4 @@ class GroupedJoinFn(beam.DoFn):
         for found in self._matcher.joined(left, right):
             if found:
                 yield from self._matcher.outputs(found)
+        yield from self._matcher.letters()

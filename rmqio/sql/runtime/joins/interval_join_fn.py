@@ -68,6 +68,7 @@ class IntervalJoinFn(beam.DoFn):
             self._count += len(partners.rows)
         for pairs in self._matcher.pairs(side, rows, partners):
             yield from self._matcher.outputs(pairs)
+        yield from self._matcher.letters()
 
     def _of(self, key: bytes, window: Any) -> list[Rows | None]:
         """The decoded part of a key's state; None: that side is not decoded."""

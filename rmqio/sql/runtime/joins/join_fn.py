@@ -17,6 +17,7 @@ from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import unpacker
 from rmqio.sql.runtime.joins.expiry import EXPIRY, FOR_EVER
+from rmqio.sql.runtime.rows.failed_rows import FailedRows
 from rmqio.sql.runtime.rows.outputs import outputs
 
 
@@ -51,6 +52,7 @@ class JoinFn(beam.DoFn):
 
     def __init__(self, spec: JoinSpec) -> None:
         self._spec = spec
+        self._failed_rows = FailedRows(spec.fragment)
 
     def setup(self) -> None:
         self._run = compiled(self._spec.fragment)
@@ -76,8 +78,8 @@ class JoinFn(beam.DoFn):
         found = list(map(other, partners))
         pairs = [partner + row if side else row + partner for row in map(own, rows) for partner in found]
         mapped = self._run(pairs)
-        for error in mapped.failed.values():
-            raise error
+        if mapped.failed or mapped.nulls:
+            yield from self._failed_rows.outputs(pairs, mapped.failed, mapped.nulls)
         if mapped.values:
             yield from outputs(self._spec.fragment.target, mapped.values, self._spec.side, time_us)
 

@@ -11,7 +11,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from rmqio.sql.compile.description import Fragment, FromRows, Step, Target, ToKeys, ToRows
 from rmqio.sql.compile.timing import Route, Timing
-from rmqio.sql.errors import SqlError
+from rmqio.sql.explain.plans import named_fields
 from rmqio.sql.expressions import InputRef
 from rmqio.sql.planning.delays import bucket_us, delay_us, kept_us
 from rmqio.sql.planning.plan import Interval, Join, SameWindow
@@ -19,6 +19,7 @@ from rmqio.sql.runtime.joins.grouped_join_fn import GroupedJoinFn
 from rmqio.sql.runtime.joins.interval_join_fn import BY_LEFT, BY_RIGHT, IntervalJoinFn, OuterIntervalJoinFn
 from rmqio.sql.runtime.joins.join_fn import ExpiringJoinFn, JoinFn, JoinSpec
 from rmqio.sql.runtime.joins.matching import MatchSpec
+from rmqio.sql.runtime.rows.failed_rows import Computing
 
 _WINDOW_END_US = -1000
 """`window_end` is the first millisecond after a window."""
@@ -63,23 +64,23 @@ class JoinRows(beam.PTransform[Any, Any]):
     Args:
       join: the join.
       steps, target, side: what happens to its rows.
-      hint: the type of the elements that come out.
+      computing: adds the DoFns.
     """
 
-    def __init__(self, join: Join, steps: tuple[Any, ...], target: Target, side: int, hint: Any) -> None:
+    def __init__(self, join: Join, steps: tuple[Any, ...], target: Target, side: int, computing: Computing) -> None:
         super().__init__()
         self._join, self._steps, self._target, self._side = join, steps, target, side
-        self._hint = hint
+        self._computing = computing
 
     def expand(self, both: Any) -> Any:
         match self._join.bound:
             case Interval():
                 fn = IntervalJoinFn if self._join.kind == "INNER" else OuterIntervalJoinFn
-                joined = self._windowed(both) | "Match" >> beam.ParDo(fn(self._spec())).with_output_types(self._hint)
+                joined = self._computing.add(self._windowed(both), "Match", fn(self._spec()))
             case SameWindow():
-                joined = self._windowed(both) | "Group" >> beam.GroupByKey() | self._grouped()
+                joined = self._grouped(self._windowed(both) | "Group" >> beam.GroupByKey())
             case _:
-                joined = both | "Group" >> beam.GroupByKey() | self._grouped()
+                joined = self._grouped(both | "Group" >> beam.GroupByKey())
         return joined | "All times" >> beam.WindowInto(GlobalWindows())
 
     def _windowed(self, both: Any) -> Any:
@@ -88,13 +89,13 @@ class JoinRows(beam.PTransform[Any, Any]):
         offset = Timestamp(micros=(timing.origin_us + timing.shift_us) % timing.size_us)
         return both | "Windows" >> beam.WindowInto(FixedWindows(Duration(micros=timing.size_us), offset))
 
-    def _grouped(self) -> Any:
-        return "Match" >> beam.ParDo(GroupedJoinFn(self._spec())).with_output_types(self._hint)
+    def _grouped(self, both: Any) -> Any:
+        return self._computing.add(both, "Match", GroupedJoinFn(self._spec()))
 
     def _spec(self) -> MatchSpec:
         join = self._join
         interval = join.bound if isinstance(join.bound, Interval) else None
-        source = FromRows(join.fields)
+        source = FromRows(named_fields(join))
         residual = None if join.residual is None else Fragment(source, (Step(join.residual, ()),), ToRows())
         fragment = Fragment(source, self._steps, self._target)
         return MatchSpec(join.left.fields, join.right.fields, join.kind, interval, residual, fragment, self._side)
@@ -105,22 +106,15 @@ def waiting_join(
 ) -> JoinFn | None:
     """Returns the DoFn of an inner join that nothing bounds but the time to live; None: it is no such join.
 
-    `ends`: whether the left and the right end. Raises `SqlError` if the join cannot run.
+    `ends`: whether the left and the right end.
     """
     if join.bound is not None:
         return None
     if join.kind != "INNER":
-        if not all(ends):
-            raise SqlError(
-                f"{join.kind} JOIN of rows that do not end: a row without a partner comes out when none can come any "
-                "more, and nothing says when. Bound the times (AND a.time BETWEEN b.time - INTERVAL '5' MINUTE AND "
-                "b.time), join rows of windows by window_start and window_end, or let both inputs end: --stop latest, "
-                "or 'endTime' of the tables"
-            )
         return None
     if join.residual is not None:
         steps = (Step(join.residual, tuple(InputRef(each.type, i) for i, each in enumerate(join.fields))), *steps)
-    fragment = Fragment(FromRows(join.fields), steps, target)
+    fragment = Fragment(FromRows(named_fields(join)), steps, target)
     kept = (False, False) if join.keys else ends
     spec = JoinSpec(join.left.fields, join.right.fields, join.ttl_ms, fragment, side, kept)
     return JoinFn(spec) if all(ends) else ExpiringJoinFn(spec)

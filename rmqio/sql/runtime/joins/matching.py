@@ -11,6 +11,7 @@ from rmqio.sql.compile.description import Fragment
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Field, Interval
 from rmqio.sql.rows import unpacker
+from rmqio.sql.runtime.rows.failed_rows import FailedRows
 from rmqio.sql.runtime.rows.outputs import outputs
 
 Row = tuple[Any, ...]
@@ -58,6 +59,8 @@ class Matcher:
 
     def __init__(self, spec: MatchSpec) -> None:
         self._spec = spec
+        self._failed_rows = FailedRows(spec.fragment)
+        self._letters: list[Any] = []
         self._run = compiled(spec.fragment)
         self._unpack = unpacker(spec.left), unpacker(spec.right)
         self._test = None if spec.residual is None else compiled(spec.residual)
@@ -102,7 +105,7 @@ class Matcher:
             spans = (self._span(side, own, i, partners) for i in range(len(own.rows)))
             alone = [row for row, (first, last) in zip(own.rows, spans, strict=True) if first == last]
         else:
-            matched = {i for _, found in self._pairs(side, own, partners) for i in found}
+            matched = {i for _, found in self._pairs(side, own, partners, again=True) for i in found}
             alone = [row for i, row in enumerate(own.rows) if i not in matched]
         nulls = self._nulls[1 - side]
         return [nulls + row if side else row + nulls for row in alone]
@@ -128,8 +131,14 @@ class Matcher:
         first, last = self._within[side]
         return bisect_left(partners.times, time + first), bisect_right(partners.times, time + last)
 
-    def _pairs(self, side: int, own: Rows, partners: Rows) -> Iterator[tuple[list[Row], list[int]]]:
-        """Yields pairs, and for each the position of the side's own row."""
+    def _pairs(
+        self, side: int, own: Rows, partners: Rows, *, again: bool = False
+    ) -> Iterator[tuple[list[Row], list[int]]]:
+        """Yields pairs, and the positions of the side's own rows that have some.
+
+        Args:
+          again: they were yielded before, so that what failed was said.
+        """
         pairs: list[Row] = []
         places: list[int] = []
         for place, row in enumerate(own.rows):
@@ -140,23 +149,31 @@ class Matcher:
                 pairs += [partner + row for partner in found] if side else [row + partner for partner in found]
                 places += [place] * len(found)
                 if len(pairs) >= _PAIRS:
-                    yield self._tested(pairs, places)
+                    yield self._tested(pairs, places, again)
                     pairs, places = [], []
         if pairs:
-            yield self._tested(pairs, places)
+            yield self._tested(pairs, places, again)
 
-    def _tested(self, pairs: list[Row], places: list[int]) -> tuple[list[Row], list[int]]:
+    def _tested(self, pairs: list[Row], places: list[int], again: bool) -> tuple[list[Row], list[int]]:
         if self._test is None:
             return pairs, places
         tested = self._test(pairs)
-        for error in tested.failed.values():
-            raise error
-        return [pairs[each] for each in tested.positions], [places[each] for each in tested.positions]
+        if (tested.failed or tested.nulls) and not again:
+            self._letters += self._failed_rows.outputs(pairs, tested.failed, tested.nulls)
+        # A row is not without a partner if nobody knows: a pair that fails counts as one.
+        found = [places[each] for each in (*tested.positions, *tested.failed)]
+        return [pairs[each] for each in tested.positions], found
+
+    def letters(self) -> list[Any]:
+        """Returns the dead letters of pairs whose condition failed since the last call."""
+        found, self._letters = self._letters, []
+        return found
 
     def outputs(self, rows: list[Row]) -> Iterator[Any]:
-        """Yields the elements that the fragment makes of rows of both. Raises what fails in it."""
+        """Yields the elements that the fragment makes of rows of both, and the dead letters of rows that fail."""
+        yield from self.letters()
         mapped = self._run(rows)
-        for error in mapped.failed.values():
-            raise error
+        if mapped.failed or mapped.nulls:
+            yield from self._failed_rows.outputs(rows, mapped.failed, mapped.nulls)
         if mapped.values:
             yield from outputs(self._spec.fragment.target, mapped.values, self._spec.side, LONG_AGO_US)

@@ -19,6 +19,7 @@ from rmqio.sql.expressions import Constant, Expr
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import unpacker
 from rmqio.sql.runtime.joins.expiry import EXPIRY, FOR_EVER
+from rmqio.sql.runtime.rows.failed_rows import FailedRows
 from rmqio.sql.runtime.rows.row_outputs import RowsFn
 from rmqio.sql.values import ValueFailure
 
@@ -39,6 +40,7 @@ class SubqueryJoinSpec:
       values: of SCALAR, the columns of the right that are added.
       fragment: what happens to a row with what was added.
       side: if the rows go into a join, which input of it they are.
+      place: of SCALAR, where the sub-query stands, and its text.
     """
 
     kind: str
@@ -48,6 +50,7 @@ class SubqueryJoinSpec:
     values: tuple[int, ...]
     fragment: Fragment
     side: int = 0
+    place: str = ""
 
 
 class _Partners:
@@ -56,20 +59,30 @@ class _Partners:
     def __init__(self, spec: SubqueryJoinSpec) -> None:
         self.left, self.right = unpacker(spec.left), unpacker(spec.right)
         self._test: Any = None
+        self._letters: list[Any] = []
         if spec.residual is not None:
             step = Step(spec.residual, (Constant(types.BOOLEAN, True),))
-            self._test = compiled(Fragment(FromRows(spec.left + spec.right), (step,), ToRows()))
+            statement = spec.fragment.statement
+            fragment = Fragment(FromRows(spec.left + spec.right), (step,), ToRows(), statement=statement)
+            self._test = compiled(fragment)
+            self._failed_rows = FailedRows(fragment)
 
     def is_needed(self, found: int) -> bool:
         """Whether one more row of the right can say more."""
         return self._test is not None or not found
 
+    def given_letters(self) -> list[Any]:
+        """Returns the dead letters of pairs whose condition failed since the last call."""
+        found, self._letters = self._letters, []
+        return found
+
     def has(self, row: tuple[Any, ...], partners: list[bytes]) -> bool:
         if self._test is None or not partners:
             return bool(partners)
-        mapped = self._test([row + self.right(each) for each in partners])
-        for error in mapped.failed.values():
-            raise error
+        pairs = [row + self.right(each) for each in partners]
+        mapped = self._test(pairs)
+        if mapped.failed or mapped.nulls:
+            self._letters += self._failed_rows.outputs(pairs, mapped.failed, mapped.nulls)
         return bool(mapped.values)
 
 
@@ -99,10 +112,17 @@ class SubqueryJoinFn(RowsFn):
         for side, rows in found:
             if not side:
                 yield from self.emitted(list(self._found(rows, partners, added)), timestamp.micros)
+        yield from self._partners.given_letters()
 
     def _scalar(self, partners: list[bytes]) -> tuple[Any, ...]:
         if len(partners) > 1:
-            raise ValueFailure("a query as a value has more than one row")
+            statement = self._spec.fragment.statement.name
+            place = f" ({self._spec.place})" if self._spec.place else ""
+            raise ValueFailure(
+                f"a sub-query as a value has more than one row{place}: take an aggregate of them, such as "
+                "MAX(column), or the row WHERE rn = 1 of ROW_NUMBER(), or add conditions that leave one row"
+                f"{f' ({statement})' if statement else ''}"
+            )
         if not partners:
             return (None,) * len(self._spec.values)
         row = self._partners.right(partners[0])
@@ -165,6 +185,7 @@ class SemiFn(RowsFn):
                 else:
                     waiting.add(until + row)
             yield from self.emitted(found, timestamp.micros)
+            yield from self._partners.given_letters()
             if len(found) == len(rows):
                 return
         if not is_set.read():
@@ -182,7 +203,8 @@ class SemiFn(RowsFn):
         else:
             for row in rows:
                 partners.add(until + row)
-        found, others = [], []
+        found: list[Any] = []
+        others = []
         for row in waiting.read():
             values = self._partners.left(row[8:])
             if not self._is_due(row):
@@ -196,6 +218,7 @@ class SemiFn(RowsFn):
             for row in others:
                 waiting.add(row)
             yield from self.emitted(found, time_us)
+        yield from self._partners.given_letters()
 
     @staticmethod
     def _is_due(row: bytes) -> bool:

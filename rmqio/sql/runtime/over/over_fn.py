@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import BytesCoder, VarIntCoder
@@ -20,12 +19,7 @@ from rmqio.sql.planning.plan import Field
 from rmqio.sql.planning.relations import OverCall
 from rmqio.sql.rows import unpacker
 from rmqio.sql.runtime.rows.row_outputs import RowsFn
-
-GRAIN_US: Final = 1_000_000
-"""Rows of one second come out together, when the watermark passes its end: a timer for each row would read the state
-of its partition each time."""
-_TIME: Final = struct.Struct(">q")
-"""The time of a row, before its bytes."""
+from rmqio.transforms.parts import Waiting, second_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +80,11 @@ class OverFn(_OverFn):
     """Takes rows as they come: a row waits until the watermark has passed its second. Later rows of it are late."""
 
     PENDING = BagStateSpec("pending", BytesCoder())
+    LATER_1 = BagStateSpec("later_1", BytesCoder())
+    LATER_2 = BagStateSpec("later_2", BytesCoder())
+    LATER_3 = BagStateSpec("later_3", BytesCoder())
+    LATER_4 = BagStateSpec("later_4", BytesCoder())
+    USED = ReadModifyWriteStateSpec("used", VarIntCoder())
     KEPT = ReadModifyWriteStateSpec("kept", BytesCoder())
     DONE = ReadModifyWriteStateSpec("done", VarIntCoder())
     NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
@@ -99,23 +98,29 @@ class OverFn(_OverFn):
         self,
         element: tuple[bytes, tuple[int, list[bytes]]],
         pending: Any = beam.DoFn.StateParam(PENDING),
+        later_1: Any = beam.DoFn.StateParam(LATER_1),
+        later_2: Any = beam.DoFn.StateParam(LATER_2),
+        later_3: Any = beam.DoFn.StateParam(LATER_3),
+        later_4: Any = beam.DoFn.StateParam(LATER_4),
+        used: Any = beam.DoFn.StateParam(USED),
         done: Any = beam.DoFn.StateParam(DONE),
         following: Any = beam.DoFn.StateParam(NEXT),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> None:
         _, (_, rows) = element
         done_us = done.read()
+        waiting = Waiting((pending, later_1, later_2, later_3, later_4), used, done_us)
         earliest: int | None = None
         for row in rows:
             time_us = self._timed(row)[0]
             if done_us is not None and time_us < done_us:
                 self._late.inc()
                 continue
-            pending.add(_TIME.pack(time_us) + row)
+            waiting.add(time_us, row)
             earliest = time_us if earliest is None else min(earliest, time_us)
         if earliest is None:
             return
-        next_us = _second_after(earliest)
+        next_us = second_after(earliest)
         waits_for = following.read()
         if waits_for is None or next_us < waits_for:
             following.write(next_us)
@@ -125,6 +130,11 @@ class OverFn(_OverFn):
     def put_out(
         self,
         pending: Any = beam.DoFn.StateParam(PENDING),
+        later_1: Any = beam.DoFn.StateParam(LATER_1),
+        later_2: Any = beam.DoFn.StateParam(LATER_2),
+        later_3: Any = beam.DoFn.StateParam(LATER_3),
+        later_4: Any = beam.DoFn.StateParam(LATER_4),
+        used: Any = beam.DoFn.StateParam(USED),
         kept: Any = beam.DoFn.StateParam(KEPT),
         done: Any = beam.DoFn.StateParam(DONE),
         following: Any = beam.DoFn.StateParam(NEXT),
@@ -134,30 +144,15 @@ class OverFn(_OverFn):
         until_us = following.read()
         if until_us is None:  # a timer that was set anew
             return
-        rows: list[tuple[int, bytes, tuple[Any, ...]]] = []
-        others: list[bytes] = []
-        earliest = 0
-        for each in pending.read():
-            (time_us,) = _TIME.unpack_from(each)
-            if time_us < until_us:
-                rows.append(self._timed(each[_TIME.size :]))
-            else:
-                earliest = min(earliest, time_us) if others else time_us
-                others.append(each)
-        found, frames = self._advanced(rows, kept.read() or b"")
+        waiting = Waiting((pending, later_1, later_2, later_3, later_4), used, done.read())
+        taken, earliest = waiting.take(until_us)
+        found, frames = self._advanced([self._timed(row) for _, row in taken], kept.read() or b"")
         kept.write(frames.kept())
         done.write(until_us)
-        pending.clear()
-        for each in others:
-            pending.add(each)
-        if others:
-            next_us = _second_after(earliest)
+        if earliest is not None:
+            next_us = second_after(earliest)
             following.write(next_us)
             due.set(Timestamp(micros=next_us + self._spec.delay_us))
         else:
             following.clear()
         yield from self.emitted(found, until_us)
-
-
-def _second_after(time_us: int) -> int:
-    return (time_us // GRAIN_US + 1) * GRAIN_US

@@ -13,7 +13,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.sql.rows import unpacker
 from rmqio.sql.runtime import expiry
-from rmqio.sql.runtime.groups.aggregate_fn import RowsFn
+from rmqio.sql.runtime.groups.aggregate_fn import GroupRowsFn
 from rmqio.sql.runtime.ranks.rank_fn import RankSpec
 from rmqio.sql.runtime.ranks.ranking import rows_of
 
@@ -21,7 +21,7 @@ _GIVEN: Final = b"\xc0"
 """In the place of a row that was given."""
 
 
-class _FirstRowFn(RowsFn):
+class _FirstRowFn(GroupRowsFn):
     """The part that both forms of `FirstFn` have: Beam takes one callback for each timer only."""
 
     KEPT = ReadModifyWriteStateSpec("kept", BytesCoder())
@@ -116,7 +116,7 @@ class ExpiringFirstFn(_FirstRowFn):
         kept.clear()
 
 
-class SeenFn(RowsFn):
+class SeenFn(GroupRowsFn):
     """Gives the first row of each key that comes. Elements are (key, payload of rows)."""
 
     SEEN = ReadModifyWriteStateSpec("seen", BytesCoder())

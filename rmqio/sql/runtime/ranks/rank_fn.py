@@ -12,7 +12,7 @@ from apache_beam.coders import BytesCoder, Coder
 from rmqio.sql.compile.description import Fragment
 from rmqio.sql.planning.plan import Rank
 from rmqio.sql.rows import unpacker
-from rmqio.sql.runtime.groups.aggregate_fn import RowsFn
+from rmqio.sql.runtime.groups.aggregate_fn import GroupRowsFn
 from rmqio.sql.runtime.ranks.ranking import Ranking, payload, rows_of
 
 
@@ -70,7 +70,7 @@ class FirstRowsFn(beam.CombineFn):
         return BytesCoder()
 
 
-class RankedFn(RowsFn):
+class RankedFn(GroupRowsFn):
     """Runs the fragment on the first rows of partitions, which are complete."""
 
     def __init__(self, spec: RankSpec) -> None:

@@ -16,6 +16,7 @@ from rmqio.sql.runtime.ranks.first_fn import ExpiringFirstFn, ExpiringSeenFn, Fi
 from rmqio.sql.runtime.ranks.rank_fn import FirstRowsFn, RankedFn, RankSpec
 from rmqio.sql.runtime.ranks.ranking import Ranking
 from rmqio.sql.runtime.ranks.top_fn import ExpiringTopFn, TopFn, TopOfGroupsFn
+from rmqio.sql.runtime.rows.failed_rows import Computing
 
 _LEAST_WINDOW: Final = Duration(micros=1000)
 """Rows of a window come at its last time, so that any window that ends there fires with it."""
@@ -32,7 +33,7 @@ def ranked(
     rows: Any,
     fragment: Fragment,
     side: int,
-    hint: Any,
+    computing: Computing,
     label: str,
     *,
     ends: bool,
@@ -43,7 +44,7 @@ def ranked(
       rows: pairs of key and payload, see `target_of`.
       fragment: what happens to the rows.
       side: if they go into a join, which input of it they are.
-      hint: the type of the result.
+      computing: adds the DoFns.
       label: of the transforms.
       ends: whether the input ends.
     """
@@ -55,19 +56,19 @@ def ranked(
             ends
         ):  # Beam's Direct runner loses timers of one name of two DoFns in one stage: each gets a stage of its own
             rows = rows | f"{label}: apart" >> beam.Reshuffle()
-        return rows | label >> beam.ParDo((ExpiringFirstFn if expires else FirstFn)(spec)).with_output_types(hint)
+        return computing.add(rows, label, (ExpiringFirstFn if expires else FirstFn)(spec))
     if form is Form.SEEN and not ends:
-        return rows | label >> beam.ParDo((ExpiringSeenFn if expires else SeenFn)(spec)).with_output_types(hint)
+        return computing.add(rows, label, (ExpiringSeenFn if expires else SeenFn)(spec))
     if form is Form.UPDATES and not ends:
-        return rows | label >> beam.ParDo((ExpiringTopFn if expires else TopFn)(spec)).with_output_types(hint)
+        return computing.add(rows, label, (ExpiringTopFn if expires else TopFn)(spec))
     if form is Form.WINDOW:
         rows = rows | f"{label}: windows" >> beam.WindowInto(FixedWindows(_LEAST_WINDOW))
     merged = rows | label >> beam.CombinePerKey(FirstRowsFn(spec.ranking))
-    found = merged | f"{label}: rows" >> beam.ParDo(RankedFn(spec)).with_output_types(hint)
+    found = computing.add(merged, f"{label}: rows", RankedFn(spec))
     return found | f"{label}: all windows" >> beam.WindowInto(GlobalWindows()) if form is Form.WINDOW else found
 
 
-def of_groups(rank: Rank, rows: Any, fragment: Fragment, hint: Any, label: str) -> Any:
+def of_groups(rank: Rank, rows: Any, fragment: Fragment, computing: Computing, label: str) -> Any:
     """Returns the first rows of partitions of groups that change. `rows`: see `GroupsToRanksFn`."""
     spec = RankSpec(rank, Ranking.of(rank, by_arrival=is_by_arrival(rank)), fragment)
-    return rows | label >> beam.ParDo(TopOfGroupsFn(spec)).with_output_types(hint)
+    return computing.add(rows, label, TopOfGroupsFn(spec))

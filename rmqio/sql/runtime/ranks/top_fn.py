@@ -19,7 +19,7 @@ from rmqio.sql.runtime.writes.changes import ChangesFn, changes
 class TopFn(ChangesFn):
     """Keeps the first rows of each key. Elements are (key, payload of rows); the output is lists of messages.
 
-    What the table holds is computed of the rows that were kept before: it gets messages only of rows that differ.
+    The rows in the table are computed from those that were kept before: messages are only for rows that differ.
     """
 
     KEPT = ReadModifyWriteStateSpec("kept", BytesCoder())
@@ -49,14 +49,14 @@ class TopFn(ChangesFn):
         """Returns what the table gets, unless it waits for more."""
         if before == after:
             return []
-        return self.add(changes(self._shown(before), self._shown(after)), timestamp)
+        return self.add(changes(self._shown(before, was_there=True), self._shown(after)), timestamp)
 
     def merged(self, kept: list[bytes], given: list[bytes]) -> list[bytes]:
         """Returns what is kept of old and new rows."""
         return self._first([*kept, *given])
 
-    def _shown(self, kept: list[bytes]) -> list[Any]:
-        return self.messages_of(self._numbered(self.first(kept)))
+    def _shown(self, kept: list[bytes], *, was_there: bool = False) -> list[Any]:
+        return self.messages_of(self._numbered(self.first(kept)), was_there=was_there)
 
     def first(self, kept: list[bytes]) -> list[bytes]:
         """Returns the first rows of those that are kept."""
@@ -64,7 +64,7 @@ class TopFn(ChangesFn):
 
 
 class TopOfGroupsFn(TopFn):
-    """Keeps all rows of each key, since they change. What is given and kept is identity and row by turns.
+    """Keeps all rows of each key, since they change. Given and kept lists alternate between identity and row.
 
     A row that is empty is no longer there.
     """

@@ -8,7 +8,7 @@ from rmqio.start import StartFrom, StopAt
 
 
 def bounds(
-    options: TableOptions, start: StartFrom | None, stop: StopAt | None, pushed: Pushed
+    options: TableOptions, start: StartFrom | None, stop: StopAt | None, pushed: Pushed, resumed_ms: int | None = None
 ) -> tuple[StartFrom, StopAt | None]:
     """Returns the start and the stop of a table's read.
 
@@ -19,10 +19,13 @@ def bounds(
       options: of the table, which come first.
       start, stop: of the job.
       pushed: what the statements imply.
+      resumed_ms: when the job was started first, if it goes on from the offsets of the group.
     """
     begins = options.start or start
     if begins is None:
         begins = StartFrom.group_offsets("latest") if options.group else StartFrom.latest()
+    if resumed_ms is not None and options.group:
+        begins = begins.resumed(resumed_ms)
     ends = StopAt.timestamp(options.end_ms) if options.end_ms is not None else stop
     low, high = pushed.start_ms, pushed.stop_ms
     if low is not None and high is not None and low >= high:

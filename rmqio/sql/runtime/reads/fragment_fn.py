@@ -18,6 +18,7 @@ from rmqio.model import Record
 from rmqio.sql.compile.description import Fragment, Mapped, OtherTarget, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.runtime.reads.places import failure_of, place_of
+from rmqio.sql.runtime.rows.nulls import Nulls
 from rmqio.sql.runtime.rows.outputs import outputs
 
 ERRORS: Final = "errors"
@@ -32,7 +33,7 @@ class FragmentFn(beam.DoFn):
     Args:
       fragment: from a table, to messages or to keys.
       label: what distinguishes messages of these records from others of the same records.
-      on_error: `fail` raises, `skip` counts and logs, `dead-letter` emits a `ReadFailure` to `ERRORS`.
+      on_error: `fail` raises, `skip` and `null` count and log, `dead-letter` emits a `ReadFailure` to `ERRORS`.
       side: for rows with keys, which input of the join they are.
     """
 
@@ -41,6 +42,7 @@ class FragmentFn(beam.DoFn):
         self._label = label
         self._on_error = on_error
         self._side = side
+        self._nulls = Nulls()
         self._bad = Metrics.counter("rmqio.sql", "rows_failed")
 
     def setup(self) -> None:
@@ -60,6 +62,8 @@ class FragmentFn(beam.DoFn):
                 yield from self._flushed(target)
         else:
             mapped = self._run(element)
+        if mapped.nulls:
+            self._nulls.made(mapped.nulls)
         if mapped.failed:
             yield from self._failed(element, mapped)
         if not mapped.values:
@@ -97,7 +101,7 @@ class FragmentFn(beam.DoFn):
                 yield beam.pvalue.TaggedOutput(ERRORS, failure_of(record, error))
             elif self._on_error == "fail":
                 raise SerdeError(f"{place_of(record)}: {error}") from error
-        if self._on_error == "skip":
+        if self._on_error in ("skip", "null"):
             position, error = next(iter(mapped.failed.items()))
             _LOGGER.warning(
                 "%d rows left out, the first at %s: %s", len(mapped.failed), place_of(batch[position]), error

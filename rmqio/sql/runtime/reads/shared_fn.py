@@ -18,6 +18,7 @@ from rmqio.model import Record
 from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.shared import compiled_together
 from rmqio.sql.runtime.reads.fragment_fn import ERRORS
+from rmqio.sql.runtime.rows.nulls import Nulls
 from rmqio.sql.runtime.rows.outputs import outputs
 from rmqio.transforms.parts import failure_of_record
 
@@ -43,6 +44,7 @@ class SharedFragmentFn(beam.DoFn):
         self._labels = labels
         self._sides = sides
         self._on_error = on_error
+        self._nulls = Nulls()
         self._bad = Metrics.counter("rmqio.sql", "rows_failed")
 
     def setup(self) -> None:
@@ -57,6 +59,8 @@ class SharedFragmentFn(beam.DoFn):
         results = self._run(element, self._groups)
         failed: dict[int, Exception] = {}
         for each in results:
+            if each.nulls:
+                self._nulls.made(each.nulls)
             if each.failed:
                 failed = {**each.failed, **failed}
         if failed:
@@ -106,7 +110,7 @@ class SharedFragmentFn(beam.DoFn):
                 yield beam.pvalue.TaggedOutput(ERRORS, failure_of_record(record, error))
             elif self._on_error == "fail":
                 raise SerdeError(f"{record.queue}, offset {record.queue_offset}: {error}") from error
-        if self._on_error == "skip":
+        if self._on_error in ("skip", "null"):
             position, error = min(failed.items())
             _LOGGER.warning("%d rows left out, the first at %s, offset %d: %s", len(failed),
                             batch[position].queue, batch[position].queue_offset, error)  # fmt: skip

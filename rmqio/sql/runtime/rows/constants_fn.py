@@ -9,6 +9,7 @@ import apache_beam as beam
 
 from rmqio.sql.compile.description import Fragment
 from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.runtime.rows.failed_rows import FailedRows
 from rmqio.sql.runtime.rows.outputs import outputs
 
 
@@ -22,7 +23,7 @@ class ConstantsFn(beam.DoFn):
     def process(self, element: bytes, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
         for fragment in self._fragments:
             mapped = compiled(fragment)([()])
-            for error in mapped.failed.values():
-                raise error
+            if mapped.failed or mapped.nulls:
+                yield from FailedRows(fragment).outputs([()], mapped.failed, mapped.nulls)
             if mapped.values:
                 yield from outputs(fragment.target, mapped.values, self._side, timestamp.micros)

@@ -8,10 +8,10 @@ from typing import Any, Final
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
-from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys
 from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.runtime.rows.failed_rows import FailedRows, at_end
 from rmqio.sql.runtime.rows.outputs import outputs
 
 _ROWS: Final = 500
@@ -24,6 +24,7 @@ class RowsFn(beam.DoFn):
     def __init__(self, fragment: Fragment, side: int = 0) -> None:
         self._fragment = fragment
         self._side = side
+        self._failed_rows = FailedRows(fragment)
         self._waits = not isinstance(fragment.target, (ToKeys, ToGroups))
 
     def setup(self) -> None:
@@ -40,18 +41,18 @@ class RowsFn(beam.DoFn):
         if not self._waits or len(self._rows) >= _ROWS:
             yield from self._flushed()
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
+    def finish_bundle(self) -> Iterator[Any]:
         if self._rows:
             at = Timestamp(micros=self._time_us)
             for each in self._flushed():
-                yield WindowedValue(each, at, (GlobalWindow(),))
+                yield at_end(each, at, GlobalWindow())
 
     def _flushed(self) -> list[Any]:
         found: list[Any] = []
         for start in range(0, len(self._rows), _ROWS):
             mapped = self._run(self._rows[start : start + _ROWS])
-            for error in mapped.failed.values():
-                raise error
+            if mapped.failed or mapped.nulls:
+                found += self._failed_rows.outputs(self._rows[start : start + _ROWS], mapped.failed, mapped.nulls)
             if mapped.values:
                 found += outputs(self._fragment.target, mapped.values, self._side, self._time_us)
         self._rows = []

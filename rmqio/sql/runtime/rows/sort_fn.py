@@ -83,7 +83,7 @@ def _ordered(value: Any, key: SortKey) -> tuple[Any, ...]:
     return 1, _Descending(value) if key.is_descending else value
 
 
-class FirstRowsFn(beam.DoFn):
+class LimitFn(beam.DoFn):
     """Leaves out rows of a bundle that cannot be among the first ones."""
 
     def __init__(self, spec: SortSpec) -> None:

@@ -14,6 +14,7 @@ from rmqio.batches import Batch
 from rmqio.model import TOMBSTONE, Message
 from rmqio.sql.compile.description import Fragment
 from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.runtime.rows.failed_rows import FailedRows, at_end
 
 _MESSAGES: Final = 500
 """Messages of a batch for the write."""
@@ -44,32 +45,41 @@ class ChangesFn(beam.DoFn):
 
     def __init__(self, fragment: Fragment) -> None:
         self._fragment = fragment
+        self._failed_rows = FailedRows(fragment)
 
     def setup(self) -> None:
         self._run = compiled(self._fragment)
 
     def start_bundle(self) -> None:
         self._messages: list[Message] = []
+        self._letters: list[Any] = []
         self._time: Any = MIN_TIMESTAMP
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
+    def finish_bundle(self) -> Iterator[Any]:
+        for each in self._letters:
+            yield at_end(each, self._time, GlobalWindow())
         if self._messages:
             yield WindowedValue(Batch(self._messages), self._time, (GlobalWindow(),))
 
-    def add(self, messages: Sequence[Message], timestamp: Any) -> list[Batch[Message]]:
-        """Adds messages of an element. Returns a batch if there are enough."""
+    def add(self, messages: Sequence[Message], timestamp: Any) -> list[Any]:
+        """Adds messages of an element. Returns a batch if there are enough, and dead letters."""
         self._messages += messages
         self._time = timestamp
+        letters, self._letters = self._letters, []
         if len(self._messages) < _MESSAGES:
-            return []
+            return letters
         found, self._messages = self._messages, []
-        return [Batch(found)]
+        return [*letters, Batch(found)]
 
-    def messages_of(self, rows: list[tuple[Any, ...]]) -> list[Message]:
-        """Returns the messages of rows, without those of rows that are filtered out."""
+    def messages_of(self, rows: list[tuple[Any, ...]], *, was_there: bool = False) -> list[Message]:
+        """Returns the messages of rows, without those of rows that are filtered out, or fail.
+
+        Args:
+          was_there: the rows were computed before, so that what failed was said.
+        """
         if not rows:
             return []
         mapped = self._run(rows)
-        for error in mapped.failed.values():
-            raise error
+        if (mapped.failed or mapped.nulls) and not was_there:
+            self._letters += self._failed_rows.outputs(rows, mapped.failed, mapped.nulls)
         return mapped.values

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from rmqio.errors import LocalError
 from rmqio.model import Message
 from rmqio.sql.values import ValueFailure
+from rmqio.transforms.parts import check_sendable
+
+_SEPARATOR: Final = "_"
+_IN_KEY: Final = re.compile(r"[\s%]")
+_IN_PART: Final = re.compile(rf"[\s%{_SEPARATOR}]")
+_EMPTY: Final = "%00"
+_NULL: Final = "%NULL"
+"""No text becomes one of these two, as a % of a text is encoded."""
 
 
 def message(
@@ -19,7 +29,7 @@ def message(
     delay_level: int | None = None,
     deliver_at_ms: int | None = None,
     key_columns: tuple[str | None, ...] = (),
-    primary_key: tuple[str, ...] = (),
+    primary_key: tuple[str | None, ...] = (),
 ) -> Message:
     """Returns the message of a row. Keys that are NULL are left out. The primary key is its first key, and orders it.
 
@@ -36,7 +46,7 @@ def message(
         if each is not None:
             found.append(each)
     try:
-        return Message(
+        made = Message(
             body,
             topic=topic,
             tags=tags or None,
@@ -46,17 +56,28 @@ def message(
             delay_level=delay_level,
             deliver_at_ms=None if deliver_at_ms is None else deliver_at_ms // 1000,
         )
+        check_sendable(made)  # here, the row is known: the write could only fail
     except LocalError as error:
         raise ValueFailure(str(error)) from error
+    return made
 
 
-def row_key(primary_key: tuple[str, ...]) -> str:
-    """Returns the key of a message that says which row it is, of the texts of its primary key."""
-    return "_".join(map(_escaped, primary_key))
+def row_key(primary_key: tuple[str | None, ...]) -> str:
+    """Returns the key of a message that says which row it is, of the texts of its primary key.
+
+    Two rows never have the same key: one would replace or delete the other.
+    """
+    if len(primary_key) == 1:
+        return _escaped(primary_key[0], _IN_KEY)
+    return _SEPARATOR.join([_escaped(each, _IN_PART) for each in primary_key])
 
 
-def _escaped(text: str) -> str:
-    """A key of a message has no white space, and is not empty: such text is percent-encoded."""
-    if text and text.split() == [text]:
-        return text
-    return "".join(f"%{ord(each):02X}" if each.isspace() else each for each in text) or "%00"
+def _escaped(text: str | None, special: re.Pattern[str]) -> str:
+    """A key of a message has no white space, and is not empty: such text is percent-encoded, as in a URL."""
+    if text is None:
+        return _NULL
+    return special.sub(_encoded, text) or _EMPTY
+
+
+def _encoded(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode())

@@ -11,7 +11,7 @@ from apache_beam.metrics import Metrics
 from rmqio.model import Message
 from rmqio.repeats.look_back import LookBack
 from rmqio.sql.catalog.connectors import FILES
-from rmqio.sql.errors import SqlError
+from rmqio.sql.errors import Refusal
 from rmqio.sql.planning.identity import has_groups, has_own_ids, id_position, with_ids
 from rmqio.sql.planning.plan import Sink
 from rmqio.sql.runtime.connection import Connection
@@ -36,9 +36,10 @@ def identified(sink: Sink, label: str, run: str, *, is_stream: bool, has_places:
     salt = label if is_stream or not has_groups(sink) else f"{label} {run}"
     found = with_ids(sink, salt, is_stream=is_stream)
     if found is None and sink.table.options.is_exactly_once:
-        raise SqlError(
+        raise Refusal(
             f"{sink.table.name} is written exactly once, and rows of this statement have no ids that are the same "
-            "when they come again: leave 'sink.delivery-guarantee' out"
+            "when they come again: leave 'sink.delivery-guarantee' out",
+            sink.span,
         )
     return found or sink
 

@@ -183,6 +183,9 @@ class QueuePlanner:
             commit_positions(config.factory, group, due, options.on_group_reset, is_last=is_last)
         raise_reset(config.factory, group)
 
+    def clock(self, position: Position | None) -> None:
+        """Nothing: time is real."""
+
     def lag(self, position: Position | None) -> Mapping[str, int]:
         """The messages that are left, by topic."""
         found: dict[str, int] = {}

@@ -51,7 +51,7 @@ class BatchMaker:
             ids = element.ids(place_ids) if isinstance(element, Batch) else None
         else:
             raise LocalError(
-                f"WriteToRocketMQ(batches=True) writes lists and MessageBatch, and this is {type(element).__name__}"
+                f"WriteToRocketMQ(batches=True) writes lists and MessageBatch, not {type(element).__name__}"
             )
         if maker.selector is not None or maker.id_fn is not None:
             return self._one_by_one(values, ids)

@@ -47,5 +47,8 @@ class ImpulsePlanner:
     def committed(self, position: int | None, last: bool = False) -> None:
         """Does nothing: there is nobody to inform."""
 
+    def clock(self, position: int | None) -> None:
+        """Time is real."""
+
     def lag(self, position: int | None) -> Mapping[str, int]:
         return {}

@@ -15,12 +15,12 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.window import GlobalWindows
 
-from rmqio.runners.spark.beam.private import pickler
-from rmqio.runners.spark.streaming.planning.planner import Planner
+from rmqio.runners.spark.beam.private import pickler_dumps
+from rmqio.runners.spark.streaming.planning.planner import P, Planner, PlannerOf, opaque
 from rmqio.runners.spark.translation import PLANNED, WATERMARKS
 
 if TYPE_CHECKING:
-    from rmqio.runners.spark.beam.private import pipeline_context
+    from rmqio.runners.spark.beam.private import PipelineContext
 
 __all__ = ["PlannedSource", "Planner"]
 
@@ -28,9 +28,9 @@ __all__ = ["PlannedSource", "Planner"]
 class PlannedSource(beam.PTransform[Any, Any]):
     """The elements of a planner, micro-batch by micro-batch, in the global window."""
 
-    def __init__(self, planner: Planner, label: str | None = None) -> None:
+    def __init__(self, planner: PlannerOf[P], label: str | None = None) -> None:
         super().__init__(label)
-        self.planner = planner
+        self.planner = opaque(planner)
 
     # Beam takes type hints from the annotations of `expand`
     def expand(self, pbegin: Any) -> Any:
@@ -50,8 +50,8 @@ class PlannedSource(beam.PTransform[Any, Any]):
         """
         learned | "Watermarks" >> _Watermarks(self)
 
-    def to_runner_api_parameter(self, context: pipeline_context.PipelineContext) -> tuple[str, bytes]:
-        return PLANNED, pickler.dumps(self.planner)
+    def to_runner_api_parameter(self, context: PipelineContext) -> tuple[str, bytes]:
+        return PLANNED, pickler_dumps(self.planner)
 
 
 class _Watermarks(beam.PTransform[Any, Any]):
@@ -62,5 +62,5 @@ class _Watermarks(beam.PTransform[Any, Any]):
     def expand(self, pcoll: Any) -> Any:
         return PCollection.from_(pcoll)
 
-    def to_runner_api_parameter(self, context: pipeline_context.PipelineContext) -> tuple[str, bytes]:
+    def to_runner_api_parameter(self, context: PipelineContext) -> tuple[str, bytes]:
         return WATERMARKS, b""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
-Position = TypeVar("Position")
+from rmqio.runners.spark.streaming.micro_batch import Position
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class TriggerLimits:
     """
 
 
-class PlannerOf(Protocol[Position]):
+class PlannerOf(Protocol[P]):
     """Plans the reads of one source, in a process of Spark's driver. Picklable.
 
     A position is a JSON value, and is all that Spark's checkpoint keeps. It is None for a new stream. The result of a
@@ -39,30 +41,28 @@ class PlannerOf(Protocol[Position]):
         """The type of the elements. Their coder is the one that is registered for it in Beam."""
         ...
 
-    def advance(self, position: Position | None, limits: TriggerLimits, until_now: bool) -> Position | None:
+    def advance(self, position: P | None, limits: TriggerLimits, until_now: bool) -> P | None:
         """Returns the position to which the next micro-batch reads; the same position if there is nothing new.
 
         With `until_now`, the source ends where it ends at the time of the first call.
         """
         ...
 
-    def elements(
-        self, begin: Position | None, end: Position | None, again: bool = False
-    ) -> Sequence[tuple[object, float]]:
+    def elements(self, begin: P | None, end: P | None, again: bool = False) -> Sequence[tuple[object, float]]:
         """Returns the elements that the micro-batch between two positions reads, each with its weight.
 
         `again`: the micro-batch may have run before, and must read the same: no part may be cut short now.
         """
         ...
 
-    def partitions(self, position: Position | None) -> Mapping[str, int | None]:
+    def partitions(self, position: P | None) -> Mapping[str, int | None]:
         """Returns the parts whose watermarks count, each with a watermark in microseconds or None.
 
         The watermark is set if the clock has advanced it.
         """
         ...
 
-    def silent(self, position: Position | None) -> Mapping[str, tuple[int, int]]:
+    def silent(self, position: P | None) -> Mapping[str, tuple[int, int]]:
         """Returns the parts that are read to their end but may have returned nothing yet: (watermark, patience).
 
         If nothing has come from a part for `patience` microseconds of the clock, its watermark advances to `watermark`,
@@ -70,32 +70,41 @@ class PlannerOf(Protocol[Position]):
         """
         ...
 
-    def has_ended(self, position: Position | None) -> bool:
+    def has_ended(self, position: P | None) -> bool:
         """Returns whether nothing comes after the position, ever."""
         ...
 
-    def is_done(self, position: Position | None) -> bool:
+    def is_done(self, position: P | None) -> bool:
         """Returns whether nothing comes after the position in this run, which may be limited by `until_now`."""
         ...
 
-    def shortened(self, position: Position | None, cuts: Mapping[str, int]) -> Position | None:
+    def shortened(self, position: P | None, cuts: Mapping[str, int]) -> P | None:
         """Returns the position with parts moved back to where their read was cut short. Called only if some were."""
         ...
 
-    def committed(self, position: Position | None, last: bool = False) -> None:
+    def committed(self, position: P | None, last: bool = False) -> None:
         """Called in the driver after Spark has committed the micro-batch that ends at the position.
 
         Called once more when the query ends, with `last`.
         """
         ...
 
-    def lag(self, position: Position | None) -> Mapping[str, int]:
+    def clock(self, position: P | None) -> float | None:
+        """Returns processing time in seconds, if the source determines it as a TestStream does; None: real time."""
+        ...
+
+    def lag(self, position: P | None) -> Mapping[str, int]:
         """Returns how many records are left, by topic, as far as this was known when the position was planned."""
         ...
 
 
-Planner = PlannerOf[Any]
+Planner = PlannerOf[Position]
 """A planner whose positions the runner stores and returns without looking at them."""
+
+
+def opaque(planner: PlannerOf[P]) -> Planner:
+    """Returns a planner as the runner sees it."""
+    return cast(Planner, planner)
 
 
 class Encoder(Protocol):

@@ -27,6 +27,7 @@ from rmqio.runners.spark.streaming.micro_batch import (
     Cuts,
     MicroBatch,
     PlannedOffset,
+    Position,
     Positions,
     SourcePlan,
 )
@@ -71,7 +72,7 @@ class StreamSource:
         """The channel of the source's elements."""
         return FIRST_SOURCE - self.number
 
-    def plan(self, position: object, rows: int, *, is_drained: bool) -> SourcePlan:
+    def plan(self, position: Position | None, rows: int, *, is_drained: bool) -> SourcePlan:
         """Returns the part of the source in a micro-batch that ends at a position."""
         planner = self.planner
         return SourcePlan(
@@ -101,7 +102,7 @@ class Planning:
     signals: QuerySignals
 
 
-def shortened(sources: Sequence[StreamSource], to: Positions, cuts: Cuts) -> dict[str, object]:
+def shortened(sources: Sequence[StreamSource], to: Positions, cuts: Cuts) -> Positions:
     """Returns positions by source number, moved back to where the read was cut short."""
     planners = {str(source.number): source.planner for source in sources}
     return {n: planners[n].shortened(each, cuts.parts[n]) if n in cuts.parts else each for n, each in to.items()}
@@ -195,7 +196,7 @@ class PlannedReader(DataSourceStreamReader):
 
     def _advanced(self, begin: Positions) -> Positions:
         limits, until_now = self._planning.limits, self._planning.until_now
-        found: dict[str, object] = {}
+        found: dict[str, Position | None] = {}
         for source in self._planning.sources:
             name = str(source.number)
             try:
@@ -206,12 +207,14 @@ class PlannedReader(DataSourceStreamReader):
 
     def _clock(self, last: PlannedOffset, end: Positions) -> float:
         """Returns processing time in seconds: the time of a TestStream if there is one, else real time."""
-        given = [(each, each.planner.clock) for each in self._planning.sources if hasattr(each.planner, "clock")]
+        clocks = [(each, each.planner.clock(end.get(str(each.number)))) for each in self._planning.sources]
+        given = {each.number: clock for each, clock in clocks if clock is not None}
         if not given:
             return time.time()
-        if all(each.planner.has_ended(last.to.get(str(each.number))) for each, _ in given):
+        timed = [each for each in self._planning.sources if each.number in given]
+        if all(each.planner.has_ended(last.to.get(str(each.number))) for each in timed):
             return last.clock + _BEHIND_THE_END_S
-        return max(float(clock(end[str(each.number)])) for each, clock in given)
+        return max(given.values())
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         offset = PlannedOffset.from_json(end)
@@ -227,7 +230,7 @@ class PlannedReader(DataSourceStreamReader):
             number = str(source.number)
             elements = source.planner.elements(offset.begin.get(number), to.get(number), is_again)
             # The elements of a TestStream stay in order, because tests give them in one. Beam does not promise that
-            if hasattr(source.planner, "clock"):
+            if source.planner.clock(to.get(number)) is not None:
                 in_order += [(source.channel, source.encoded(element)) for element, _ in elements]
             else:
                 weighed += [(weight, source.channel, source.encoded(element)) for element, weight in elements]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from rmqio.runners.spark.beam.private import beam_runner_api_pb2, common_urns, pickler, pipeline_context
+from rmqio.runners.spark.beam.private import PipelineContext, beam_runner_api_pb2, common_urns, pickler_dumps
 from rmqio.runners.spark.streaming.model import MIN
 from rmqio.runners.spark.translation import PLANNED
 
@@ -104,7 +104,7 @@ def plan_test_streams(proto: beam_runner_api_pb2.Pipeline) -> None:
                 f"{given.unique_name}: a TestStream that gets its events from an endpoint is not supported. Add the "
                 "events to the TestStream itself"
             )
-        coder = pipeline_context.PipelineContext(proto.components).coders.get_by_id(payload.coder_id)
+        coder = PipelineContext(proto.components).coders.get_by_id(payload.coder_id)
         events = [event.SerializeToString() for event in payload.events]
         made = {}
         for tag, pcollection in sorted(given.outputs.items()):
@@ -112,7 +112,7 @@ def plan_test_streams(proto: beam_runner_api_pb2.Pipeline) -> None:
                 unique_name=f"{given.unique_name}/{tag}", outputs={"out": pcollection}
             )
             source.spec.urn = PLANNED
-            source.spec.payload = pickler.dumps(TestStreamPlanner(events, tag, coder))
+            source.spec.payload = pickler_dumps(TestStreamPlanner(events, tag, coder))
         _replace(proto, name, made)
 
 

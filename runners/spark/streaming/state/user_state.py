@@ -14,11 +14,11 @@ import pyarrow as pa
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 from rmqio.runners.spark.beam.private import (
+    ClosableOutputStream,
     StateServicer,
     beam_fn_api_pb2,
     beam_runner_api_pb2,
     create_OutputStream,
-    data_plane,
     encoded_key,
     taken,
 )
@@ -247,15 +247,15 @@ class KeyTimers:
         """The time up to which timers fire, by whether they are in event time."""
         self._set: dict[Name, Timer] = {}
         self._expired: set[Name] = set()  # timers that have fired for the last time
-        self._streams: dict[Family, data_plane.ClosableOutputStream] = {}
+        self._streams: dict[Family, ClosableOutputStream] = {}
 
     def put(self, name: Name, fires: int, holds: int, encoded: bytes) -> None:
         """Sets a timer of a loaded key."""
         self._set[name] = (fires, holds, encoded)
 
-    def stream(self, family: Family, coder: CoderImpl) -> data_plane.ClosableOutputStream:
+    def stream(self, family: Family, coder: CoderImpl) -> ClosableOutputStream:
         """Returns a stream to which the bundle writes the timers of a family."""
-        stream = self._streams[family] = data_plane.ClosableOutputStream()
+        stream = self._streams[family] = ClosableOutputStream()
         return stream
 
     def due(self) -> Iterator[tuple[Family, bytes]]:

@@ -14,7 +14,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import apache_beam as beam
 from apache_beam.transforms.core import Windowing
@@ -23,7 +23,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.runners.spark.beam.dofns import (
     create_assign_windows,
-    create_operation,
     create_par_do,
     hand_over,
     is_parameter,
@@ -33,7 +32,10 @@ from rmqio.runners.spark.beam.dofns import (
     unpickled,
     wrapped_function,
 )
-from rmqio.runners.spark.beam.private import common_urns, insert_values_in_args, operations
+from rmqio.runners.spark.beam.operations import DoOperation, Given, by_beam, create_operation
+from rmqio.runners.spark.beam.private import DoOperation as BeamDoOperation
+from rmqio.runners.spark.beam.private import Operation as BeamOperation
+from rmqio.runners.spark.beam.private import PGBKCVOperation, common_urns, insert_values_in_args
 from rmqio.runners.spark.worker.fusion.assigning import assigner
 from rmqio.runners.spark.worker.fusion.handover import Following, Function, Handle, HandOver, combining, inner, last
 from rmqio.runners.spark.worker.shuffling.writing import WriteOperation
@@ -41,17 +43,23 @@ from rmqio.runners.spark.worker.shuffling.writing import WriteOperation
 if TYPE_CHECKING:
     from apache_beam.transforms.window import BoundedWindow
 
-    from rmqio.runners.spark.beam.private import beam_runner_api_pb2, bundle_processor
+    from rmqio.runners.spark.beam.private import BeamTransformFactory, beam_runner_api_pb2
 
 _MOST: Final = 50
 """The maximum number of fused DoFns in a stage: its last ones. They call each other with one to three frames each, of
 the 1,000 that Python permits."""
-_LIFECYCLE: Final = ("setup", "start_bundle", "finish_bundle", "teardown", "process_batch")
+_LIFECYCLE: Final = {
+    "setup": beam.DoFn.setup,
+    "start_bundle": beam.DoFn.start_bundle,
+    "finish_bundle": beam.DoFn.finish_bundle,
+    "teardown": beam.DoFn.teardown,
+    "process_batch": beam.DoFn.process_batch,
+}
 
 _SLOW_BY_BEAM: Final = ("asking", "windows")
 
 
-class FusedDoFn(operations.DoOperation):
+class FusedDoFn(DoOperation):
     """Runs a DoFn that is a function of its element.
 
     All of its elements go through one copy of the DoFn, which may keep something in itself, so all take the same way.
@@ -61,10 +69,9 @@ class FusedDoFn(operations.DoOperation):
     """
 
     def __init__(
-        self, *args: Any, function: Function, windowing: Windowing, following: operations.Operation | None
+        self, given: Given, *, function: Function, windowing: Windowing, following: BeamOperation | None
     ) -> None:
-        super().__init__(*args)
-        _, _, self._counters, self._sampler, _, _ = args
+        super().__init__(given)
         self._function, self._windowing, self._following = function, windowing, following
         self._passed: Callable[[], int] = int
         self.handle: Handle
@@ -96,7 +103,7 @@ class FusedDoFn(operations.DoOperation):
         """Returns Beam's way of passing on what the function returned for an element."""
         name = self.name_context.logging_name()
         tags, checked = self.spec.output_tags, self._function.is_checked
-        return hand_over(self.receivers[0], tags, self._windowing, name, self._counters, checked)
+        return hand_over(self.receivers[0], tags, self._windowing, name, self.counters, checked)
 
     def _process(self) -> Callable[[WindowedValue], None]:
         handle, leave, raised = self.handle, self.scoped_process_state.__exit__, self._raise
@@ -112,17 +119,17 @@ class FusedDoFn(operations.DoOperation):
 
     def _raise(self, error: BaseException) -> None:
         """Raises the error with the name of the step that was running."""
-        name = self._sampler.current_state().name_context.logging_name()
+        name = self.sampler.current_state().name_context.logging_name()
         raise_named(error, name, self._windowing, self.receivers[0])
 
 
-def _following(operation: operations.Operation | None) -> Following | None:
+def _following(operation: BeamOperation | None) -> Following | None:
     """Returns what takes values in place of an operation's `process`; None if the operation needs more than that."""
     if isinstance(operation, FusedDoFn):
         return operation.take()
     if isinstance(operation, WriteOperation):
         return Following(operation.handle, None)
-    if isinstance(operation, operations.PGBKCVOperation):
+    if isinstance(operation, PGBKCVOperation):
         return combining(operation)
     return None
 
@@ -207,7 +214,7 @@ def is_function(dofn: beam.DoFn, has_arguments: bool = False) -> bool:
     if not takes_elements(dofn):
         return False
     # The instance is examined: it may have methods of its own, or pass on those of another DoFn
-    if any(getattr(getattr(dofn, name), "__func__", None) is not getattr(beam.DoFn, name) for name in _LIFECYCLE):
+    if any(getattr(getattr(dofn, name), "__func__", None) is not usual for name, usual in _LIFECYCLE.items()):
         return False
     names, defaults = dofn.get_function_arguments("process")
     asked = [default for default in defaults if is_parameter(default)]
@@ -220,60 +227,59 @@ def is_function(dofn: beam.DoFn, has_arguments: bool = False) -> bool:
 
 
 def _create(
-    factory: bundle_processor.BeamTransformFactory,
+    factory: BeamTransformFactory,
     transform_id: str,
     transform: beam_runner_api_pb2.PTransform,
     payload: beam_runner_api_pb2.ParDoPayload,
-    consumers: dict[str, list[operations.Operation]],
-) -> operations.DoOperation:
+    consumers: dict[str, list[BeamOperation]],
+) -> BeamDoOperation:
     """Makes the operation of a ParDo. Calls Beam's function if the DoFn is not fused, or the stage is not ours."""
-    by_beam = functools.partial(create_par_do, factory, transform_id, transform, payload, consumers)
+    usual = functools.partial(create_par_do, factory, transform_id, transform, payload, consumers)
     asks = payload.state_specs or payload.timer_family_specs or payload.restriction_coder_id
     channels = factory.data_channel_factory
     if not _is_fusable(factory, consumers) or asks:
-        return by_beam()
+        return usual()
     serialized, (dofn, args, kwargs, _, _) = unpickled(payload, factory.context)
     if not is_function(dofn, bool(args or kwargs)):
-        return by_beam()
+        return usual()
     (source,) = (each for tag, each in transform.inputs.items() if tag not in payload.side_inputs)
     windowing_id = factory.descriptor.pcollections[source].windowing_strategy_id
     windowing = factory.context.windowing_strategies.get_by_id(windowing_id)
     following = _only_reader(consumers)
 
-    def operation(*given: Any) -> operations.DoOperation:
-        side_inputs = given[4]
-        if not all(each.is_globally_windowed() for each in side_inputs):
-            return operations.DoOperation(*given)
+    def operation(given: Given) -> BeamDoOperation:
+        if not all(each.is_globally_windowed() for each in given.side_inputs):
+            return by_beam(given)
         channels.fused += 1
-        function = _function(dofn, args, kwargs, side_inputs)
-        return FusedDoFn(*given, function=function, windowing=windowing, following=following)
+        function = _function(dofn, args, kwargs, given.side_inputs)
+        return FusedDoFn(given, function=function, windowing=windowing, following=following)
 
     return create_operation(factory, transform_id, transform, consumers, serialized, payload, operation)
 
 
 def _create_assigning(
-    factory: bundle_processor.BeamTransformFactory,
+    factory: BeamTransformFactory,
     transform_id: str,
     transform: beam_runner_api_pb2.PTransform,
     payload: beam_runner_api_pb2.WindowingStrategy,
-    consumers: dict[str, list[operations.Operation]],
-) -> operations.DoOperation:
+    consumers: dict[str, list[BeamOperation]],
+) -> BeamDoOperation:
     """Makes the operation of a `WindowInto`. Like Beam's function, it makes a ParDo of the `WindowInto`."""
     if not _is_fusable(factory, consumers):
         return create_assign_windows(factory, transform_id, transform, payload, consumers)
     windowing = Windowing.from_runner_api(payload, factory.context)
     following = _only_reader(consumers)
 
-    def operation(*given: Any) -> operations.DoOperation:
+    def operation(given: Given) -> BeamDoOperation:
         factory.data_channel_factory.fused += 1
         function = Function("windows", assigner(windowing.windowfn), False)
-        return FusedDoFn(*given, function=function, windowing=windowing, following=following)
+        return FusedDoFn(given, function=function, windowing=windowing, following=following)
 
     nothing = pickled_nothing()
     return create_operation(factory, transform_id, transform, consumers, nothing, None, operation)
 
 
-CREATORS: Final[Mapping[str, Callable[..., operations.DoOperation]]] = MappingProxyType(
+CREATORS: Final[Mapping[str, Callable[..., BeamDoOperation]]] = MappingProxyType(
     {
         common_urns.primitives.PAR_DO.urn: _create,
         common_urns.primitives.ASSIGN_WINDOWS.urn: _create_assigning,
@@ -282,13 +288,11 @@ CREATORS: Final[Mapping[str, Callable[..., operations.DoOperation]]] = MappingPr
 """The functions that make operations, by the URN of the transform; see `beam.patches`."""
 
 
-def _is_fusable(
-    factory: bundle_processor.BeamTransformFactory, consumers: Mapping[str, Sequence[operations.Operation]]
-) -> bool:
+def _is_fusable(factory: BeamTransformFactory, consumers: Mapping[str, Sequence[BeamOperation]]) -> bool:
     """Returns whether an operation with these readers may be fused: its stage is ours and has room for it."""
     return len(consumers) == 1 and getattr(factory.data_channel_factory, "fused", _MOST) < _MOST
 
 
-def _only_reader(consumers: Mapping[str, Sequence[operations.Operation]]) -> operations.Operation | None:
+def _only_reader(consumers: Mapping[str, Sequence[BeamOperation]]) -> BeamOperation | None:
     (readers,) = consumers.values()
     return readers[0] if len(readers) == 1 else None

@@ -10,7 +10,7 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue, create
 
 if TYPE_CHECKING:
-    from rmqio.runners.spark.beam.private import operations
+    from rmqio.runners.spark.beam.private import PGBKCVOperation
 
 _FIRST: Final = 10
 _EVERY: Final = 128
@@ -48,7 +48,7 @@ class Following(NamedTuple):
     leave: Callable[[None, None, None], None] | None  # leaves its state, if it has one
 
 
-def combining(operation: operations.PGBKCVOperation) -> Following:
+def combining(operation: PGBKCVOperation) -> Following:
     """Returns the `Following` of an operation that combines values by key and window before they are shuffled."""
     state, add = operation.scoped_process_state, operation.add_key_value
     enter, leave = state.__enter__, state.__exit__

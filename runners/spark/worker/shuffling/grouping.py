@@ -12,13 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from apache_beam.coders import WindowedValueCoder
-from apache_beam.transforms.trigger import AccumulationMode
 from apache_beam.transforms.window import GlobalWindow, WindowFn
-from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
-from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
 from rmqio.runners.spark.beam.private import GlobalWindowCoder, create_InputStream, create_OutputStream
-from rmqio.runners.spark.beam.triggers import GeneralTriggerDriver, InMemoryUnmergedState, MergeableStateAdapter
+from rmqio.runners.spark.beam.triggers import BoundedDriver
 from rmqio.runners.spark.model import Grouping
 from rmqio.runners.spark.worker.shuffling.framing import (
     END_OF_PARTS,
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
     from apache_beam.transforms.core import Windowing
     from apache_beam.transforms.window import BoundedWindow
     from apache_beam.utils.timestamp import Timestamp
+    from apache_beam.utils.windowed_value import WindowedValue
 
     from rmqio.runners.spark.beam.private import CoderImpl
 
@@ -112,13 +110,13 @@ def windowed(rows: Iterable[Row], windowing: Windowing, spool: Spool | None) -> 
 
 
 def _triggered(rows: Iterable[Row], kv_coder: Coder, windowing: Windowing) -> Iterator[bytes]:
-    driver = GeneralTriggerDriver(windowing, _STANDING_CLOCK)
+    driver = BoundedDriver(windowing)
     window_coder = windowing.windowfn.get_window_coder()
     values_impl = WindowedValueCoder(kv_coder.value_coder(), window_coder).get_impl()
     value_impl = kv_coder.value_coder().get_impl()
     heads = ElementHeads(window_coder)
     for key, encoded in by_key(rows):
-        for firing in _firings(driver, _decoded(encoded, values_impl)):
+        for firing in driver.panes(_decoded(encoded, values_impl)):
             out = create_OutputStream()
             count = 0
             for value in firing.value:
@@ -127,58 +125,6 @@ def _triggered(rows: Iterable[Row], kv_coder: Coder, windowing: Windowing) -> It
             head = heads(firing.timestamp, firing.windows[0], firing.pane_info)
             run = varint(count) + out.get() if count else b""
             yield b"".join([head, key, UNKNOWN_SIZE, run, END_OF_PARTS])
-
-
-class _StandingClock:
-    """A clock for bounded data: processing time does not pass while a group is processed."""
-
-    def time(self) -> float:
-        return 0.0
-
-
-_STANDING_CLOCK: Final = _StandingClock()
-
-
-def _firings(driver: GeneralTriggerDriver, values: Iterable[WindowedValue]) -> Iterator[WindowedValue]:
-    """Yields the panes of one key.
-
-    First all elements arrive, then the watermark advances to the end of time, then windows close. Beam's driver lacks
-    the last step, so elements that a trigger never fired (because of a count that is not reached, or a delay in
-    processing time) would be lost. A window that closes emits what it still has, as in Beam's other runners.
-    """
-    state = InMemoryUnmergedState()
-    shown: dict[BoundedWindow, int] = {}
-    for firing in driver.process_elements(state, values, MIN_TIMESTAMP, MIN_TIMESTAMP):
-        shown[firing.windows[0]] = len(firing.value)
-        yield firing
-    while True:
-        due, _ = state.get_timers(clear=True, watermark=MAX_TIMESTAMP, processing_time=float("-inf"))
-        if not due:
-            break
-        for window_id, (name, domain, time, _) in due:
-            for firing in driver.process_timer(window_id, name, domain, time, state):
-                shown[firing.windows[0]] = len(firing.value)
-                yield firing
-    of_windows = MergeableStateAdapter(state)
-    for window in list(of_windows.known_windows()):
-        yield from closing(driver, of_windows, window, shown.get(window, 0))
-
-
-def closing(
-    driver: GeneralTriggerDriver, of_windows: MergeableStateAdapter, window: BoundedWindow, shown: int
-) -> Iterator[WindowedValue]:
-    """Yields what a window that closes still has to emit. `shown`: the number of elements in its last pane."""
-    if of_windows.get_state(window, driver.TOMBSTONE):
-        return
-    left = of_windows.get_state(window, driver.ELEMENTS)
-    accumulates = driver.accumulation_mode == AccumulationMode.ACCUMULATING
-    if len(left) > (shown if accumulates else 0):
-        index = of_windows.get_state(window, driver.INDEX)
-        late = of_windows.get_state(window, driver.NONSPECULATIVE_INDEX)
-        timing = PaneInfoTiming.LATE if late else PaneInfoTiming.ON_TIME
-        hold = of_windows.get_state(window, driver.WATERMARK_HOLD)
-        time = window.max_timestamp() if hold is None else hold
-        yield WindowedValue(left, time, (window,), PaneInfo(index == 0, True, timing, index, late))
 
 
 class Runs:

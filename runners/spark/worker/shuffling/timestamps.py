@@ -8,7 +8,8 @@ from apache_beam.transforms.window import TimestampCombiner
 
 if TYPE_CHECKING:
     from apache_beam.transforms.core import Windowing
-    from apache_beam.transforms.timeutil import TimestampCombinerImpl
+
+    from rmqio.runners.spark.beam.private import TimestampCombinerImpl
 
 
 def timestamp_combiner(windowing: Windowing) -> TimestampCombinerImpl | None:

@@ -77,8 +77,8 @@ class WindowedWrite(RunWrite):
 class WindowsWrite(WindowedWrite):
     """Does the same in streaming: writes a row for each bucket and window.
 
-    The key of the row is the window, and its value holds all keys and runs. What waits for its window therefore stays
-    in state as it arrived, and is not examined before the window fires.
+    The key of the row is the window, and its value holds all keys and runs. Elements that wait for their window
+    therefore stay in state as they arrived, and are not examined before the window fires.
     """
 
     def _put(self, keys: list[bytes], runs: pa.Array) -> None:

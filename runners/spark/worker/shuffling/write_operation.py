@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqio.runners.spark.beam.private import common, operations
+from rmqio.runners.spark.beam.operations import Operation
 
 if TYPE_CHECKING:
     from apache_beam.utils.windowed_value import WindowedValue
 
-    from rmqio.runners.spark.beam.private import bundle_processor
+    from rmqio.runners.spark.beam.private import BeamTransformFactory
     from rmqio.runners.spark.worker.rows import RowWriter
 
 
-class WriteOperation(operations.Operation):
-    """The end of a stage. What `process` receives is written to rows in `finish` at the latest."""
+class WriteOperation(Operation):
+    """The end of a stage. Elements that `process` receives are written to rows in `finish` at the latest."""
 
     def __init__(
         self,
         name: str,
         transform_id: str,
-        factory: bundle_processor.BeamTransformFactory,
+        factory: BeamTransformFactory,
         rows: RowWriter,
         channel: int,
     ) -> None:
-        super().__init__(common.NameContext(name, transform_id), None, factory.counter_factory, factory.state_sampler)
+        super().__init__(name, transform_id, factory)
         self._rows = rows
         self._channel = channel
 

@@ -24,7 +24,7 @@ from rmqio.runners.spark.worker.shuffling.write_operation import WriteOperation
 if TYPE_CHECKING:
     from apache_beam.coders import Coder
 
-    from rmqio.runners.spark.beam.private import beam_runner_api_pb2, bundle_processor, operations
+    from rmqio.runners.spark.beam.private import BeamTransformFactory, Operation, beam_runner_api_pb2
 
 __all__ = ["CREATORS", "WriteOperation", "payload"]
 
@@ -56,11 +56,11 @@ def payload(output: Output, coder_id: str, group: GroupSpec | None) -> bytes:
 
 
 def _create(
-    factory: bundle_processor.BeamTransformFactory,
+    factory: BeamTransformFactory,
     transform_id: str,
     transform: beam_runner_api_pb2.PTransform,
     parameter: bytes,
-    consumers: dict[str, list[operations.Operation]],
+    consumers: dict[str, list[Operation]],
 ) -> WriteOperation:
     spec = _Spec.from_bytes(parameter)
     args = (transform.unique_name, transform_id, factory, factory.data_channel_factory.rows, spec.channel)

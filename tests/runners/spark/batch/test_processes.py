@@ -77,6 +77,8 @@ def test_a_worker_with_another_version_than_the_drivers_fails(
     flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The workers have this Beam; their tasks are told that the driver has another one."""
+    if flags and pyspark.__version__.startswith("4.1."):
+        pytest.skip("PySpark 4.1 has no streams")
     here = same_versions.versions()
     monkeypatch.setattr(same_versions, "versions", lambda: {**here, "apache_beam": "2.61.0"})
     p = pipeline(*flags)

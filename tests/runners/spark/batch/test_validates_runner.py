@@ -33,7 +33,7 @@ WHERE: Final = ("transforms/*_test.py", "metrics/*_test.py", "pipeline_test.py")
 UPSTREAM: Final = "skipped by Beam itself: TestStream not yet supported"
 DILL: Final = "needs dill 0.3.1.1, which Beam does not install"
 # As in Beam's Java runners (SideInputHandler.isReady). Python's local runner waits for the end of the window
-FIRST_FIRING: Final = "wants an element to wait for the side window's end; here it waits for its first firing"
+FIRST_FIRING: Final = "expects an element to wait for the end of the side window; here it waits for the first firing"
 
 NOT_ON_SPARK: Final = {
     "DeduplicateTest::test_deduplication_with_event_time": UPSTREAM,

@@ -294,4 +294,4 @@ def test_another_number_of_buckets_than_that_of_the_state_is_refused(tmp_path: P
 def test_without_a_checkpoint_folder_it_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), streaming() as p:
         _ = p | beam.Create([1], reshuffle=False)
-    assert "no --checkpoint_dir: a restart begins anew" in caplog.text
+    assert "no --checkpoint_dir: a restart starts from scratch" in caplog.text

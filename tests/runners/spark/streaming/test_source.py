@@ -11,14 +11,15 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.runners.spark.streaming.micro_batch import MicroBatch, PlannedOffset, SourcePlan
+from rmqio.runners.spark.streaming.micro_batch import MicroBatch, PlannedOffset, Position, SourcePlan
 from rmqio.runners.spark.streaming.planning.impulse import ImpulsePlanner
+from rmqio.runners.spark.streaming.planning.planner import opaque
 from rmqio.runners.spark.streaming.planning.signals import QuerySignals
 from rmqio.runners.spark.streaming.planning.source import _TICK_S, PlannedReader, Planning, StreamSource, TriggerLimits
 
 
 def planning(folder: Path) -> Planning:
-    source = StreamSource(0, "Impulse", ImpulsePlanner(b"x"), None)
+    source = StreamSource(0, "Impulse", opaque(ImpulsePlanner(b"x")), None)
     return Planning(
         sources=(source,),
         parallelism=2,
@@ -58,7 +59,7 @@ def test_offsets_are_read_again_as_they_were_written() -> None:
     first = PlannedOffset()
     assert first.to_json() == {"number": 0, "to": {}}
     assert PlannedOffset.from_json(first.to_json()) == first
-    offset = PlannedOffset(3, {"0": 2}, {"0": 1}, 1.5, "run", is_drained=True)
+    offset = PlannedOffset(3, {"0": Position(2)}, {"0": Position(1)}, 1.5, "run", is_drained=True)
     kept = {"number": 3, "clock": 1.5, "run": "run", "from": {"0": 1}, "to": {"0": 2}, "drained": True}
     assert offset.to_json() == kept
     assert PlannedOffset.from_json(kept) == offset
@@ -66,7 +67,7 @@ def test_offsets_are_read_again_as_they_were_written() -> None:
 
 def test_a_micro_batch_is_read_as_it_was_planned() -> None:
     plan = SourcePlan("Read", {"a": None, "b": 5}, {}, has_ended=False, is_done=True, rows=7, lag={"t": 2})
-    batch = MicroBatch(3, 1.5, "run", {"0": {"at": 1}}, is_drained=False, sources={"0": plan, "1": plan})
+    batch = MicroBatch(3, 1.5, "run", {"0": Position({"at": 1})}, is_drained=False, sources={"0": plan, "1": plan})
     found = MicroBatch.decode(batch.encode())
     assert found == batch
     assert (found.rows, found.lag, found.is_done, found.has_ended) == (14, {"t": 4}, True, False)

@@ -86,7 +86,7 @@ def test_names_alone_are_for_scripts_and_ask_for_no_lag(rmqio: Tool, groups: Fak
     assert rmqio("groups", "--names", "biling", status=1) == ""
     assert "no broker knows a consumer group that matches 'biling'" in rmqio.err
     rmqio("groups", "--names", "--json", status=2)
-    assert "--names does not go with --long or --json" in rmqio.err
+    assert "--names cannot be combined with --long or --json" in rmqio.err
 
 
 def test_one_group_is_shown_by_topic(rmqio: Tool, groups: FakeBroker) -> None:

@@ -282,7 +282,7 @@ def test_a_deletion_says_what_is_lost_and_asks(
         "topic orders on broker-a, broker-b: 4 queues, 1 message",
         "consumer groups with offsets in it: billing",
     ]
-    assert "Standard input is not a terminal: add --yes to go on" in rmqio.err
+    assert "Standard input is not a terminal: add --yes to continue" in rmqio.err
     for reply in ("n\n", "\n", "", "nonsense\n"):
         monkeypatch.setattr("sys.stdin", Terminal(reply))
         rmqio("topics", "delete", "orders", status=1)

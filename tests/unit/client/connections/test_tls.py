@@ -139,6 +139,8 @@ def test_bytes_there_and_back(server: Server, authority: Authority) -> None:
     transport = connected(server, authority.tls)
     transport.send_all(b"hello", 1_000)
     assert receive(transport, 5) == b"hello"
+    transport.send_parts(b"head of ", b"a body", 1_000)
+    assert receive(transport, 14) == b"head of a body"
     assert transport.recv(100, 0) is None
     assert transport.fileno() >= 0
     assert "TLSv1.3 over <TcpTransport" in repr(transport)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rmqio.errors import CorruptMessage, NoPermission, OffsetOutOfRange, TopicNotExist, TransportError
+from rmqio.errors import (
+    CorruptMessage,
+    NoPermission,
+    OffsetOutOfRange,
+    SubscriptionGroupNotExist,
+    TopicNotExist,
+    TransportError,
+)
 from rmqio.testing import ScriptedTransport
 from rmqio.wire.command import Command
 from tests.helpers.client.scripted_reader import Queue, Setup
@@ -58,6 +65,15 @@ def test_refusal_is_raised_at_once_and_the_next_poll_tries_again(code: int, erro
         setup.reader.poll()
     assert setup.clock.sleeps == []
     assert setup.read(5) == [0, 1, 2, 3, 4]
+
+
+def test_a_pull_group_that_the_broker_does_not_know_comes_with_the_remedy() -> None:
+    queue = Queue(5)
+    queue.instead = [lambda _: [Command(26, remark="subscription group [rmqio_reader] does not exist")]]
+    setup = Setup(queue)
+    assert setup.wait()
+    with pytest.raises(SubscriptionGroupNotExist, match=r"\[rmqio_reader\] does not exist; .*mqadmin updateSubGroup"):
+        setup.reader.poll()
 
 
 @pytest.mark.parametrize("code", [1, 2, 14, 215])

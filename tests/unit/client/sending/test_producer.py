@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,10 +20,11 @@ from tests.helpers.client.scripted_producer import A0, A1, BROKER_A, NAME_SERVER
 
 
 def test_it_is_a_producer() -> None:
-    world = World(stored())
+    world = World(stored(), stored())
     producer: Producer = world.producer
     pending: PendingSend = producer.submit([Message(b"x")], A0)
-    assert isinstance(pending.result(), list)
+    assert isinstance(pending.result(), Sequence)
+    assert isinstance(producer.send_batch([Message(b"x")], A0), list)
 
 
 # ---- what is written -------------------------------------------------------------------------------------------------

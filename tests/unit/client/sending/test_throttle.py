@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqio.client.sending.pending import GRACE_MS
 from rmqio.client.sending.throttle import FIRST_GAP_S, MOST_GAP_S, Throttle
 from rmqio.errors import FlowControl, RequestTimeout, SystemBusy, TransportError
 from rmqio.interfaces import SendStatistics
@@ -78,6 +81,21 @@ def test_sends_are_at_least_a_gap_apart_and_no_wait_is_endless(steps: list[tuple
         assert 0.0 <= throttle.gap_s("a") <= MOST_GAP_S
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # other tests leave threads; the child runs none
+def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent() -> None:
+    throttle, _, _ = made()
+    throttle.busy("a")
+    with throttle._lock:  # as another thread may at the fork
+        child = os.fork()
+        if child == 0:
+            signal.setitimer(signal.ITIMER_REAL, 5)  # ends the child if it hangs
+            throttle.before("a")
+            throttle.passed("a")
+            throttle.busy("a")
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 class Refusing(ScriptedWire):
     """A broker that refuses some sends, one after another, before it stores one."""
 
@@ -134,3 +152,17 @@ def test_other_errors_still_count_after_busy_answers() -> None:
     with wire.producer() as producer, pytest.raises((RequestTimeout, TransportError)):
         producer.send(Message(b"a"), queue)
     assert len(wire.requests(*SENDS)) == 2, "the first try that gets no answer, and its retry"
+
+
+def test_closing_does_not_wait_longer_than_it_may_for_a_busy_broker() -> None:
+    wire = Refusing(ClientOptions(NAME_SERVER, request_timeout_ms=300))
+    wire.errors = [SystemBusy] * 1_000
+    queue = wire.topic()
+    producer = wire.producer()
+    for _ in range(10):
+        producer._sending.throttle.busy(queue.broker)
+        wire.clock.sleep(5)
+    producer.submit([Message(b"a")], queue)
+    begun = wire.clock.monotonic()
+    producer.close()
+    assert wire.clock.monotonic() - begun <= 0.3 + GRACE_MS / 1000

@@ -21,6 +21,7 @@ def test_options_from_the_environment_are_given_to_both(monkeypatch: pytest.Monk
     java.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/given-$$\n')
     java.chmod(0o755)
     monkeypatch.setenv(JAVA_OPTIONS_VARIABLE, "-Dfirst=1 '-Dname=a b'")
+    monkeypatch.setenv("RMQIO_CACHE", str(tmp_path / "cache"))
     programs, watchdog = Programs(Java(java, 17, "PATH"), ()), Watchdog(tmp_path / "watched")
     try:
         for make in (name_server_process, broker_process):

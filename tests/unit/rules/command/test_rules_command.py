@@ -19,6 +19,7 @@ from tests.helpers.command_line import Tool
 
 A = Atom("a", Kind.EQUALS, 1)
 B = Atom("b", Kind.CONTAINS, "text")
+X = Atom("a", Kind.EQUALS, "xyz")
 
 
 @pytest.fixture
@@ -58,6 +59,15 @@ def shop(tmp_path: Path) -> Path:
             And((Atom("a", Kind.GREATER, 5), B, Atom("a", Kind.LESS, 3))),
             "a is above 5 and below 3, unless it is a list",
         ),
+        (And((Atom("a", Kind.GREATER, 5), Atom("a", Kind.LESS, 5))), "a is above 5 and below 5, unless"),
+        (And((A, Atom("a", Kind.GREATER, 7))), "a equals 1 and a greater 7, unless a is a list"),
+        (And((A, Atom("a", Kind.IS_NULL))), "a equals 1 and a is null, unless a is a list"),
+        (And((X, Atom("a", Kind.STARTS_WITH, "y"))), "a equals 'xyz' and a starts with 'y', unless a is a list"),
+        (And((X, B, Not(Atom("a", Kind.CONTAINS, "y")))), "it never matches: a equals 'xyz', and not a contains 'y'"),
+        (
+            And((X, Or((Atom("a", Kind.EQUALS, "x"), Atom("a", Kind.EQUALS, "y"))))),
+            "a equals 'xyz' and one of 2 other conditions, unless a is a list",
+        ),
         (Or((B, And((A, Not(A))))), "a part of it never matches"),
         (Not(And((A, Not(A)))), "a part of it always matches"),
     ],
@@ -66,6 +76,29 @@ def test_a_condition_that_cannot_be_meant_is_a_warning(condition: Condition, rea
     (warning,) = warnings_of([Rule("r", condition, place=Place("f", 3))])
     assert reason in warning.reason
     assert (warning.file, warning.line, warning.rule_id) == ("f", 3, "r")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        And((A, Atom("a", Kind.EQUALS, 1.0))),
+        And((A, Atom("a", Kind.EQUALS, "1"))),
+        And((Atom("a", Kind.EQUALS, "xyz", ignore_case=True), Atom("a", Kind.EQUALS, "XyZ"))),
+        And((Atom("a", Kind.EQUALS, "xyz", ignore_case=True), Atom("a", Kind.CONTAINS, "X"))),
+        And((Atom("a", Kind.AT_LEAST, 5), Atom("a", Kind.AT_MOST, 5))),
+        And((A, Not(Atom("a", Kind.EQUALS, "1.0")))),
+        And((A, Or((Atom("a", Kind.EQUALS, 2), B)))),
+        And((A, Atom("a", Kind.EXISTS), Not(Atom("a", Kind.IS_NULL)))),
+        And((X, Atom("a", Kind.REGEX, "^q"))),
+    ],
+)
+def test_a_condition_that_some_value_meets_is_no_warning(condition: Condition) -> None:
+    assert not list(warnings_of([Rule("r", condition)]))
+
+
+def test_the_order_of_conditions_makes_no_other_rule() -> None:
+    rules = [Rule("x", And((A, Or((B, Not(X)))))), Rule("y", And((Or((Not(X), B, B)), A))), Rule("z", Or((A, B, X)))]
+    assert [str(each) for each in warnings_of(rules)] == ["rule y: it has the same condition as the rule x"]
 
 
 def test_equal_conditions_are_a_warning() -> None:
@@ -168,6 +201,24 @@ def test_explain_marks_how_a_rule_is_found(rmqio: Tool, tmp_path: Path, shop: Pa
     assert "there is no rule 'lrge'; did you mean large?" in rmqio.err
 
 
+@pytest.mark.parametrize("command", [["explain"], ["fields"], ["run", "--topic", "events"]])
+def test_several_problems_are_below_each_other(rmqio: Tool, tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "a.sql").write_text("-- id: a\nLOWR(b) = 'x';\n-- id: b\nc >")
+    rmqio("rules", command[0], str(tmp_path / "a.sql"), *command[1:], status=2)
+    first, text, caret, second, *_, last = rmqio.err.splitlines()
+    assert first.endswith("a.sql:2: rule a: there is no function LOWR: did you mean 'LOWER'?")
+    assert (text.strip(), caret.strip()) == ("LOWR(b) = 'x'", "^" * 7)
+    assert "a.sql:4: rule b: the statement is not complete" in second
+    assert last == "rmqio: the rules cannot be used: they have 2 problems"
+
+
+@pytest.mark.parametrize("name", ["a.sql", "a.yml", "a.json"])
+def test_check_warns_of_a_file_without_rules(rmqio: Tool, tmp_path: Path, shop: Path, name: str) -> None:
+    (tmp_path / name).write_text({"a.sql": "-- large > 100", "a.yml": "# title: x", "a.json": "[]"}[name])
+    text = rmqio("rules", "check", str(tmp_path / name), str(shop))
+    assert text.splitlines() == [f"warning: {tmp_path / name}: it has no rules", "2 rules; 0 problems, 1 warning"]
+
+
 def test_fields_lists_what_rules_look_at(rmqio: Tool, tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text("a = 1 AND b LIKE '%x%'")
     (tmp_path / "b.sql").write_text("a > 1 OR c = b")
@@ -198,9 +249,9 @@ def test_run_prints_matches_and_says_what_is_no_event(rmqio: Tool, broker: FakeB
 def test_rules_of_a_topic_run_too(rmqio: Tool, broker: FakeBroker) -> None:
     broker.cluster.create_topic("rules", 1)
     broker.cluster.append("rules", b"amount > 100", keys=["large.sql"])
-    broker.cluster.append("events", b'{"amount": 500}')
+    broker.cluster.append("events", b'{"amount": 1e999}')  # infinite, which JSON has no word for
     found = rmqio.lines("rules", "run", "--rules_topic", "rules", "--topic", "events", "--from", "earliest", "--to_end")
-    assert [each["rule"] for each in found] == ["large"]
+    assert [(each["rule"], each["atoms"][0]["value"]) for each in found] == [("large", "Infinity")]
 
 
 @pytest.mark.parametrize(

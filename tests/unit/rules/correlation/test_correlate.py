@@ -19,6 +19,8 @@ from rmqio.rules.correlation.correlate import Correlate
 from rmqio.rules.correlation.events import event_of
 from rmqio.rules.correlation.outputs import Correlated, CorrelatedCoder
 from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
+from rmqio.rules.ruleset import RuleSet
+from rmqio.rules.transform import MatchRules
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
 
@@ -28,6 +30,7 @@ class Hit(NamedTuple):
 
     message: Any
     rule_id: str
+    ruleset_version: str = "v1"
 
 
 def hit(seconds: float, rule_id: str, **event: Any) -> TimestampedValue:
@@ -70,9 +73,9 @@ def test_matches_of_a_group_are_correlated_in_order_of_time() -> None:
             found.correlated,
             equal_to(
                 [
-                    Correlated("many", "t", "high", ("x",), (("user", "a"),), 1_000, 9_000, 3, ("failed",)),
-                    Correlated("both", "", "medium", (), (("user", "b"),), 14_000, 20_000, 2, ("failed", "done")),
-                    Correlated("hosts", "", "medium", (), (("user", "c"),), 31_000, 32_000, 2, ("login",)),
+                    Correlated("many", "t", "high", ("x",), (("user", "a"),), 1_000, 9_000, 3, ("failed",), "v1"),
+                    Correlated("both", "", "medium", (), (("user", "b"),), 14_000, 20_000, 2, ("failed", "done"), "v1"),
+                    Correlated("hosts", "", "medium", (), (("user", "c"),), 31_000, 32_000, 2, ("login",), "v1"),
                 ]
             ),
         )
@@ -146,7 +149,7 @@ def test_a_number_that_is_too_small_comes_out_at_the_end_of_the_span() -> None:
 
 
 def test_a_correlation_comes_back_from_its_coder() -> None:
-    given = Correlated("r", "t", "low", ("a", "b"), (("u", [1, None]), ("v", "ä")), -1, 2**40, 3, ("x",))
+    given = Correlated("r", "t", "low", ("a", "b"), (("u", [1, None]), ("v", "ä")), -1, 2**40, 3, ("x",), "v1")
     coder = CorrelatedCoder()
     assert coder.decode(coder.encode(given)) == given
     assert coder.is_deterministic()
@@ -155,9 +158,42 @@ def test_a_correlation_comes_back_from_its_coder() -> None:
             coder.decode(broken)
 
 
-def test_a_refresh_needs_a_time() -> None:
-    with pytest.raises(LocalError, match="refresh_s is 0"):
-        Correlate([MANY], refresh_s=0)
+def test_the_version_is_that_of_the_last_event() -> None:
+    few = CorrelationRule("few", CorrelationKind.EVENT_COUNT, ("beat",), 10_000, ("user",), operator="lt", count=3)
+    hits = [
+        TimestampedValue(Hit(b'{"user": "a"}', rule_id, version), at)
+        for at, (rule_id, version) in enumerate(
+            [("failed", "v1"), ("failed", "v1"), ("failed", "v2"), ("beat", "v2"), ("beat", "v3")]
+        )
+    ]
+    with BeamPipeline(options=PipelineOptions([])) as pipeline:
+        stream = Stream()
+        for second, each in enumerate(hits):
+            stream = stream.add_elements([each]).advance_watermark_to(second + 1)
+        found = pipeline | stream.advance_watermark_to_infinity() | Correlate([MANY, few])
+        shown = found.correlated | beam.Map(lambda each: (each.rule_id, each.ruleset_version))
+        assert_that(shown, equal_to([("many", "v2"), ("few", "v3")]))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"batches": True}, r"takes single matches, and these are batches .*: put beam.FlatMap\(lambda batch: batch\)"),
+        ({"output": "message"}, 'takes matches with their messages: leave out output="message" of MatchRules'),
+        ({}, "takes the hits of MatchRules, not both of its outputs"),
+    ],
+)
+def test_what_has_no_matches_is_refused_when_the_pipeline_is_built(given: dict[str, Any], reason: str) -> None:
+    pipeline = beam.Pipeline()
+    hits = pipeline | beam.Create([b"{}"]) | MatchRules(RuleSet.of(()), **given)
+    with pytest.raises(LocalError, match=reason):
+        _ = (hits.hits if given else hits) | Correlate([MANY])
+
+
+@pytest.mark.parametrize("value", [0, "5", None, float("nan")])
+def test_a_refresh_needs_a_time(value: Any) -> None:
+    with pytest.raises(LocalError, match=f"refresh_s is {value!r}"):
+        Correlate([MANY], refresh_s=value)
 
 
 def test_a_row_with_a_field_named_body_is_an_event() -> None:
@@ -181,5 +217,5 @@ def _correlate_deep(cluster: InMemoryCluster) -> None:
         found = pipeline | beam.Create(hits) | "Hits" >> beam.Map(lambda each: each) | correlate
         assert_that(found.correlated | beam.Map(lambda each: each.number), equal_to([1]))
         reasons = found.errors | "Reasons" >> beam.Map(lambda failure: failure.reason)
-        wanted = ["the body is nested too deep", "the body is JSON, but no object: a list"]
+        wanted = ["the body is nested too deep", "the body is JSON, but not an object: a list"]
         assert_that(reasons, equal_to(wanted), label="reasons")

@@ -213,10 +213,10 @@ def test_a_pipeline_of_pysigma_is_a_mapping(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mapping", "reason"),
     [
-        ({"fields": {"a": 5}}, "'a' is mapped to the name of a field"),
+        ({"fields": {"a": 5}}, "'a' must be mapped to the name of a field"),
         ({"fields": {}, "source": []}, "no key 'source'; did you mean sources?"),
         ({"sources": [{"when": {"a": 1}}]}, "has none of category, product, service"),
-        ({"sources": [{"product": "x", "when": {"a": {}}}]}, "has a text, number or boolean"),
+        ({"sources": [{"product": "x", "when": {"a": {}}}]}, "must have a text, number or boolean"),
         (5, "not int"),
         ("/nowhere.yml", "cannot read the mapping"),
     ],

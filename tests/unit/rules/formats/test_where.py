@@ -63,7 +63,8 @@ _LISTS = st.dictionaries(
     st.sampled_from("nm"), st.recursive(st.sampled_from([None, 1, 2, -1]), lambda each: st.lists(each, max_size=3))
 ).flatmap(
     lambda numbers: st.dictionaries(
-        st.sampled_from("st"), st.sampled_from([[], [None], ["a", None], ["a", "ab"], [[], ["b*"]], "a", {}, [{}]])
+        st.sampled_from("stf"),
+        st.sampled_from([[], [None], ["a", None], ["a", "ab"], [[], ["b*"]], "a", {}, [{}], 1, "true", [False, 1]]),
     ).map(lambda texts: numbers | texts)
 )  # fmt: skip
 _COLUMNS = "n DOUBLE, m DOUBLE, s VARCHAR, t VARCHAR, f BOOLEAN"
@@ -129,16 +130,44 @@ def test_duckdb_says_the_same(cases: list[tuple[str, dict[str, Any]]]) -> None:
         ("a IS DISTINCT FROM 5", {}, True),
         ("flag", {"flag": True}, True),
         ("flag", {"flag": "yes"}, False),
+        ("NOT flag", {"flag": False}, True),
+        ("NOT flag", {"flag": "false"}, True),
+        ("NOT flag", {"flag": 1}, False),  # no boolean: unknown
+        ("NOT flag", {"flag": "x"}, False),
+        ("NOT flag", {"flag": [False, True]}, False),
+        ("NOT flag", {"flag": ["x", False]}, True),
+        ("flag IS UNKNOWN", {"flag": 1}, True),
+        ("flag IS NOT TRUE", {"flag": 1}, True),
+        ("flag OR NOT flag", {"flag": 1}, False),
+        ("NOT flag = TRUE", {"flag": 1}, True),  # a comparison: the value is there, and is not equal
         (r"a LIKE '5\%'", {"a": "5%"}, True),
         (r"a LIKE '5\%'", {"a": "50"}, False),
         (r"a LIKE 'c:\x%'", {"a": r"c:\xyz"}, True),
+        (r"a LIKE 'c:\x%'", {"a": "c:\\"}, False),
+        (r"a LIKE '%\temp\%'", {"a": r"c:\temp%"}, True),
+        (r"a LIKE '%\temp\_'", {"a": r"c:\temp_"}, True),
         ("a LIKE '5!%' ESCAPE '!'", {"a": "5%"}, True),
+        ("a = 5.0", {"a": "5"}, True),
+        ("a = 5.0", {"a": 5}, True),
+        ("a IN (1.5, 5e0)", {"a": "5"}, True),
+        ("a <> 5.0", {"a": "5"}, False),
     ],
 )
 def test_what_a_condition_means(where: str, event: dict[str, Any], matches: bool) -> None:
     assert both_hold(condition_of(where), event) is matches
     if "NOT a >" not in where or event.get("a") != "many":
         assert sql_predicate(where)(event) is matches
+
+
+_LIKE = st.text("a\\%_*?\0\n", max_size=5)
+
+
+@given(_LIKE, _LIKE)
+@settings(max_examples=300, deadline=None)
+def test_patterns_mean_the_same_to_the_engine_and_to_sql(pattern: str, text: str) -> None:
+    where = f"a LIKE '{pattern}'"
+    for each in (text, pattern, pattern.replace("\\", "").replace("%", "\n").replace("_", "a")):
+        assert both_hold(condition_of(where), {"a": each}) is sql_predicate(where)({"a": each}), (pattern, each)
 
 
 def test_only_what_is_no_comparison_stays_sql() -> None:
@@ -164,10 +193,10 @@ def test_combinations_of_lists_are_bounded() -> None:
         ("a >", 3, "the statement is not complete"),
         ("LOWR(a) = 'x'", 1, "there is no function LOWR: did you mean 'LOWER'?"),
         ("b = 1 AND SUM(a) > 5", 11, "SUM is an aggregate function"),
-        ("a[1] = 2", 1, "takes the name of a field in quotes"),
-        ("a > 5 GROUP BY x", 0, "a condition stands alone"),
+        ("a[1] = 2", 1, "contain the name of a field in quotes"),
+        ("a > 5 GROUP BY x", 0, "no other clause and no statement can follow a condition"),
         ("a + 'x' > 2", 5, "takes numbers"),
-        ("EXISTS (SELECT 1 FROM t)", 1, "a sub-query cannot stand in a condition"),
+        ("EXISTS (SELECT 1 FROM t)", 1, "a sub-query cannot be used in a condition"),
     ],
 )
 def test_a_mistake_is_shown_with_a_caret(where: str, column: int, message: str) -> None:
@@ -219,7 +248,7 @@ def test_one_rule_has_the_name_of_its_file() -> None:
         ("a > 5;\nb > 5", 1, "the rule has no id"),
         ("-- id: x\na > 5 AND\nLOWR(b) = 'x'", 3, "did you mean 'LOWER'?"),
         ("-- id: x\n-- levle: high\na > 5", 2, "the key 'levle' is not known; did you mean level?"),
-        ("-- id: x\n-- id: y\na > 5", 2, "the key 'id' is there twice"),
+        ("-- id: x\n-- id: y\na > 5", 2, "the key 'id' is listed twice"),
         ("-- id: x\n-- level: worst\na > 5", 1, "level: 'worst' is not one of"),
     ],
 )

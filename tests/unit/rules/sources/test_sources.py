@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +16,11 @@ from rmqio.errors import LocalError
 from rmqio.model import MessageQueue
 from rmqio.rules.errors import RuleError
 from rmqio.rules.ir import Atom, Kind, Rule
+from rmqio.rules.limits import Limits
+from rmqio.rules.live import LiveRules
 from rmqio.rules.ruleset import RuleSet
 from rmqio.rules.sources import write_manifest
-from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.testing.memory import InMemoryQueueClient
 
 
@@ -46,6 +51,85 @@ def test_patterns_find_files_in_order_and_the_signature_sees_each_change(tmp_pat
     signatures.add(rules.signature())
     assert ids(rules) == ["d", "c"]
     assert len(signatures) == 4
+
+
+def test_when_the_last_file_is_deleted_the_set_is_empty(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A typo at the start is an error. Later, files that are gone are rules that somebody deleted."""
+    folder, other = tmp_path / "rules", tmp_path / "more"
+    folder.mkdir()
+    other.mkdir()
+    (folder / "a.json").write_text(rule("a"))
+    rules = RuleSet.from_files(folder / "*.json", other / "b.json")
+    clock = ManualClock()
+
+    def made() -> LiveRules:
+        settings: dict[str, Any] = {"on_bad_rule": "keep_previous", "limits": Limits(), "store": None}
+        return LiveRules(rules, refresh_s=1, clock=clock.monotonic, **settings)
+
+    def in_force() -> list[str]:
+        clock.sleep(1)
+        return [each.id for each in live.pinned().rules]
+
+    with pytest.raises(RuleError, match=r"b\.json: there is no such file of rules"):
+        made()
+    (other / "b.json").write_text(rule("b"))
+    live = made()
+    (folder / "a.json").unlink()
+    assert in_force() == ["b"]
+    (other / "b.json").unlink()
+    assert in_force() == []
+    assert "there are no rules" in caplog.text
+    (other / "b.json").write_text(rule("b"))
+    assert in_force() == ["b"]
+    folder.rename(tmp_path / "moved")
+    (other / "b.json").unlink()
+    assert in_force() == ["b"]
+    assert "the folder" in caplog.text
+    folder.mkdir()
+    assert in_force() == []
+
+
+def _loop(file: Path) -> None:
+    file.symlink_to(file)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda file: file.symlink_to("nowhere.json"), "a.json: this is a link to a file that is not there: nowhere"),
+        (os.mkfifo, "a.json: this is not a regular file"),
+        (_loop, "a.json: cannot read it: Too many levels of symbolic links"),
+    ],
+    ids=["link", "pipe", "loop"],
+)
+def test_a_file_that_has_become_something_else_leaves_the_set_as_it_was(
+    damage: Callable[[Path], None], reason: str, tmp_path: Path
+) -> None:
+    """It is no file that somebody has deleted, and its rules are not gone."""
+    (file := tmp_path / "a.json").write_text(rule("a"))
+    rules = RuleSet.from_files(tmp_path / "*.json").after_start()
+    assert ids(rules) == ["a"]
+    file.unlink()
+    damage(file)
+    with pytest.raises(RuleError, match=reason):
+        rules.load()
+    with pytest.raises(RuleError, match=reason):
+        rules.signature()
+
+
+def test_a_folder_that_cannot_be_listed_leaves_the_set_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The glob module finds no files there: rights that were taken away, or a share that is gone."""
+    (tmp_path / "a.json").write_text(rule("a"))
+    rules = RuleSet.from_files(tmp_path / "*.json").after_start()
+
+    def fail(path: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", fail)
+    with pytest.raises(RuleError, match=r"\*\.json: cannot list .*: Permission denied"):
+        rules.signature()
 
 
 def test_a_set_is_a_value(tmp_path: Path) -> None:
@@ -94,7 +178,7 @@ def test_a_manifest_has_files_of_its_folder(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(rule("a"))
     with pytest.raises(LocalError, match="is not in the folder of the manifest"):
         write_manifest(tmp_path / "in" / "manifest.json", [tmp_path / "a.json"])
-    with pytest.raises(LocalError, match="a manifest is called"):
+    with pytest.raises(LocalError, match="a manifest must be named"):
         write_manifest(tmp_path / "in" / "list.json", [tmp_path / "a.json"])
 
 
@@ -181,6 +265,36 @@ def test_a_message_without_a_key_is_a_problem_and_not_lost() -> None:
         rules = RuleSet.from_topic("rules", client_factory=InMemoryClientFactory(cluster.name))
         with pytest.raises(RuleError, match=r"needs a key, which is the name of its file .*offset 0"):
             rules.load()
+
+
+def test_a_topic_that_was_made_anew_and_filled_to_the_same_offsets_is_a_change() -> None:
+    clock = ManualClock()
+    with InMemoryCluster(clock=clock) as cluster:
+
+        def fill(name: str) -> None:
+            cluster.create_topic("rules", 2)
+            for number in range(2):
+                clock.advance(1)
+                cluster.append("rules", rule(f"{name}{number}").encode(), queue_id=number, keys=[f"{number}.json"])
+
+        fill("old")
+        rules = RuleSet.from_topic("rules", client_factory=InMemoryClientFactory(cluster.name))
+        before = rules.signature()
+        assert ids(rules) == ["old0", "old1"]
+        assert rules.signature() == before, "nothing has changed"
+        cluster.append("rules", rule("more").encode(), queue_id=1, keys=["1.json"])  # in the millisecond of the last
+        more = rules.signature()
+        assert ids(rules) == ["old0", "more"]
+        assert rules.signature() == more != before
+        cluster.delete_topic("rules")
+        fill("new")
+        clock.advance(1)
+        cluster.append("rules", rule("last").encode(), queue_id=1, keys=["1.json"])
+        anew = rules.signature()
+        assert anew != more
+        assert rules.signature() == anew
+        assert ids(rules) == ["new0", "last"]
+        assert rules.signature() == anew
 
 
 def test_queues_that_leave_the_route_leave_the_set_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.coders import PickleCoder
+from apache_beam.runners.portability.fn_api_runner.translations import Stage
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import TimestampedValue
 
 from rmqio.runners import options
+from rmqio.runners.beam.patches import timers_apart
 
 PAIR = beam.typehints.Tuple[str, int]
 PAIRS = [("a", 1), ("a", 2), ("b", 3)]
@@ -65,3 +67,16 @@ def test_what_their_timers_emit_is_there(shape: str, workers: int) -> None:
         for number, each in enumerate(found):
             wanted = PAIRS * 2 if shape == "with a flatten" else PAIRS
             assert_that(each, equal_to(wanted), label=f"check {number}")
+
+
+def test_the_rule_about_stages_is_taken_back_after_a_failure_too() -> None:
+    before = Stage.can_fuse
+
+    def fail() -> None:
+        with timers_apart():
+            assert Stage.can_fuse is not before
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+    assert Stage.can_fuse is before

@@ -60,7 +60,7 @@ def test_an_untested_one_is_tried_on_request(monkeypatch: pytest.MonkeyPatch, ca
     ("runner", "module", "missing"),
     [
         ("DirectRunner", "rmqio.runners.beam.in_process", "apache_beam.runners.portability.fn_api_runner.fn_runner"),
-        ("FlinkRunner", "rmqio.runners.flink.runner", "rmqio.runners.flink._beam"),
+        ("FlinkRunner", "rmqio.runners.flink.runner", "rmqio.runners.flink.beam"),
     ],
 )
 def test_a_beam_that_lacks_what_a_runner_imports_is_reported_by_its_version(

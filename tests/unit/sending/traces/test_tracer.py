@@ -146,6 +146,40 @@ def test_brokers_that_do_not_answer_hold_nobody_up(caplog: pytest.LogCaptureFixt
     made.close()
 
 
+def test_a_thread_that_cannot_begin_fails_nothing_that_is_traced(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process has as many threads as it may, or it ends."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    cluster.create_topic("Trace", 1)
+    made = Tracer(factory, "Trace")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        made.add(entries(2))
+        assert made.dropped == 2
+        assert made.flush(0), "nobody would send what waits"
+    made.add(entries(3))
+    assert made.flush(5)
+    assert sum(message.body.count(b"\x02") for message in traced(cluster)) == 3
+    made.close()
+
+
+def test_what_comes_after_the_end_is_dropped_and_not_waited_for(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory
+) -> None:
+    cluster.create_topic("Trace", 1)
+    made = Tracer(factory, "Trace")
+    made.add(entries(1))
+    made.close(5)
+    made.add(entries(2))
+    assert made.flush(0)
+    assert made.dropped == 2
+    assert made.room() == 0
+
+
 def test_drops_are_a_metric(factory: InMemoryClientFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 

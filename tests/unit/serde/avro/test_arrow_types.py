@@ -112,7 +112,7 @@ def test_null_alone_and_a_union_of_one() -> None:
     ("schema", "text"),
     [
         ("long", "an Arrow batch needs the schema of a record, not of long"),
-        (record(a=["int", "string"]), "R.a: Arrow has columns of one type, and this is a union of 2"),
+        (record(a=["int", "string"]), "R.a: Arrow has columns of one type, but this is a union of 2"),
         (record(a={"type": "array", "items": ["null", "int", "string"]}), r"R.a\[\]: Arrow has columns of one type"),
         (record(a=["null", "R"]), "R.a: Arrow has no type for records within themselves"),
         (record(a=record("B", c={"type": "map", "values": "R"})), r"R.a.c\[\]: Arrow has no type for records within"),

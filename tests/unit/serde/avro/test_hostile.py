@@ -19,6 +19,7 @@ from rmqio.serde.avro.schemas.schema import MAX_PRECISION
 from rmqio.serde.registry import MemoryRegistry
 from tests.fuzz.avro_target import container, long
 from tests.helpers.transforms.records import record_of
+from tests.unit.serde.avro.bulk.support import in_python
 
 REGISTRY = MemoryRegistry()
 
@@ -173,6 +174,66 @@ def test_a_number_of_more_bits_is_none_where_a_value_is_gone_through(number: byt
     assert deserializer(record_of(long(-1 << 31) + b"\0"))["a"] == -1 << 31
     with pytest.raises(SerdeError, match=f"a number of more than {bits} bits"):
         deserializer(record_of(number + b"\0"))
+
+
+INT = {"type": "int"}
+DATE = {"type": "int", "logicalType": "date"}
+MORE_BITS = [  # the writer's type, the reader's, the bytes before the number, and those after it
+    pytest.param("int", "int", b"", b"", id="an int"),
+    pytest.param(INT, INT, b"", b"", id="an int as a dict"),
+    pytest.param(["null", "int"], ["null", "int"], b"\2", b"", id="in a union"),
+    pytest.param({"type": "array", "items": "int"}, {"type": "array", "items": "int"}, b"\2", b"\0", id="an array"),
+    pytest.param({"type": "map", "values": INT}, {"type": "map", "values": "int"}, b"\2\2k", b"\0", id="in a map"),
+    pytest.param(record("S", "int"), record("S", "int"), b"", b"", id="in a record"),
+    pytest.param("int", "long", b"", b"", id="read as a long"),
+    pytest.param("int", "double", b"", b"", id="read as a double"),
+    pytest.param("int", ["null", "float"], b"", b"", id="read as a float or null"),
+    pytest.param("int", {"type": "long", "logicalType": "timestamp-millis"}, b"", b"", id="read as a timestamp"),
+    pytest.param(DATE, DATE, b"", b"", id="a date"),
+    pytest.param({"type": "int", "logicalType": "x"}, {"type": "int", "logicalType": "x"}, b"", b"", id="of no type"),
+]
+
+
+@pytest.mark.parametrize("make", [lambda made: made(), in_python], ids=["C", "Python"])
+@pytest.mark.parametrize(("writer", "reader", "before", "after"), MORE_BITS)
+def test_an_int_of_more_bits_is_none(writer: Any, reader: Any, before: bytes, after: bytes, make: Any) -> None:
+    writer, reader = record("R", "string", writer), record("R", "string", reader)
+    moved = {**reader, "fields": reader["fields"][::-1]}
+    deserializers = [make(lambda wanted=each: AvroDeserializer(wanted, writer)) for each in (reader, moved)]
+    if "date" not in str(writer):
+        for number in (-1 << 31, (1 << 31) - 1, 7):
+            one, other = (each(record_of(b"\2x" + before + long(number) + after)) for each in deserializers)
+            assert one == other
+    for number in (1 << 31, (-1 << 31) - 1, 1 << 62):
+        of_record = record_of(b"\2x" + before + long(number) + after)
+        for each in deserializers:
+            with pytest.raises(SerdeError, match=r": R\.b.*: a number of more than 32 bits is not a valid int"):
+                each(of_record)
+            assert [*each.many([of_record])[1]] == [0]
+
+
+@pytest.mark.parametrize("make", [lambda made: made(), in_python], ids=["C", "Python"])
+@pytest.mark.parametrize("schema", ["int", INT, ["null", "int"], {"type": "array", "items": "int"}], ids=str)
+def test_an_int_of_more_bits_outside_of_a_record_is_none(schema: Any, make: Any) -> None:
+    deserializer = make(lambda: AvroDeserializer(schema))
+    before = b"" if schema in ("int", INT) else b"\2"
+    after = b"\0" if isinstance(schema, dict) and "items" in schema else b""
+    found = deserializer(record_of(before + long(-1 << 31) + after))
+    assert found == ([-1 << 31] if after else -1 << 31)
+    with pytest.raises(SerdeError, match="a number of more than 32 bits is not a valid int"):
+        deserializer(record_of(before + long(1 << 31) + after))
+
+
+@pytest.mark.parametrize("make", [lambda made: made(), in_python], ids=["C", "Python"])
+def test_a_column_of_ints_has_none_of_more_bits(make: Any) -> None:
+    pytest.importorskip("pyarrow", reason="columns need pyarrow")
+    from rmqio.serde.avro.arrow import AvroToArrow
+
+    records = [record_of(long(number)) for number in (5, 1 << 31)]
+    decode = make(lambda: AvroToArrow(record("R", "int"), on_error="null"))
+    assert decode.decode(records).to_pylist() == [{"a": 5}, None]
+    with pytest.raises(SerdeError, match=r"R\.a: a number of more than 32 bits is not a valid int"):
+        make(lambda: AvroToArrow(record("R", "int")))(records)
 
 
 def test_a_schema_of_ones_own_that_is_nested_too_deeply_says_so() -> None:

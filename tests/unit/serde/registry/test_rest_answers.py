@@ -44,6 +44,25 @@ def test_the_registry_says_how_long_to_wait(
     assert time.pauses == [pause]
 
 
+def test_a_call_that_takes_long_is_in_the_log_once(
+    server: Server, connect: Connect, time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.script(answer(503, {"message": "busy"}), FOUND)
+    connect().by_id(7)
+    assert not caplog.records, "a short failure is not"
+
+    def slow(_: object) -> Answer:
+        time.now += 5
+        return answer(503, {"message": "busy"})
+
+    server.handle = slow
+    with pytest.raises(RegistryUnavailable):
+        connect().by_id(8)
+    assert caplog.messages == [
+        f"schema registry {server.url} does not answer GET /schemas/ids/8: HTTP status 503: busy; it is asked again"
+    ]
+
+
 def test_an_answer_that_breaks_off_is_asked_for_again(server: Server, connect: Connect) -> None:
     server.script(Answer(200, FOUND.body[:20], cut=True), FOUND)
     assert connect().by_id(7) == SCHEMA

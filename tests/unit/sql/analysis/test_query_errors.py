@@ -26,7 +26,7 @@ QUERIES = [
     ("SELECT a FROM t WHERE (a, b) IN (SELECT a FROM u)", "(a, b) IN (SELECT a FROM u)",
      "IN compares 2 values with 1 columns"),
     ("SELECT a FROM t WHERE a IN (SELECT b FROM u)", "a IN (SELECT b FROM u)",
-     "INT and STRING do not compare: use CAST"),
+     "INT and STRING cannot be compared: use CAST"),
     ("SELECT a FROM t WHERE a IN (SELECT aa FROM u)", "aa", "there is no column aa: did you mean 'a'?"),
     ("SELECT a FROM t WHERE a IN (SELECT a FROM uu)", "uu", "there is no table uu: did you mean 'u'?"),
     ("SELECT a FROM t WHERE (a, b) NOT IN (SELECT a, b FROM u)", "(a, b) NOT IN (SELECT a, b FROM u)",
@@ -37,37 +37,37 @@ QUERIES = [
      "NOT IN, or IN in a larger condition, of a query with such a condition whose columns can be NULL is not "
      "supported: use [NOT] EXISTS with equalities"),
     ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a > t.a)", "EXISTS (SELECT 1 FROM u WHERE u.a > t.a)",
-     "a sub-query needs an equality of a column of its own and one from outside"),
+     "a sub-query with outer columns needs an equality between one of its own columns and an outer one"),
     ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.aa)", "aa",
      "there is no column aa in t: did you mean 'a'?"),
     ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.b)", "u.a = t.b",
-     "INT and STRING do not compare: use CAST"),
+     "INT and STRING cannot be compared: use CAST"),
     ("SELECT a FROM t WHERE EXISTS (SELECT nothing FROM u)", "nothing",
      "there is no column nothing; there are a, b, x"),
     ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = v.a)", "v",
      "there is no column v; there are a, b, x"),
     ("SELECT a FROM t WHERE a = (SELECT a FROM u WHERE u.b = t.b ORDER BY a LIMIT 1)",
      "SELECT a FROM u WHERE u.b = t.b ORDER BY a LIMIT 1",
-     "ORDER BY and LIMIT cannot stand in a sub-query that reads columns from outside"),
+     "ORDER BY and LIMIT cannot be used in a sub-query that reads outer columns"),
     ("SELECT a FROM t WHERE a > (SELECT MAX(a) FROM u WHERE u.b = t.b AND u.a < t.a)",
      "SELECT MAX(a) FROM u WHERE u.b = t.b AND u.a < t.a",
-     "aggregates of a sub-query can only be tied to outside by equalities of columns"),
+     "a sub-query with aggregates can use outer columns only in equalities of columns"),
     ("SELECT a FROM t WHERE a > (SELECT a FROM u WHERE u.a < t.a)", "(SELECT a FROM u WHERE u.a < t.a)",
-     "a query as a value can only be tied to outside by equalities of columns"),
+     "a sub-query as a value can use outer columns only in equalities of columns"),
     ("SELECT (SELECT a, b FROM u) FROM t", "(SELECT a, b FROM u)",
-     "a query as a value has one column, and this one has 2"),
+     "a sub-query as a value must have one column, but this one has 2"),
     ("SELECT COUNT(*) FROM t GROUP BY (SELECT MAX(a) FROM u)", "(SELECT MAX(a) FROM u)",
-     "a sub-query cannot stand in GROUP BY: it stands in SELECT, WHERE and HAVING"),
+     "a sub-query cannot be used in GROUP BY, only in SELECT, WHERE and HAVING"),
     ("SELECT b FROM t GROUP BY b HAVING MAX(a) > (SELECT MAX(a) FROM u WHERE u.b = t.b)",
      "(SELECT MAX(a) FROM u WHERE u.b = t.b)",
-     "a sub-query that reads columns from outside cannot be combined with GROUP BY: group in a sub-query of FROM "
+     "a sub-query that reads outer columns cannot be combined with GROUP BY: group in a sub-query of FROM "
      "first"),
     (f"SELECT COUNT(*) {WINDOW} WHERE a IN (SELECT a FROM u) GROUP BY window_start, window_end",
      "a IN (SELECT a FROM u)",
      "a sub-query cannot be combined with a window: group the window in a sub-query of FROM first"),
     ("SELECT t.a FROM t JOIN u ON t.a IN (SELECT a FROM u)", "t.a IN (SELECT a FROM u)",
-     "a sub-query cannot stand in ON: it stands in SELECT, WHERE and HAVING"),
-    ("SELECT SUM(b) OVER (ORDER BY ts) FROM t", "SUM(b) OVER (ORDER BY ts)", "SUM takes numbers, and this is STRING"),
+     "a sub-query cannot be used in ON, only in SELECT, WHERE and HAVING"),
+    ("SELECT SUM(b) OVER (ORDER BY ts) FROM t", "SUM(b) OVER (ORDER BY ts)", "SUM takes numbers, not STRING"),
     ("SELECT COUNT(DISTINCT a) OVER (ORDER BY ts) FROM t", "COUNT(DISTINCT a) OVER (ORDER BY ts)",
      "DISTINCT before OVER is not supported: the rows of a frame are not kept apart"),
     ("SELECT SUM(*) OVER (ORDER BY ts) FROM t", "SUM(*) OVER (ORDER BY ts)",
@@ -81,7 +81,7 @@ QUERIES = [
     ("SELECT SUM(a) OVER (ORDER BY ts) FROM t GROUP BY a", "SUM(a) OVER (ORDER BY ts)",
      "OVER cannot be combined with GROUP BY: group in a sub-query of FROM first"),
     ("SELECT a FROM t WHERE SUM(a) OVER (ORDER BY ts) > 1", "OVER (ORDER BY ts)",
-     "OVER cannot stand in WHERE: it stands in SELECT, and a query around it can test it"),
+     "OVER cannot be used in WHERE: use it in SELECT, and test it in an outer query"),
     ("SELECT SUM(a) OVER (ORDER BY ts) FROM t WHERE a IN (SELECT a FROM u)", "SUM(a) OVER (ORDER BY ts)",
      "OVER cannot be used in a query with a sub-query: its rows no longer have a watermark. Move OVER into a "
      "sub-query of FROM"),
@@ -93,21 +93,22 @@ QUERIES = [
     ("SELECT SUM(a) OVER (PARTITION BY c ORDER BY ts) FROM t", "c", "a key of PARTITION BY cannot be ARRAY<INT>"),
     (f"SELECT COUNT(*) OVER (ORDER BY ts) {WINDOW}", "OVER (ORDER BY ts)",
      "OVER cannot be combined with a window: group the window in a sub-query of FROM first"),
-    ("SELECT a FROM t ORDER BY 3", "3", "ORDER BY takes the positions 1 to 1, and this is 3"),
+    ("SELECT a FROM t ORDER BY 3", "3", "ORDER BY takes the positions 1 to 1, not 3"),
     ("SELECT a FROM t ORDER BY 'a'", "'a'", "ORDER BY takes columns, expressions of them, or positions"),
     ("SELECT a FROM t ORDER BY c", "c", "ARRAY<INT> has no order: ORDER BY cannot compare it"),
     ("SELECT DISTINCT a FROM t ORDER BY b", "b",
-     "ORDER BY of SELECT DISTINCT takes columns of SELECT: others are not the same"),
+     "ORDER BY of SELECT DISTINCT takes columns of SELECT: others can differ between equal rows"),
     ("SELECT a FROM t UNION ALL SELECT a FROM u ORDER BY b", "b", "there is no column b"),
     ("SELECT a FROM t UNION ALL SELECT a FROM u ORDER BY a + 1", "a + 1",
      "ORDER BY of UNION, EXCEPT, INTERSECT and VALUES takes names or positions of columns"),
     ("SELECT a FROM t LIMIT 2000000", "SELECT a FROM t LIMIT 2000000",
-     "LIMIT and OFFSET reach to row 2,000,000, and one worker sorts 1,000,000 rows at most"),
+     "LIMIT and OFFSET reach to row 2,000,000, but one worker sorts at most 1,000,000 rows"),
     ("SELECT a FROM t LIMIT 1.5", "1.5", "1.5 is not a whole number"),
     ("SELECT c FROM t EXCEPT SELECT c FROM t", "SELECT c FROM t EXCEPT SELECT c FROM t", "c cannot be ARRAY<INT>"),
     ("SELECT a FROM t INTERSECT SELECT b FROM u", "SELECT b FROM u",
-     "INTERSECT of a, INT, and b, STRING: use CAST"),
-    ("SELECT a FROM t EXCEPT ALL SELECT a, b FROM u", "SELECT a, b FROM u", "EXCEPT ALL of 1 and 2 columns"),
+     "INTERSECT cannot combine a, INT, with b, STRING: use CAST"),
+    ("SELECT a FROM t EXCEPT ALL SELECT a, b FROM u", "SELECT a, b FROM u",
+     "EXCEPT ALL needs the same number of columns on both sides, not 1 and 2"),
 ]  # fmt: skip
 
 
@@ -136,12 +137,21 @@ ENDLESS = [
      "EXISTS (SELECT 1 FROM u WHERE u.a = t.a)",
      "NOT EXISTS, or EXISTS in a larger condition, needs inputs that end: while rows can come, it can become false"),
     ("SELECT a + (SELECT MAX(x) FROM u) FROM t", "(SELECT MAX(x) FROM u)",
-     "a query as a value needs inputs that end: while rows can come, it can become another one"),
+     "a sub-query as a value needs inputs that end: while rows can come, it can become another one"),
     ("SELECT a FROM t WHERE a IN (SELECT a FROM u)", "a IN (SELECT a FROM u)",
-     "IN with a query keeps every row for ever, for partners that may still come: say how long a row waits, with SET "
+     "IN with a query keeps every row forever, for partners that may still arrive: say how long a row waits, with SET "
      "'table.exec.state.ttl' = '1 h' before it"),
     ("SELECT a FROM t UNION SELECT a FROM u", "SELECT a FROM t UNION SELECT a FROM u",
      "UNION needs inputs that end, since it would keep all rows"),
+    ("SELECT COUNT(*) FROM t GROUP BY b", "b",
+     "INSERT INTO sink: GROUP BY without a window: its rows change, and sink has no PRIMARY KEY by which they do"),
+    ("SELECT COUNT(*) FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a) AS g GROUP BY n", "n",
+     "INSERT INTO sink: GROUP BY groups the rows of GROUP BY without a window, which change"),
+    ("SELECT DISTINCT a FROM t", "SELECT DISTINCT a FROM t",
+     "INSERT INTO sink: DISTINCT: DISTINCT of rows without end would keep all of them"),
+    ("SELECT t.a FROM t FULL JOIN u ON t.a = u.a", "t FULL JOIN u ON t.a = u.a", "FULL JOIN of rows that do not end"),
+    ("SELECT t.a FROM t JOIN u ON t.a = u.a", "t JOIN u ON t.a = u.a", "this join keeps every row forever"),
+    ("SELECT RANK() OVER (ORDER BY a) FROM t", "OVER (ORDER BY a)", "this OVER needs an input that ends"),
     ("SELECT SUM(a) OVER (ORDER BY ts) FROM t", "OVER (ORDER BY ts)",
      "OVER of rows without end waits for the watermark, and the DirectRunner's timers do not: take SparkRunner "
      "--streaming or FlinkRunner"),
@@ -156,10 +166,34 @@ def test_what_needs_an_end(
 ) -> None:
     file = tmp_path / "job.sql"
     file.write_text(f"{TABLES}INSERT INTO sink {query};")
-    assert main(["sql", str(file), "--name_server=127.0.0.1:1"]) == 2
+    of_runner = ["--runner=DirectRunner"] * ("DirectRunner" in message)
+    assert main(["sql", str(file), "--check", *of_runner]) == 2
     shown = capsys.readouterr().err
+    assert main(["sql", str(file), "--name_server=127.0.0.1:1"]) == 2
+    assert capsys.readouterr().err == shown
+    if not of_runner:
+        assert main(["sql", str(file), "--explain"]) == 0
+        assert (
+            f"if the inputs do not end, refused: {message.removeprefix('INSERT INTO sink: ')}"
+            in capsys.readouterr().out
+        )
+    assert main(["sql", str(file), "--check", "--stop=latest", *of_runner]) == 0
+    assert "valid" in capsys.readouterr().out
     first, line, carets = shown.splitlines()[:3]
     assert f"job.sql:{TABLES.count(chr(10)) + 1}:" in first
     assert message in first
     assert line[carets.index("^") :].startswith(marked), shown
     assert carets.count("^") == len(marked), shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SET 'table.exec.state.ttl' = '1 h'; CREATE VIEW v AS SELECT * FROM t JOIN u ON u.a = t.a",
+        "CREATE VIEW v (one, two) AS SELECT a, a FROM t",
+        "CREATE VIEW v AS SELECT a FROM t; CREATE VIEW IF NOT EXISTS v AS SELECT a, a FROM t",
+        "SET 'table.exec.state.ttl' = '1 h'; EXPLAIN WITH v AS (SELECT * FROM t JOIN u USING (a)) SELECT x FROM v",
+    ],
+)
+def test_names_that_are_there_twice_and_that_nothing_uses(text: str) -> None:
+    Script().run(f"{TABLES}{text}")

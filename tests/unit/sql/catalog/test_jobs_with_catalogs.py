@@ -41,4 +41,4 @@ def test_without_a_terminal_standard_input_is_read(
     assert capsys.readouterr().out == "-: valid, 1 INSERT INTO\n"
     monkeypatch.setattr("sys.stdin", io.StringIO("SHOW TABLES;"))
     assert main(["sql"]) == 2
-    assert "line 1:1: this statement belongs into the shell" in capsys.readouterr().err
+    assert "line 1:1: this statement works only in the shell" in capsys.readouterr().err

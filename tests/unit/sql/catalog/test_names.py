@@ -21,7 +21,7 @@ def is_accepted(option: str, name: str) -> bool:
         Script().run(f"CREATE TABLE t (a INT) WITH ('{option}' = '{name}'{more})", "job.sql")
     except SqlError as error:
         # A message shortens a long name.
-        return not (error.message.startswith(f"{option} is {name[:50]!r}"[:-1]) and " and no " in error.message)
+        return not (error.message.startswith(f"{option} is {name[:50]!r}"[:-1]) and " not a valid " in error.message)
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -16,16 +17,17 @@ pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 
 from rmqio import Record
 from rmqio.serde.registry import MemoryRegistry
+from rmqio.sql.catalog import asking
 from rmqio.sql.catalog.further import file_of, load_catalogs
 from rmqio.sql.catalog.registries import RegistryTables
 from rmqio.sql.compile.description import Fragment, FromRows, FromTable, ToRows, ToTable
 from rmqio.sql.compile.fragment import compiled
-from rmqio.sql.errors import SqlError
+from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax import nodes
 from tests.helpers.serde.open_schema_server import PREFIX, OpenSchemas
-from tests.helpers.serde.registry_server import Server, confluent, serving
+from tests.helpers.serde.registry_server import Answer, Request, Server, answer, confluent, serving
 
 
 def record(*fields: Any, name: str = "Order") -> str:
@@ -63,11 +65,14 @@ COLUMNS = {
     "tags": "MAP<STRING, STRING>",
     "order": "DOUBLE NOT NULL",
 }
+DECIMAL_99 = {"type": "bytes", "logicalType": "decimal", "precision": 99}
 UNFIT = {
     "union-value": (record(of("x", ["int", "string"])), "its field x: a union of int, string is not a type of SQL"),
     "text-value": ('"string"', "its schema is string, and not a record with fields"),
     "tree-value": (record(of("next", ["null", "n.Order"])), "its field next: the record n.Order contains itself"),
     "empty-value": (record(of("x", {"type": "record", "name": "E", "fields": []})), "its field x: the record n.E"),
+    "none-value": (record(), "its schema has no fields, and a table needs a column"),
+    "precise-value": (record(of("x", DECIMAL_99)), "DECIMAL has 1 to 38 digits, not 99"),
     "n.Order-value": (record(of("x", "int")), "its subject says that the topic is n.Order, and no topic can have"),
 }  # fmt: skip
 
@@ -144,7 +149,7 @@ def test_tables_of_a_registry_are_shown_and_made_when_they_are_used(confluents: 
     further = script.catalog.further
     assert further is not None
     assert not confluents.server.requests
-    assert further.names() == ["empty", "n.Order", "orders", "plain", "text", "tree", "union"]
+    assert further.names() == ["empty", "n.Order", "none", "orders", "plain", "precise", "text", "tree", "union"]
     assert [each.path for each in confluents.server.requests] == ["/subjects"]
     script.run("CREATE TABLE s (x INT) WITH ('topic' = 's'); INSERT INTO s SELECT x FROM plain;")
     script.run("INSERT INTO s SELECT x FROM plain;")
@@ -165,7 +170,20 @@ def test_a_subject_that_cannot_be_a_table_says_why_when_it_is_used(confluents: M
             f"CREATE TABLE s (x INT) WITH ('topic' = 's'); INSERT INTO s SELECT x FROM `{name}`;"
         )
     assert caught.value.message.startswith(f"{name} cannot be used: {UNFIT[subject][1]}")
-    assert (caught.value.line, caught.value.column) == (1, 74)
+    assert (caught.value.file, caught.value.line, caught.value.column) == ("", 1, 74)
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "column"),
+    [
+        ("CREATE VIEW w AS SELECT id, nothing FROM orders", "", 29),
+        ("CREATE VIEW w AS SELECT id FROM orders; EXPLAIN SELECT nothing FROM w", "job.sql", 56),
+    ],
+)
+def test_an_error_is_in_the_statement_that_names_the_table(confluents: Made, text: str, file: str, column: int) -> None:
+    with pytest.raises(SqlError) as caught:
+        script_of(confluents.url).run(text, file)
+    assert (caught.value.file, caught.value.line, caught.value.column) == (file, 1, column)
 
 
 def test_a_name_that_is_in_no_catalog_has_its_nearest(confluents: Made) -> None:
@@ -231,3 +249,43 @@ def test_the_tables_are_those_of_now(confluents: Made) -> None:
     tables = RegistryTables(confluents.url, Script().texts)
     assert tables.table("nothing") is None
     assert tables.table("plain") is tables.table("plain")
+
+
+@pytest.mark.parametrize("path", ["/subjects", "/subjects/plain/versions/latest"])
+def test_a_registry_that_is_slow_is_an_error_after_one_deadline(
+    confluents: Made, path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody at a terminal sees that it is waited for; the shell does not ask again with each key."""
+    monkeypatch.setattr(asking, "DEADLINE_S", 0.6)
+    monkeypatch.setattr(asking, "_SILENT_S", 0.1)
+    answer, given_up = confluents.server.handle, threading.Event()
+
+    def slow(request: Request) -> Answer:
+        if request.path == path:
+            given_up.wait(60)
+        return answer(request)
+
+    tables = RegistryTables(confluents.url.replace("http://", "http://user:secret@"), Script().texts)
+    if path != "/subjects":
+        assert "plain" in tables.names()
+    confluents.server.handle = slow
+    try:
+        for _ in range(2 if path == "/subjects" else 1):
+            with pytest.raises(
+                (SqlError, Refusal), match=r"127.*:[0-9]+ has not answered completely within 0\.6 s"
+            ) as caught:
+                tables.table("plain")
+    finally:
+        given_up.set()
+    assert [each.path for each in confluents.server.requests].count(path) == 1
+    told = capsys.readouterr().err
+    assert told == f"waiting up to 0.6 s for schema registry {confluents.url}\n"
+    assert "secret" not in f"{caught.value}{told}"
+
+
+def test_names_that_a_terminal_would_obey_are_not_shown(confluents: Made) -> None:
+    confluents.server.script(answer(200, ["orders-value", "x\x1b[2J", "", "y\u0000"]))
+    assert script_of(confluents.url).catalog.further.names() == ["orders"]  # type: ignore[union-attr]
+    confluents.server.script(answer(422, {"error_code": 1, "message": "\x1b[2J no"}))
+    with pytest.raises(SqlError, match=r"422: \\x1b\[2J no"):
+        script_of(confluents.url).catalog.further.names()  # type: ignore[union-attr]

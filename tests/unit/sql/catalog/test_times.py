@@ -32,5 +32,5 @@ def test_a_time(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["2026", "noon", ""])
 def test_what_is_not_a_time_is_refused(text: str) -> None:
-    with pytest.raises(SqlError, match=r"a time is 2024-01-31 23:59:59"):
+    with pytest.raises(SqlError, match=r"it must be like 2024-01-31 23:59:59"):
         Script().run(TABLE.format(text))

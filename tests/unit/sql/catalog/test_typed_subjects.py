@@ -134,7 +134,7 @@ def test_a_json_schema_is_a_table(made: Made) -> None:
         (b'{"id": 1}', "it begins with 7b, and not 00: plain JSON is the format 'json'"),
         (b"\0\0\0", "the body is not JSON of a registry: it is too short"),
         (b"\0\0\0\0\x01[]", "the body is not a JSON object"),
-        (b"\0\0\0\0\x01{}", "column id: it is NOT NULL, and the field is missing"),
+        (b"\0\0\0\0\x01{}", "column id: it is NOT NULL, but the field is missing"),
     ],
 )
 def test_a_bad_body_says_why(made: Made, body: bytes, reason: str) -> None:
@@ -214,7 +214,7 @@ def test_a_message_of_protobuf_is_a_table_with_what_it_imports(made: Made) -> No
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"\0\0\0\0\x01\x02\x02\x08\x05", "the body is message 1 of its schema, and the table is 0"),
+        (b"\0\0\0\0\x01\x02\x02\x08\x05", "the body is message 1 of its schema, but the table's is 0"),
         (b"\0\0\0\0\x01\x04\x00\x02", r"the body is message 0\.1 of its schema"),
         (b"\0\0\0\0\x01", "does not say which message it is"),
         (b"\0\0\0\0\x01\xff\xff", "does not say which message it is"),

@@ -142,8 +142,8 @@ def test_a_row_that_fails_fails_alone() -> None:
     assert found.values == [(5, 1), (10, None)]
     assert found.positions == [0, 3]
     assert {position: str(error) for position, error in found.failed.items()} == {
-        1: "division by zero",
-        2: "'x' is not a whole number",
+        1: "10 / b: division by zero",
+        2: "CAST(c AS INT): 'x' is not a whole number",
     }
 
 

@@ -62,9 +62,9 @@ def test_csv_is_read(body: str, options: dict[str, str], expected: tuple[Any, ..
 @pytest.mark.parametrize(
     ("body", "options", "reason"),
     [
-        (b"1,x", {}, "the body has only 2 fields, and the table 3 columns"),
+        (b"1,x", {}, "the body has only 2 fields, but the table has 3 columns"),
         (b"1,x", {"lengthCheck": "CUT"}, "the body has only 2 fields"),
-        (b"1,x,2,3", {}, "the body has 4 fields, and the table 3 columns"),
+        (b"1,x,2,3", {}, "the body has 4 fields, but the table has 3 columns"),
         (b"1,x,2\n2,y,3", {}, "the body has several lines"),
         (b"z,x,2", {}, "column a: 'z' is not a whole number"),
         (b"42.7,x,2", {}, "column a: '42.7' is not a whole number"),
@@ -72,7 +72,7 @@ def test_csv_is_read(body: str, options: dict[str, str], expected: tuple[Any, ..
         (b"1,x,y", {}, "column c: 'y' is not a number"),
         (b"1,\xff,2", {}, "the body is not UTF-8 text: invalid start byte at byte 2"),
         (b'1,"x,2', {}, "a quote is missing"),
-        (b'1,"x"y,2', {}, "text stands after the quotes of field 2"),
+        (b'1,"x"y,2', {}, "there is text after the quotes of field 2"),
         (b"1,x,2\\", {"csv__escape_character": "\\"}, "the body ends with an escape character"),
         (b"# nothing", {"csv__allow_comments": "true"}, "the body has only comments"),
         (b"z" * 500 + b",x,2", {}, "z\\.\\.\\."),
@@ -86,7 +86,7 @@ def test_csv_that_does_not_fit_fails(body: bytes, options: dict[str, str], reaso
 def test_an_empty_field_of_a_column_that_is_not_null_fails() -> None:
     table = table_with({"a": types.BIGINT.nullable(False), "b": types.VARCHAR.nullable(False)}, format="csv")
     assert decode(table, b"1,") == (1, "")
-    with pytest.raises(RowFailure, match="column a: it is NOT NULL, and the field is ''"):
+    with pytest.raises(RowFailure, match="column a: it is NOT NULL, but the field is ''"):
         decode(table, b",x")
 
 
@@ -265,6 +265,10 @@ BLANK = {"key_value__pair_delimiter": " ", "key_value__key_delimiter": ":"}
         ("a:1  b:x c:2.5 ", BLANK, (1, "x", 2.5)),
         ("a=1;b=x", {"fieldDelimiter": ";"}, (1, "x", None)),
         ("a=-,b=-", {"key_value__null_literal": "-"}, (None, None, None)),
+        ("\ufeffa=1,b=x", {}, (1, "x", None)),
+        ("a=1,b=x\r\n", {}, (1, "x", None)),
+        ("b=x\n\n", {}, (None, "x\n", None)),
+        ('b="x,a=1', {}, (1, '"x', None)),  # nothing quotes
     ],
 )
 def test_pairs_are_read(body: str, options: dict[str, str], expected: tuple[Any, ...]) -> None:
@@ -279,6 +283,8 @@ def test_pairs_are_read(body: str, options: dict[str, str], expected: tuple[Any,
         (b"a=1,b", "'b' has no '=' between a key and a value"),
         (b"a=x", "column a: 'x' is not a whole number"),
         (b"\xff", "the body is not UTF-8 text"),
+        (b"", "the body has no pair of a key and a value"),
+        (b" ,\n", "the body has no pair of a key and a value"),
     ],
 )
 def test_pairs_that_do_not_fit_fail(body: bytes, reason: str) -> None:
@@ -288,9 +294,9 @@ def test_pairs_that_do_not_fit_fail(body: bytes, reason: str) -> None:
 
 def test_pairs_without_a_value_for_a_column_that_is_not_null_fail() -> None:
     table = table_with({"a": types.BIGINT.nullable(False)}, format="key-value")
-    with pytest.raises(RowFailure, match="column a: it is NOT NULL, and the key is missing"):
+    with pytest.raises(RowFailure, match="column a: it is NOT NULL, but the key is missing"):
         decode(table, b"b=1")
-    with pytest.raises(RowFailure, match="column a: it is NOT NULL, and the value is ''"):
+    with pytest.raises(RowFailure, match="column a: it is NOT NULL, but the value is ''"):
         decode(table, b"a=")
 
 
@@ -301,6 +307,9 @@ def test_pairs_are_written() -> None:
         encode(table, (1, "x y", None))
     with pytest.raises(ValueFailure, match="the body would be empty"):
         encode(table, (None, None, None))
+    assert encode(table, (1, "x\n", 2.5)) == b"a:1 b:x\n c:2.5"
+    with pytest.raises(ValueFailure, match="the text of the last column ends with a line break"):
+        encode(table, (1, "x\n", None))
 
 
 def test_names_with_braces_and_quotes_are_keys() -> None:

@@ -62,7 +62,7 @@ def test_a_body_fails_alone_with_column_and_value() -> None:
     found = mapped(table(FORMATS["csv"]), table(FORMATS["json"]), [b"x", b"z,a,1,true,,,,,,", b"1,a,1,true,,,,,,"])
     assert found.positions == [2]
     assert {at: str(error) for at, error in found.failed.items()} == {
-        0: "the body has only 1 fields, and the table 10 columns",
+        0: "the body has only 1 field, but the table has 10 columns",
         1: "column id: 'z' is not a whole number",
     }
 

@@ -106,6 +106,33 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("JSON_STRING(MAP['a', ARRAY[1.5, CAST(NULL AS DECIMAL(2,1))]])", '{"a":[1.5,null]}'),
     ("JSON_STRING(TIMESTAMP '2020-01-02 03:04:00')", '"2020-01-02T03:04:00"'),
     ("JSON_STRING(TIMESTAMP '2020-01-02 03:04:05.120')", '"2020-01-02T03:04:05.12"'),
+    ("JSON_OBJECT(KEY 'b' VALUE 1, KEY 'a' VALUE 2, KEY 'B' VALUE 3)", '{"B":3,"a":2,"b":1}'),
+    ("JSON_OBJECT(KEY 'b' VALUE JSON_OBJECT('z' VALUE 1, 'y' VALUE 2), KEY 'a' VALUE 2)", '{"a":2,"b":{"y":2,"z":1}}'),
+    ("JSON_STRING(MAP['b',1,'a',2])", '{"a":2,"b":1}'),
+    ('JSON_QUERY(\'{"b":1,"a":{"d":1,"c":2}}\', \'$\')', '{"a":{"c":2,"d":1},"b":1}'),
+    *(
+        (f"'{text}' IS JSON {kind}", kind in kinds)
+        for text, kinds in {
+            "1": ("", "VALUE", "SCALAR"),
+            "-1.5e3": ("", "VALUE", "SCALAR"),
+            '"a"': ("", "VALUE", "SCALAR"),
+            "null": ("", "VALUE", "SCALAR"),
+            "true": ("", "VALUE", "SCALAR"),
+            "[]": ("", "VALUE", "ARRAY"),
+            ' [1, {"a": 2}]': ("", "VALUE", "ARRAY"),
+            "{}": ("", "VALUE", "OBJECT"),
+            '{"a": [1]} x': ("", "VALUE", "OBJECT"),
+            "": (),
+            "a": (),
+            "{a: 1}": (),
+            "[1": (),
+            "NaN": (),
+        }.items()
+        for kind in ("", "VALUE", "SCALAR", "ARRAY", "OBJECT")
+    ),
+    ("'a' IS NOT JSON", True),
+    ("'[]' IS NOT JSON OBJECT", True),
+    ("'{}' is not json object", False),
 ]
 
 
@@ -143,6 +170,15 @@ A = """'{"a": 1, "s": "x", "l": [1], "o": {}, "n": null}'"""
         (f"JSON_QUERY({A}, '$.z' EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "{}"),
         (f"JSON_QUERY({A}, '$.a' EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "{}"),
         (f"JSON_QUERY({A}, 'lax $.a' EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "[]"),
+        (f"JSON_QUERY({A}, '$.l' RETURNING STRING)", "[1]"),
+        (
+            'JSON_QUERY(\'[1, "a", null, {"c": 1, "b": [true]}]\', \'$\' RETURNING ARRAY<STRING>)',
+            ["1", "a", None, '{"b":[true],"c":1}'],
+        ),
+        (f"JSON_QUERY({A}, '$.s' RETURNING ARRAY<STRING> WITH CONDITIONAL WRAPPER)", ["x"]),
+        (f"JSON_QUERY({A}, '$.s' RETURNING ARRAY<STRING>)", None),
+        (f"JSON_QUERY({A}, '$.o' RETURNING ARRAY<STRING> EMPTY ARRAY ON ERROR)", []),
+        (f"JSON_QUERY({A}, 'lax $.z' RETURNING ARRAY<STRING> EMPTY ARRAY ON EMPTY)", []),
         (f"JSON_EXISTS({A}, '$.z' TRUE ON ERROR)", True),
         (f"JSON_EXISTS({A}, '$.z' UNKNOWN ON ERROR)", None),
         (f"JSON_EXISTS({A}, 'lax $.z' TRUE ON ERROR)", False),
@@ -153,6 +189,10 @@ A = """'{"a": 1, "s": "x", "l": [1], "o": {}, "n": null}'"""
         ("JSON_ARRAY(1, CAST(NULL AS INT), 'x' NULL ON NULL)", '[1,null,"x"]'),
         ("JSON_ARRAY(1, CAST(NULL AS INT) ABSENT ON NULL)", "[1]"),
         ("JSON_ARRAY(ABSENT ON NULL)", "[]"),
+        ("CAST(NULL AS STRING) IS JSON", None),  # as the standard, and Flink since FLINK-39943, which gave FALSE
+        ("CAST(NULL AS STRING) IS NOT JSON ARRAY", None),
+        ("NULL IS JSON", None),
+        ("JSON_OBJECT(KEY UPPER('a') VALUE '1' IS JSON)", '{"A":true}'),
     ],
 )
 def test_what_stands_behind_the_arguments_is_obeyed(expression: str, expected: Any) -> None:
@@ -165,12 +205,16 @@ def test_what_stands_behind_the_arguments_is_obeyed(expression: str, expected: A
         (f"JSON_VALUE({A}, 'lax $.z' ERROR ON EMPTY)", "JSON_VALUE finds nothing at lax $.z"),
         (f"JSON_VALUE({A}, '$.s' RETURNING INT ERROR ON ERROR)", "JSON_VALUE finds no value of its type at $.s"),
         (f"JSON_QUERY({A}, '$.z' ERROR ON ERROR)", "JSON_QUERY finds no object or array at $.z"),
+        (
+            f"JSON_QUERY({A}, '$.o' RETURNING ARRAY<STRING> ERROR ON ERROR)",
+            "JSON_QUERY finds no object or array at $.o",
+        ),
         (f"JSON_EXISTS({A}, '$.z' ERROR ON ERROR)", "JSON_EXISTS finds nothing at $.z"),
     ],
 )
 def test_error_on_error_is_a_bad_row(expression: str, message: str) -> None:
     with pytest.raises(ValueFailure) as caught:
-        evaluate(expression)
+        evaluate(expression.replace(A, "j"), {"j": ("STRING", A.strip("'"))})
     assert str(caught.value) == message
 
 
@@ -179,13 +223,15 @@ def test_error_on_error_is_a_bad_row(expression: str, message: str) -> None:
     [
         (f"JSON_VALUE({A}, '$.a' TRUE ON EMPTY)", "this ON EMPTY: NULL, ERROR or DEFAULT"),
         (f"JSON_VALUE({A}, '$.a' RETURNING DATE)", "returns STRING, BOOLEAN, INT, BIGINT, DOUBLE or DECIMAL, not DATE"),
-        (f"JSON_VALUE({A}, '$.a' NULL ON ERROR NULL ON ERROR)", "takes one ERROR"),
-        (f"JSON_QUERY({A}, '$.a' RETURNING INT)", "JSON_QUERY does not take this RETURNING"),
+        (f"JSON_VALUE({A}, '$.a' NULL ON ERROR NULL ON ERROR)", "can have only one ERROR"),
+        (f"JSON_QUERY({A}, '$.a' RETURNING INT)", "JSON_QUERY returns STRING or ARRAY<STRING>, not INT"),
+        (f"JSON_QUERY({A}, '$' RETURNING ARRAY<INT>)", "JSON_QUERY returns STRING or ARRAY<STRING>, not ARRAY<INT>"),
+        (f"JSON_QUERY({A}, '$' RETURNING ARRAY<STRING> EMPTY OBJECT ON ERROR)", "has no EMPTY OBJECT: use EMPTY ARRAY"),
         (f"JSON_EXISTS({A}, '$.a' DEFAULT 1 ON ERROR)", "this ON ERROR: TRUE, FALSE, UNKNOWN or ERROR"),
         (f"JSON_EXISTS({A}, '$.a' TRUE ON EMPTY)", "JSON_EXISTS does not take this ON EMPTY"),
         ("JSON_ARRAY(1 RETURNING INT)", "JSON_ARRAY does not take this RETURNING"),
-        ("UPPER('a' NULL ON NULL)", "in functions of JSON"),
-        ("UPPER('a' PLACING 'b' FROM 1)", "stands in OVERLAY only"),
+        ("UPPER('a' NULL ON NULL)", "only for JSON functions"),
+        ("UPPER('a' PLACING 'b' FROM 1)", "can be used only in OVERLAY"),
     ],
 )
 def test_what_a_function_does_not_take_is_refused(expression: str, message: str) -> None:

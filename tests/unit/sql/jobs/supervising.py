@@ -22,6 +22,10 @@ from pathlib import Path
 text = Path(sys.argv[1]).read_text()
 if 'not valid' in text:
     sys.exit('rmqio sql: job.sql:1:1: this is not valid\\n  not valid\\n  ^^^')
+def plan(text):
+    return [each for each in text.splitlines() if not each.startswith('#')]
+if sys.argv[2:] and plan(text) == plan(Path(sys.argv[2]).read_text()):
+    sys.exit(3)
 """
 QUICK = Timing(poll=0.02, tick=0.01, grace=20.0, hurry=5.0, linger=0.2)
 FOREVER = "import time\nprint({!r}, flush=True)\ntime.sleep(600)\n"
@@ -34,6 +38,7 @@ class Lab:
         self.folder, self.timing, self.skew = folder, timing, 0.0
         self.state = StateFolder(folder / ".rmqio")
         self.told: list[str] = []
+        self.resumed: list[bool] = []
         self.supervisor = self._made()
 
     def write(self, name: str, text: str) -> None:
@@ -96,8 +101,9 @@ class Lab:
         self.supervisor.step()
         self.supervisor._wait()
 
-    def _run(self, _: Path, folder: JobFolder) -> list[str]:
+    def _run(self, _: Path, folder: JobFolder, resumed_ms: int | None) -> list[str]:
+        self.resumed.append(resumed_ms is not None)
         return [sys.executable, "-c", _RUN, str(folder.text)]
 
-    def _check(self, _: Path, folder: JobFolder) -> list[str]:
-        return [sys.executable, "-c", _CHECK, str(folder.candidate)]
+    def _check(self, _: Path, folder: JobFolder, is_running: bool) -> list[str]:
+        return [sys.executable, "-c", _CHECK, str(folder.candidate), *([str(folder.text)] if is_running else [])]

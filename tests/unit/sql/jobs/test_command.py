@@ -61,8 +61,10 @@ def test_a_folder_is_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     (tmp_path / "a.sql").write_text(f"{TOPICS}INSERT INTO x SELECT id, who FROM o;")
     (tmp_path / "b.sql").write_text("SELEC")
     (tmp_path / "c d.sql").write_text("SELEC")
+    (tmp_path / "d.SQL").write_text("SELEC")
     assert main(["sql", f"--jobs={tmp_path}", "--check"]) == 2
     out, err = capfd.readouterr()
+    assert f"rmqio sql: {tmp_path}/d.SQL: is ignored: the name of a job's file ends in .sql" in err
     assert out == f"{tmp_path}/a.sql: valid, 1 INSERT INTO\n"
     assert f"{tmp_path}/b.sql:1:1: " in err
     assert "c d.sql: the name of a job is made of" in err
@@ -71,8 +73,8 @@ def test_a_folder_is_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--jobs={}", "a.sql"], "--jobs runs the files of a folder, and 'a.sql' is one more"),
-        (["--jobs={}", "--explain"], "--explain does not stand with --jobs: give a file"),
+        (["--jobs={}", "a.sql"], "--jobs runs the files of a folder: omit 'a.sql'"),
+        (["--jobs={}", "--explain"], "--explain cannot be combined with --jobs: give a file"),
         (
             ["--jobs={}", "--runner=SparkRunner", "--streaming", "--checkpoint-dir=/x"],
             "each job has a checkpoint of its own, in --state_dir: omit --checkpoint_dir",
@@ -102,24 +104,76 @@ def test_a_file_with_the_name_of_a_command_needs_its_folder(
     assert "missing" in err
 
 
+GROUPED = TOPICS.replace("'topic' = 'o'", "'topic' = 'o', 'consumerGroup' = 'g'")
+COPY = "INSERT INTO x SELECT id, who FROM o;"
+SPARK = ["--runner=SparkRunner", "--streaming", "--has_state"]
+FLINK = ["--runner=FlinkRunner", "--streaming", "--has_state"]
+DIRECT = ["--is_running"]
+UNCHANGED = "-- the same"
+
+
 @pytest.mark.parametrize(
-    ("now", "said"),
+    ("flags", "before", "now", "said"),
     [
-        (WINDOW.replace(" GROUP", " WHERE id > 5 GROUP"), ""),
-        (f"-- a comment\n{WINDOW}", ""),
+        (SPARK, TOPICS + WINDOW, TOPICS + WINDOW.replace(" GROUP", " WHERE id > 5 GROUP"), ""),
+        (SPARK, TOPICS + WINDOW, f"-- a comment\n{TOPICS}{WINDOW}", UNCHANGED),
+        (SPARK, TOPICS + COPY + WINDOW, TOPICS + WINDOW + COPY, UNCHANGED),
+        (FLINK, TOPICS + COPY + WINDOW, f"-- a comment\n{TOPICS}{COPY}{WINDOW}", UNCHANGED),
         (
-            WINDOW.replace("'1' MINUTE", "'2' MINUTE"),
-            "rmqio sql: it cannot go on from its checkpoint: INSERT INTO x: group: window was tumble of 1 min by o.ts, "
-            "and is tumble of 2 min by o.ts. Give the new query a file of its own, or begin anew: rmqio sql stop, "
-            "remove the checkpoint, rmqio sql start\n",
+            FLINK,
+            TOPICS + COPY + WINDOW,
+            TOPICS + WINDOW + COPY,
+            "it cannot continue from its checkpoint: the INSERT INTO statements are in another order, by which Flink "
+            "finds their state. Give",
+        ),
+        (
+            SPARK,
+            TOPICS + WINDOW,
+            TOPICS + WINDOW.replace("'1' MINUTE", "'2' MINUTE"),
+            "it cannot continue from its checkpoint: INSERT INTO x: group: window was tumble of 1 min by "
+            "o.ts, and is tumble of 2 min by o.ts. Give the new query a file of its own, or start over: "
+            "rmqio sql stop, remove the checkpoint, rmqio sql start\n",
+        ),
+        (SPARK[:-1], TOPICS + WINDOW, TOPICS + WINDOW.replace("'1' MINUTE", "'2' MINUTE"), ""),  # it has no state yet
+        (DIRECT, GROUPED + COPY, f"{GROUPED} /* again */ {COPY}", UNCHANGED),
+        (DIRECT, GROUPED + COPY, f"{GROUPED} SET 'table.exec.source.idle-timeout' = '5 s'; {COPY}", ""),
+        (DIRECT, GROUPED + COPY, GROUPED + COPY.replace("id,", "id + 1,"), ""),
+        ([], TOPICS + COPY, TOPICS + COPY.replace("id,", "id + 1,"), ""),  # it does not run
+        (
+            DIRECT,
+            TOPICS + COPY,
+            TOPICS + COPY.replace("id,", "id + 1,"),
+            "it cannot go on from where the old text is, because its runner keeps no checkpoint: the table o has no "
+            "'consumerGroup', whose offsets say how far it was read. Wait until the job is done, run it on Spark or "
+            "Flink with --streaming, or start it anew: rmqio sql stop, rmqio sql start\n",
+        ),
+        (DIRECT, GROUPED + COPY, GROUPED.replace("'g'", "'h'") + COPY, "the group of o was g, and is h. Wait"),
+        (
+            [*DIRECT, "--stop=latest"],
+            GROUPED + COPY,
+            GROUPED + WINDOW,
+            "INSERT INTO x keeps rows (aggregate), which end with it. Wait",
+        ),
+        (
+            [*DIRECT, "--stop=latest", "--runner=SparkRunner"],
+            GROUPED + COPY,
+            GROUPED + COPY.replace("id,", "id + 1,"),
+            "without --streaming, its offsets are committed when it is done, and not before. Wait",
         ),
     ],
 )
-def test_a_check_compares_with_the_text_that_has_the_state(
-    now: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_check_compares_with_the_text_that_it_replaces(
+    flags: list[str], before: str, now: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "old.sql").write_text(TOPICS + WINDOW)
-    (tmp_path / "new.sql").write_text(TOPICS + now)
-    argv = ["job.sql", f"--text_of={tmp_path}/new.sql", "--check", f"--replaces={tmp_path}/old.sql"]
+    if "--runner=SparkRunner" in flags:
+        pytest.importorskip("pyspark", reason="a check plans as the run, which needs the extra 'spark'")
+    (tmp_path / "old.sql").write_text(before)
+    (tmp_path / "new.sql").write_text(now)
+    argv = ["job.sql", f"--text_of={tmp_path}/new.sql", "--check", f"--replaces={tmp_path}/old.sql", *flags]
     status, out, err = run(*argv, capsys=capsys)
-    assert (status, out, err) == ((2, "", said) if said else (0, "job.sql: valid, 1 INSERT INTO\n", ""))
+    if said in ("", UNCHANGED):
+        assert (status, err) == (3 if said else 0, "")
+        assert out.startswith("job.sql: valid, ")
+    else:
+        assert (status, out) == (2, "")
+        assert said in err

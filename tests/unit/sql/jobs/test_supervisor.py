@@ -50,7 +50,7 @@ def test_a_text_that_is_not_valid_is_refused_once_and_the_old_one_goes_on(lab: L
     lab.write("a", "not valid")
     lab.until(lambda: bool(lab.status("a").refused), "the refusal")
     lab.for_looks(10)
-    refusal = "a: refused: job.sql:1:1: this is not valid\n  not valid\n  ^^^\nthe job goes on with its old text"
+    refusal = "a: refused: job.sql:1:1: this is not valid\n  not valid\n  ^^^\nthe job continues with its old text"
     assert [each for each in lab.told if "refused" in each] == [refusal]
     assert (lab.status("a").state, lab.status("a").pid) == ("running", pid)
     assert lab.state.job("a").read_text() == FOREVER.format("one").encode()
@@ -59,6 +59,34 @@ def test_a_text_that_is_not_valid_is_refused_once_and_the_old_one_goes_on(lab: L
     assert lab.status("a").pid == pid
     lab.write("a", FOREVER.format("two"))
     lab.until(lambda: lab.is_running("a", "two"), "the new text")
+
+
+def test_a_text_with_the_same_plan_is_taken_over_and_the_job_goes_on(lab: Lab) -> None:
+    lab.write("a", FOREVER.format("one"))
+    lab.until(lambda: lab.is_running("a", "one"), "the job")
+    pid, text = lab.status("a").pid, "# a comment\n" + FOREVER.format("one")
+    lab.write("a", text)
+    lab.until(lambda: lab.state.job("a").read_text() == text.encode(), "the new text")
+    lab.for_looks(5)
+    assert (lab.status("a").state, lab.status("a").pid) == ("running", pid)
+    assert lab.told[-1] == "a: the new text has the same plan: the job goes on"
+    lab.restart()
+    lab.until(lambda: lab.is_running("a", "one"), "its start with the supervisor")
+
+
+def test_a_job_goes_on_until_it_is_done(lab: Lab) -> None:
+    lab.write("a", FOREVER.format("one"))
+    lab.until(lambda: lab.is_running("a", "one"), "the job")
+    lab.write("a", FOREVER.format("two"))
+    lab.until(lambda: lab.is_running("a", "two"), "the upgrade")
+    lab.restart()
+    lab.until(lambda: lab.is_running("a", "two"), "its start with the supervisor")
+    lab.write("a", "print('last')")
+    lab.until(lambda: lab.status("a").state == "done", "its end")
+    assert lab.resumed == [False, True, True, True]
+    lab.state.request("start", "a")
+    lab.until(lambda: len(lab.resumed) == 5, "another run")
+    assert not lab.resumed[-1]
 
 
 def test_a_new_job_that_is_not_valid_does_not_start_until_it_is(lab: Lab) -> None:
@@ -206,6 +234,17 @@ def test_a_job_that_does_not_end_is_killed_with_all_that_it_has_started(tmp_path
     assert "ended by signal 9" in lab.printed("a")
     status = Path(f"/proc/{child}/stat")
     assert not status.exists() or status.read_text().rpartition(") ")[2][0] == "Z"
+
+
+def test_files_that_are_ignored_are_named_once(lab: Lab) -> None:
+    (lab.folder / "a.SQL").write_text("")
+    (lab.folder / "g/h").mkdir(parents=True)
+    lab.for_looks(10)
+    (lab.folder / "g/h/b.sql").write_text("")
+    lab.until(lambda: any("b.sql: is ignored" in each for each in lab.told), "the second file")
+    lab.for_looks(130)
+    told = [each.partition(": is ignored")[0] for each in lab.told if ": is ignored" in each]
+    assert told == [str(lab.folder / "a.SQL"), str(lab.folder / "g/h/b.sql")]
 
 
 def test_jobs_go_on_while_the_folder_is_away(lab: Lab) -> None:

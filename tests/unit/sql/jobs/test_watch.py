@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.jobs.watch import Changes, Watch, scan, wrong_name
+from rmqio.sql.jobs.watch import Changes, Watch, overlooked, scan, wrong_name
 
 
 def offered(changes: Changes) -> dict[str, bytes | None]:
@@ -65,6 +65,34 @@ def test_two_levels_are_jobs_and_hidden_ones_are_none(tmp_path: Path) -> None:
         "g/a": b"g/a.sql",
     }
     assert found["away"].error == f"cannot read {tmp_path / 'away.sql'}: No such file or directory"
+
+
+def test_what_looks_like_the_file_of_a_job_and_is_none(tmp_path: Path) -> None:
+    named = {
+        "ignored: the name of a job's file ends in .sql": ("b.SQL", "g/c.Sql"),
+        "ignored: jobs are files of the folder and of its folders": ("g/h/a.sql", "g/h/i/a.SQL"),
+    }
+    others = (
+        "a.sql",
+        "b.txt",
+        "g/a.sql",
+        ".c.SQL",
+        ".h/i/a.sql",
+        "g/.h/a.sql",
+        "g/h/.a.sql",
+        "state/a/job.sql",
+        "g/h/a.py",
+    )
+    for name in (*others, *(each for names in named.values() for each in names)):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "g/h/again").symlink_to(tmp_path)
+    found = overlooked(tmp_path, tmp_path / "state")
+    assert {str(each.relative_to(tmp_path)) for each in found} == {each for names in named.values() for each in names}
+    for reason, names in named.items():
+        assert all(reason in found[tmp_path / each] for each in names)
+    assert overlooked(tmp_path / "g", tmp_path / "g/.rmqio").keys() == {tmp_path / "g/c.Sql", tmp_path / "g/h/i/a.SQL"}
 
 
 @pytest.mark.parametrize("name", ["a", "a.b", "a_b-c", "温度", "g/a", "1"])

@@ -76,7 +76,7 @@ def test_every_form_of_from_takes_files(cluster: InMemoryCluster, tmp_path: Path
 
 
 def test_lines_of_logs(cluster: InMemoryCluster, tmp_path: Path) -> None:
-    pytest.importorskip("regex", reason="grok needs the extra 'logs'")
+    pytest.importorskip("regex", reason="grok needs the extra 'sql'")
     (tmp_path / "f.log").write_text("7 one\n\n8 two\n")
     more = ", 'grok.pattern' = '%{INT:a} %{WORD:b}'"
     run(cluster, f"{files(tmp_path / 'f.log', 'grok', more=more)} {SINK} INSERT INTO sink SELECT a, b FROM f;")
@@ -243,7 +243,7 @@ def planned(text: str) -> None:
 def test_what_cannot_be_planned_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text("1,x\n")
     topic = "CREATE TABLE t (a INT, b STRING) WITH ('topic' = 't');"
-    with pytest.raises(SqlError, match=r"written when all rows are there, and the input does not end: --stop latest"):
+    with pytest.raises(SqlError, match=r"all rows have arrived, but the input does not end: add --stop latest"):
         planned(f"{topic} {files(tmp_path / 'out')} INSERT INTO f SELECT a, b FROM t;")
     with pytest.raises(SqlError, match=r"f has the path .*f\.csv': files are written into a folder"):
         planned(f"{files(tmp_path / 'f.csv')} INSERT INTO f SELECT 1, 'x';")

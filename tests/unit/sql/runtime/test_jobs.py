@@ -68,7 +68,7 @@ def test_a_bad_row_can_be_skipped(cluster: InMemoryCluster, caplog: pytest.LogCa
 
 def test_a_bad_row_fails_the_job_with_its_place(cluster: InMemoryCluster) -> None:
     put(cluster, "t", {"a": 1, "b": "1"}, {"a": 2, "b": "two"})
-    with pytest.raises(Exception, match=r"t/broker-a/1, offset 0: 'two' is not a whole number"):
+    with pytest.raises(Exception, match=r"t/broker-a/1, offset 0: CAST\(b AS INT\): 'two' is not a whole number"):
         job(cluster, f"{table()} {SINK} INSERT INTO sink SELECT CAST(b AS INT), b FROM t;")
 
 

@@ -23,7 +23,7 @@ from rmqio.testing import InMemoryCluster
 from tests.helpers.oracles.nexmark import QUERIES, Oracle, written
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.running import put, run, stored
-from tests.unit.sql.updates.updating import Endless
+from tests.unit.sql.runtime.ranks.updating import Endless
 
 COUNT = 2000
 

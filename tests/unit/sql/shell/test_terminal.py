@@ -99,7 +99,9 @@ def test_what_needs_a_runner_has_a_process_of_its_own(shell: Terminal) -> None:
     shell.run("INSERT INTO out VALUES (44);", r"\n")
     found = shell.run("END;", "2 rows written", timeout_s=120)
     assert {'{"a":43}', '{"a":44}'} <= set(found.splitlines())
-    shell.type(f"SELECT a {grouped};{ENTER}")
+    sixty = f"(VALUES {', '.join(f'({each})' for each in range(60))}) AS"
+    crossed = " CROSS JOIN ".join(f"{sixty} {name} (x)" for name in "abcd")
+    shell.type(f"SELECT COUNT(*) AS n FROM {crossed} GROUP BY a.x;{ENTER}")  # 13 million rows: it takes a minute
     shell.interrupt()
     shell.wait_for(PROMPT)
     shell.run("VALUES (7);", r" 7\n.*1 row, ")

@@ -154,7 +154,7 @@ WRONG = [
     ("select a from t where", 21, "the statement is not complete: expected an expression"),
     ("create table t (a int b int)", 23, "expected '(', ')', ',', METADATA, NOT, NULL or PRIMARY"),
     ("create table t (a int) with (topic 'x')", 36, "expected '.' or '='"),
-    ("select a from t join b", 22, "a join needs its condition"),
+    ("select a from t join b", 22, "a join needs a condition"),
     ("select cast(a as) from t", 17, "expected a name"),
     ("select * from t match_recognize (partition by x)", 17, "MATCH_RECOGNIZE is not supported"),
     ("select interval '1' dayz", 21, "dayz is not a unit of time"),

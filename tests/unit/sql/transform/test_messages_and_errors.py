@@ -83,8 +83,8 @@ def test_tables_of_the_text_are_read(cluster: InMemoryCluster, pipeline: beam.Pi
         ("SELECT id AS _id FROM PCOLLECTION", "the column _id has no name that a field in Python can have"),
         ("SELECT NULL AS a FROM PCOLLECTION", "the column a is NULL, which has no type in Python: use CAST"),
         ("SELECT INTERVAL '1' DAY AS a FROM PCOLLECTION", "which has no type in Python: use CAST"),
-        ("INSERT INTO PCOLLECTION SELECT 1", "INSERT INTO has no rows as its output: end with SELECT"),
-        ("EXPLAIN SELECT id FROM PCOLLECTION", "EXPLAIN has no rows as its output"),
+        ("INSERT INTO PCOLLECTION SELECT 1", "INSERT INTO returns no rows: end with SELECT"),
+        ("EXPLAIN SELECT id FROM PCOLLECTION", "EXPLAIN returns no rows"),
         ("CREATE VIEW v AS SELECT 1 AS a", "the text ends without a query: SELECT ..."),
         ("SELECT id FROM PCOLLECTION; SELECT 1 AS a", "nothing can follow the query"),
         ("CREATE VIEW PCOLLECTION AS SELECT 1 AS a; SELECT 1 AS a", "there is a table PCOLLECTION already"),
@@ -127,7 +127,7 @@ def test_what_does_not_fit_the_inputs_is_refused(pipeline: beam.Pipeline) -> Non
         (rows, {"rowtime": element_time("id")}, "PCOLLECTION has a column id already"),
         (rows, {"rowtime": {"x": "id"}}, "rowtime names 'x', which is not an input"),
         (rows, {"tables": {"PCOLLECTION": "(a INT)"}}, "PCOLLECTION has rows, which need no CREATE TABLE"),
-        ({"a": rows, "b": rows}, {"rowtime": "id"}, "rowtime of several inputs is a dict by their names"),
+        ({"a": rows, "b": rows}, {"rowtime": "id"}, "for several inputs, rowtime must be a dict by their names"),
         ({"a": rows}, {"tables": {"c": None}}, "tables names 'c', which is not an input"),
         (
             (rows, rows),
@@ -150,10 +150,26 @@ def test_what_does_not_fit_the_inputs_is_refused(pipeline: beam.Pipeline) -> Non
         row_time("(a INT, a INT)")
 
 
+PLACES = [
+    ("SELECT 1 AS b,\n  COUNT(*) AS n\nFROM t GROUP BY a", "line 3:17: GROUP BY without a window"),
+    ("SELECT x.a\nFROM t AS x LEFT JOIN t AS y ON x.a = y.a", "line 2:6: LEFT JOIN of rows that do not end"),
+    ("SELECT a FROM t ORDER BY a", "line 1:26: ORDER BY needs an input that ends"),
+    ("SELECT a, SUM(a) OVER (ORDER BY ts) AS s FROM t", "line 1:18: OVER of rows without end waits"),
+    ("CREATE VIEW v AS SELECT DISTINCT a FROM t;\nSELECT a FROM v", "line 1:18: DISTINCT"),
+    ("SET 'table.exec.state.ttl' = '1 h';\nSELECT a, a FROM t", "line 2:1: the result has two columns a"),
+]
+
+
 def test_rows_that_would_change_are_refused(cluster: InMemoryCluster, pipeline: beam.Pipeline) -> None:
     endless = pipeline | ReadFromRocketMQ("t", batches=True, client_factory=InMemoryClientFactory(cluster.name))
     with pytest.raises(SqlError, match="GROUP BY without a window: its rows change, and an output of rows cannot"):
         endless | SqlTransform("SELECT COUNT(*) AS n FROM t", {"t": "(a INT)"})
+    for number, (text, place) in enumerate(PLACES):
+        with pytest.raises(SqlError, match=f"^{re.escape(place)}") as caught:
+            endless | f"{number}" >> SqlTransform(text, {"t": "(a INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)"})
+        shown, carets = str(caught.value).splitlines()[1:]
+        assert shown == f"  {text.splitlines()[caught.value.line - 1]}"
+        assert carets.index("^") == caught.value.column + 1
     with pytest.raises(SqlError, match=re.escape("t has messages: tables={'t': 'CREATE TABLE ...'}")):
         {"t": endless} | "without" >> SqlTransform("SELECT COUNT(*) AS n FROM t")
 

@@ -146,7 +146,7 @@ def test_the_time_of_a_column_becomes_that_of_the_row(pipeline: beam.Pipeline) -
     assert_that(times, equal_to([(7_000_000, 7_000_000)]))
     check(
         result.errors,
-        [("PCOLLECTION", '{"at": null}', "column at: it is None, and without it the row has no time")],
+        [("PCOLLECTION", '{"at": null}', "column at: it is None, so the row has no time")],
         "bad",
     )
     run(pipeline)
@@ -155,11 +155,11 @@ def test_the_time_of_a_column_becomes_that_of_the_row(pipeline: beam.Pipeline) -
 REASONS = [
     "column n: '1' is not a valid int of 64 bits",
     "column n: True is not a valid int of 64 bits",
-    "column n: it is None, and its type is not Optional",
+    "column n: it is None, but its type is not Optional",
     "column n: 9223372036854775808 is out of range of an integer of 64 bits",
     "column text: 2 is not a valid str",
     "the element has no field text",
-    "division by zero",
+    "10 / n: division by zero",
 ]
 
 
@@ -214,8 +214,18 @@ def test_bad_rows_are_skipped_or_fail(pipeline: beam.Pipeline) -> None:
     assert counter.committed == len(BAD)
     failing = beam.Pipeline(options=options([]))
     _ = failing | beam.Create([Loose(0, "x")]).with_output_types(Loose) | SqlTransform("SELECT 1 / n AS n FROM t", "t")
-    with pytest.raises(Exception, match=re.escape('t: division by zero; the row is {"n": 0, "text": "x"}')):
+    with pytest.raises(Exception, match=re.escape('t: 1 / n: division by zero; the row is {"n": 0, "text": "x"}')):
         run(failing)
+
+
+def test_rows_of_groups_that_fail_are_an_output(pipeline: beam.Pipeline) -> None:
+    made = pipeline | beam.Create([Loose(1, "x"), Loose(2, "x"), Loose(1, "y")]).with_output_types(Loose)
+    query = "SELECT text, 10 / (SUM(n) - 3) AS n FROM t GROUP BY text"
+    result = made | SqlTransform(query, "t", on_error="output")
+    check(result.rows, [("y", -5)])
+    bad = result.errors | beam.Map(lambda row: (row.table, json.loads(row.row)["text"], row.reason.split(": ")[-1]))
+    assert_that(bad, equal_to([("t", "x", "division by zero")]), label="bad")
+    run(pipeline)
 
 
 def test_no_bad_rows_are_an_empty_output(pipeline: beam.Pipeline) -> None:

@@ -203,9 +203,9 @@ def test_a_value_comes_back_as_it_went(name: str, data: st.DataObject) -> None:
     ("call", "function", "row", "message"),
     [
         ("clean(b)", "clean", {"b": "bad"}, "function clean(b): ValueError: no such text"),
-        ("lies(n)", "lies", {"n": 0}, "function lies(n): it returned int, and its result is STRING"),
-        ("lies(n)", "lies", {"n": 1}, "it returned None, and its result is STRING: the hint needs | None"),
-        ("lies(n)", "lies", {"n": 2}, "function lies(n): it returned bytes, and its result is STRING"),
+        ("lies(n)", "lies", {"n": 0}, "function lies(n): it returned int, but its result is STRING"),
+        ("lies(n)", "lies", {"n": 1}, "it returned None, but its result is STRING: the hint needs | None"),
+        ("lies(n)", "lies", {"n": 2}, "function lies(n): it returned bytes, but its result is STRING"),
         ("lies(n)", "lies", {"n": 3}, "function lies(n): KeyError: 3"),
         ("too_large(n)", "too_large", {"n": 63}, f"function too_large(n): {1 << 63} is out of range of BIGINT"),
         ("endless(n)", "endless", {"n": 0}, "function endless(n): Infinity is out of range of DECIMAL(38, 18)"),
@@ -246,9 +246,9 @@ def test_table_functions(query: str, function: str, row: dict[str, Any], wanted:
     [
         ("SELECT word FROM t, LATERAL TABLE(words(b))", {"b": "a bad"}, "function words(b): ValueError: no such word"),
         ("SELECT CAST(word AS INT) FROM t, LATERAL TABLE(words(b))", {"b": "1 2 x"}, "'x' is not a whole number"),
-        ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 0}, "1 values, and ROW<f0 BIGINT, f1 STRING> has 2"),
-        ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 1}, "it returned int, and its result is STRING"),
-        ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 2}, "it returned str, and its result is ROW"),
+        ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 0}, "1 values, but ROW<f0 BIGINT, f1 STRING> has 2"),
+        ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 1}, "it returned int, but its result is STRING"),
+        ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 2}, "it returned str, but its result is ROW"),
         ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 3}, "TypeError: 'int' object is not iterable"),
     ],
 )  # fmt: skip
@@ -303,7 +303,7 @@ def test_a_worker_with_another_module_says_so(tmp_path: Path) -> None:
     function = script_of("clean").catalog.functions["clean"]
     with pytest.raises(FunctionError, match="function clean: there is no module gone; it is looked for"):
         running.loaded(dataclasses.replace(function, module="gone"))
-    with pytest.raises(FunctionError, match="is another one here than where the job was started"):
+    with pytest.raises(FunctionError, match="differs from the one that the job was started with"):
         running.loaded(dataclasses.replace(function, attribute="known"))
 
 

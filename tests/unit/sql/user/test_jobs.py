@@ -112,8 +112,69 @@ def test_aggregates_in_windows(cluster: InMemoryCluster) -> None:
 def test_a_failing_aggregate_fails_the_job_with_the_place(cluster: InMemoryCluster) -> None:
     put(cluster, "t", {"b": "fine"}, {"b": "bad"})
     with pytest.raises(Exception, match=r"t/broker-a/1, offset 0: function Longest, an aggregate, has failed in "
-                                        r"accumulate: ValueError: no such word"):  # fmt: skip
-        job(cluster, f"{CREATED} {TEXTS.format(LETTERS)} {SINK} INSERT INTO sink SELECT longest(b), 'x' FROM t;")
+                                        r"accumulate: ValueError: no such word \(INSERT INTO sink, line"):  # fmt: skip
+        job(cluster, f"{CREATED} {TEXTS.format('')} {SINK} INSERT INTO sink SELECT longest(b), 'x' FROM t;")
+
+
+@pytest.mark.parametrize("option", ["dead-letter", "skip", "null"])
+def test_a_row_with_which_an_aggregate_fails_is_bad(cluster: InMemoryCluster, option: str) -> None:
+    put(cluster, "t", {"a": 1, "b": "fine"}, {"a": 1, "b": "bad"}, {"a": 2, "b": "bad"}, {"a": 1, "b": None})
+    letters = LETTERS if option == "dead-letter" else f", 'on-error' = '{option}'"
+    job(
+        cluster,
+        f"{CREATED} {TEXTS.format(letters)} {SINK}"
+        "INSERT INTO sink SELECT longest(b), CAST(COUNT(*) AS STRING) || '/' || CAST(SUM(a) AS STRING) FROM t "
+        "GROUP BY a;"
+        "INSERT INTO sink SELECT longest(b) FILTER (WHERE b <> 'bad'), CAST(COUNT(*) AS STRING) FROM t;",
+    )
+    assert rows(cluster) == [("fine", "2/2"), ("fine", "4")], "nothing of the row is in a group, not even the group"
+    found = stored(cluster, "letters")
+    if option == "dead-letter":
+        assert sorted(json.loads(each.body)["a"] for each in found) == [1, 2]
+        for each in found:
+            text = " ".join(each.properties.values())
+            assert "function Longest, an aggregate, has failed in accumulate: ValueError: no such word" in text
+            assert "(INSERT INTO sink, line 1)" in text
+
+
+def test_a_row_that_became_several_fails_as_a_whole_in_an_aggregate(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"b": "one"}, {"b": "longest bad"}, {"b": "three"})
+    job(
+        cluster,
+        f"{CREATED} {TEXTS.format(LETTERS)} {SINK} INSERT INTO sink "
+        "SELECT longest(word), CAST(COUNT(*) AS STRING) FROM t, LATERAL TABLE(words(b));",
+    )
+    assert rows(cluster) == [("three", "2")]
+    assert [json.loads(each.body)["b"] for each in stored(cluster, "letters")] == ["longest bad"]
+
+
+def test_a_row_of_a_join_with_which_an_aggregate_fails_is_bad(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 1, "b": "fine"}, {"a": 2, "b": "bad"})
+    put(cluster, "u", {"tag": "1", "name": "X"}, {"tag": "2", "name": "Y"})
+    job(
+        cluster,
+        f"{CREATED} {TEXTS.format(LETTERS)} CREATE TABLE u (tag STRING, name STRING) "
+        f"WITH ('topic' = 'u'{LETTERS}); {SINK}"
+        "INSERT INTO sink SELECT longest(t.b), MAX(u.name) FROM t JOIN u ON CAST(t.a AS STRING) = u.tag;",
+    )
+    assert rows(cluster) == [("fine", "X")]
+    (letter,) = stored(cluster, "letters")
+    assert "bad" in letter.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [("merge", "merge: ValueError: these do not merge"), ("value", "get_value: ValueError: there is no value")],
+)
+def test_what_belongs_to_no_row_fails_the_job(cluster: InMemoryCluster, word: str, reason: str) -> None:
+    put(cluster, "t", {"b": "fine"}, {"b": word})
+    with pytest.raises(Exception, match=rf"function Fragile, an aggregate, has failed in {reason} "
+                                        r"\(INSERT INTO sink, line 2\)"):  # fmt: skip
+        job(
+            cluster,
+            f"CREATE FUNCTION Fragile AS '{MODULE}.Fragile' LANGUAGE PYTHON; {TEXTS.format(LETTERS)} {SINK}\n"
+            "INSERT INTO sink SELECT fragile(b), 'x' FROM t;",
+        )
 
 
 def test_constants_are_expanded(cluster: InMemoryCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def pacer(clock: ManualClock, rate: float = 1_000, *, total: Any = 4, alone: boo
     return Pacer(limit, count, clock.monotonic, clock.sleep)
 
 
-def taken_in(made: Pacer, clock: ManualClock, queues: list[MessageQueue], seconds: float) -> int:
+def taken_in(made: Pacer, clock: ManualClock, queues: Sequence[Hashable], seconds: float) -> int:
     total, end = 0, clock.monotonic() + seconds
     while clock.monotonic() < end:
         for queue in queues:
@@ -106,6 +107,38 @@ def test_a_queue_that_is_no_longer_read_here_takes_its_part_along() -> None:
     taken_in(made, clock, QUEUES[:2], 2)
     made.done(QUEUES[1])
     assert taken_in(made, clock, QUEUES[:1], 10) == pytest.approx(2_500, rel=0.06)
+
+
+@pytest.mark.parametrize("rate", [0.7, 10.0, 1_000.0, 20_000.0])
+def test_processes_together_do_not_emit_more_at_once_than_a_seconds_worth(rate: float) -> None:
+    clock = ManualClock()
+    emitted = 0
+    for queue in QUEUES:  # each is read by a process of its own, whose answers are large
+        made = pacer(clock, rate)
+        taken, _ = made.take(queue, 512, clock.monotonic())
+        allowed = made.cut_at(taken)
+        made.give_back(taken - allowed)
+        emitted += allowed
+    assert emitted <= max(rate, len(QUEUES))
+
+
+def test_tasks_that_read_parts_of_one_queue_share_what_it_may() -> None:
+    clock = ManualClock()
+    limit = RateLimit(1_000, Subscription(topics=("t",)), "id", splits_per_queue=4)
+    made = Pacer(limit, lambda: 1, clock.monotonic, clock.sleep)  # of one of four processes
+    taken_in(made, clock, QUEUES[:1], 2)
+    assert taken_in(made, clock, QUEUES[:1], 10) == pytest.approx(2_500, rel=0.06)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_tasks_of_one_process_have_the_share_of_their_parts(parts: int) -> None:
+    """As of Flink, whose tasks are threads of one worker."""
+    clock = ManualClock()
+    limit = RateLimit(1_000, Subscription(topics=("t",)), "id", splits_per_queue=4)
+    made = Pacer(limit, lambda: 1, clock.monotonic, clock.sleep)
+    stops = [(QUEUES[0], 100 * part) for part in range(parts)]
+    taken_in(made, clock, stops, 2)
+    assert taken_in(made, clock, stops, 10) == pytest.approx(2_500 * parts, rel=0.06)
 
 
 @given(RATES, st.lists(st.floats(0, 70), min_size=1, max_size=30))

@@ -8,7 +8,9 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from rmqio import QueueDescriptor, ReadOptions, StopAt
 from rmqio.errors import BrokerSilent
 from rmqio.model import MessageFilter
-from rmqio.testing import InMemoryCluster
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.topics.subscription import Subscription
+from rmqio.transforms.reading.pacing import BURST_S, RateLimit, pacer_of
 from rmqio.transforms.reading.restriction import QueueRange
 from tests.helpers.transforms.reading import T0, QueueBundles, append, bodies, clocked_cluster, elements_of, fill
 
@@ -130,6 +132,28 @@ def test_a_queue_that_gives_a_message_now_and_then_is_not_idle(
         assert bundles.bundle() == ([] if idle else bodies(queue, [number]))
     expected = Timestamp(1_800_000_000) if idle else Timestamp(micros=(T0 + 4_000) * 1000)
     assert bundles.watermark(queue) == expected
+
+
+def test_the_clock_does_not_pass_messages_that_a_limit_has_cut_off(clocked: InMemoryCluster) -> None:
+    (queue,) = fill(clocked, 30)
+    options = ReadOptions(poll_timeout_ms=1, idle_timeout_ms=0)
+    limit = RateLimit(10, Subscription(topics=("t",)), "cut", alone=True)
+    bundles = QueueBundles(clocked, [queue], options=options, rate_limit=limit)
+    got = bundles.bundle()
+    assert 0 < len(got) < 30
+    assert bundles.watermark(queue) == Timestamp(T0 / 1000 + len(got) - 1)
+
+
+def test_parts_of_a_queue_that_one_process_reads_have_a_share_of_the_limit_each(clocked: InMemoryCluster) -> None:
+    """As of Flink, whose tasks are threads of one worker: together they have what the queue may."""
+    (queue,) = fill(clocked, 2_000)
+    limit = RateLimit(40, Subscription(topics=("t",)), "parts", splits_per_queue=2)
+    for part, share in ((QueueRange(0, 1_000), 20), (QueueRange(1_000, 2_000), 40)):
+        bundles = QueueBundles(clocked, [queue], stop=StopAt.latest(), rate_limit=limit)
+        bundles.left[queue] = part
+        bundles.bundle()
+        pacer = pacer_of(limit, InMemoryClientFactory(clocked.name))
+        assert pacer.cut_at(0) == share * BURST_S
 
 
 @pytest.mark.timeout(60)

@@ -1,11 +1,8 @@
-"""Batches: their bytes, their limits, and the ids of their messages."""
+"""Batches: their bytes and their limits."""
 
 from __future__ import annotations
 
-import os
-import pickle
 import struct
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -20,12 +17,12 @@ from rmqio.wire.messages.batch import (
     MAX_MESSAGE_BYTES,
     BatchBuilder,
     BatchMember,
-    MessageIds,
     batchable,
     decode_batch,
     encode_batch,
 )
 from rmqio.wire.messages.bodies import BodyError
+from rmqio.wire.messages.ids import MessageIds
 from rmqio.wire.messages.stored import decode_records
 from rmqio.wire.properties import encode_properties
 from tests.helpers.wire.implementations import BOTH, using
@@ -290,66 +287,3 @@ def test_garbage_gives_nothing_but_body_error(data: bytes, keep: int) -> None:
         except BodyError:
             continue
         assert sum(22 + len(body) + len(properties) for _, body, properties in members) == len(candidate)
-
-
-# --- ids ------------------------------------------------------------------------------------------------------------
-
-
-def test_ids_are_32_upper_case_hexadecimal_digits_in_rising_order() -> None:
-    ids = MessageIds(entropy=lambda size: b"\xab" * size)
-    assert [next(ids) for _ in range(2)] == ["AB" * 10 + "000000000000", "AB" * 10 + "000000000001"]
-    many = [next(ids) for _ in range(1000)]
-    assert many == sorted(many)
-    assert len(set(many)) == 1000
-    assert many[-1] == "AB" * 10 + f"{1001:012X}"
-
-
-@pytest.mark.parametrize("number", [0, 1, 255, 256, 257, 1000])
-def test_ids_taken_at_once_are_as_good_as_one_by_one(number: int) -> None:
-    ids = MessageIds(entropy=lambda size: b"\xab" * size)
-    drawn = [next(ids), *ids.take(number), next(ids), *ids.take(number)]
-    assert len(set(drawn)) == len(drawn) == 2 + 2 * number
-    assert all(len(message_id) == 32 and message_id.startswith("AB" * 10) for message_id in drawn)
-    assert all(set(message_id) <= set("0123456789ABCDEF") for message_id in drawn)
-
-
-def test_ids_of_two_generators_differ() -> None:
-    assert next(MessageIds())[:20] != next(MessageIds())[:20]
-
-
-def test_a_pickled_generator_draws_its_own_bits() -> None:
-    ids = MessageIds()
-    assert next(pickle.loads(pickle.dumps(ids)))[:20] != next(ids)[:20]
-
-
-def test_a_forked_child_draws_its_own_bits() -> None:
-    ids = MessageIds()
-    first = next(ids)
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(write_end, ids.take(256)[0].encode())
-        os._exit(0)
-    os.close(write_end)
-    os.waitpid(child, 0)
-    theirs = os.read(read_end, 100).decode()
-    os.close(read_end)
-    assert len(theirs) == 32
-    assert theirs[:20] != first[:20] == next(ids)[:20]
-
-
-def test_threads_never_get_the_same_id() -> None:
-    ids = MessageIds()
-    drawn: list[list[str]] = [[] for _ in range(4)]
-
-    def draw(into: list[str]) -> None:
-        for _ in range(10):
-            into.extend(next(ids) for _ in range(250))
-            into.extend(ids.take(300))
-
-    threads = [threading.Thread(target=draw, args=(into,)) for into in drawn]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({message_id for into in drawn for message_id in into}) == 4 * 5500

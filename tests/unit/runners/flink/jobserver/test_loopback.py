@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.runners.flink.jobserver.loopback import CLASS_FILE, NotPatchable, bound_to_its_address, write_loopback_jar
+from rmqio.runners.flink.jobserver.loopback import CLASS_FILE, NotPatchable, bound_to_its_address, loopback_jar
 
 BUILDER = "vendor/NettyServerBuilder"
 
@@ -76,12 +76,33 @@ def test_the_changed_class_is_a_jar_of_its_own_and_is_found_in_any_of_the_jars(t
     for name, entry in (("a.jar", "other.class"), ("b.jar", CLASS_FILE)):
         with zipfile.ZipFile(tmp_path / name, "w") as jar:
             jar.writestr(entry, class_file())
-    write_loopback_jar([tmp_path / "a.jar", tmp_path / "b.jar"], tmp_path / "new.jar")
-    with zipfile.ZipFile(tmp_path / "new.jar") as jar:
+    kept, other = tmp_path / "kept", tmp_path
+    made = loopback_jar([tmp_path / "a.jar", tmp_path / "b.jar"], kept, other)
+    with zipfile.ZipFile(made) as jar:
         assert jar.namelist() == [CLASS_FILE]
         assert jar.read(CLASS_FILE) == bound_to_its_address(class_file())
     with pytest.raises(NotPatchable, match="there is no"):
-        write_loopback_jar([tmp_path / "a.jar"], tmp_path / "new.jar")
+        loopback_jar([tmp_path / "a.jar"], kept, other)
     (tmp_path / "broken.jar").write_bytes(b"not a zip file")
     with pytest.raises(NotPatchable, match=r"broken\.jar cannot be read"):
-        write_loopback_jar([tmp_path / "broken.jar"], tmp_path / "new.jar")
+        loopback_jar([tmp_path / "broken.jar"], kept, other)
+
+
+def test_the_jar_is_kept_as_it_is_and_made_again_if_it_is_another(tmp_path: Path) -> None:
+    """A JVM that maps its classes from a file compares the times of the jars."""
+    with zipfile.ZipFile(tmp_path / "a.jar", "w") as jar:
+        jar.writestr(CLASS_FILE, class_file())
+    kept = tmp_path / "kept"
+    made = loopback_jar([tmp_path / "a.jar"], kept, tmp_path)
+    content, written = made.read_bytes(), made.stat().st_mtime_ns
+    assert loopback_jar([tmp_path / "a.jar"], kept, tmp_path).stat().st_mtime_ns == written
+    made.write_bytes(content[:-1])
+    assert loopback_jar([tmp_path / "a.jar"], kept, tmp_path).read_bytes() == content
+    assert [*kept.iterdir()] == [made]
+
+
+def test_without_a_folder_that_keeps_it_the_jar_is_in_the_other_one(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.jar", "w") as jar:
+        jar.writestr(CLASS_FILE, class_file())
+    (tmp_path / "file").touch()
+    assert loopback_jar([tmp_path / "a.jar"], tmp_path / "file" / "below", tmp_path).parent == tmp_path

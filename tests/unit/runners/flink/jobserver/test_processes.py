@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -13,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqio.local.processes.ports import free_port
 from rmqio.runners.flink import JobServer, JobServerError
 from rmqio.runners.flink.jobserver.artefacts import JAR_VARIABLE
+from rmqio.runners.flink.jobserver.class_data import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[4]
 # Answers as a gRPC server does at first, and has a child, as the real one has with --environment_type=PROCESS.
@@ -31,6 +34,29 @@ with socket.create_server(("127.0.0.1", port)) as server:
             connection.sendall(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
 """
 SPEAKS_HTTP_1 = ANSWERS.replace("bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))", "b'HTTP/1.1 400 Bad Request'")
+# Writes its classes at its end, as Java does, and says which options it got.
+ARCHIVES = (
+    """
+import pathlib, signal, sys, time
+print(*[each for each in sys.argv if "-XX:" in each], flush=True)
+def end(*_):
+    for each in sys.argv:
+        if each.startswith("-XX:ArchiveClassesAtExit="):
+            time.sleep(1)
+            pathlib.Path(each.partition("=")[2]).write_bytes(b"classes")
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+"""
+    + ANSWERS
+)
+REFUSES = (
+    """
+import sys
+if any("Archive" in each for each in sys.argv):
+    sys.exit("Error: Could not create the Java Virtual Machine.")
+"""
+    + ANSWERS
+)
 ENDS = "import sys; sys.exit('Error: Could not find or load main class')"
 HANGS = "import time; print('still reading', flush=True); time.sleep(600)"
 
@@ -124,6 +150,47 @@ def test_a_port_that_is_lost_between_our_look_and_javas_is_replaced(
     with JobServer() as server:
         assert server.pid is not None
     assert (tmp_path / "once").exists()
+
+
+@pytest.fixture
+def classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Turns the file of classes on. Returns its folder, in a cache of its own."""
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv("RMQIO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "flink"
+
+
+def test_the_second_one_makes_a_file_of_classes_after_its_end_and_the_next_one_maps_it(
+    play: Callable[[str], None], tmp_path: Path, classes: Path
+) -> None:
+    play(ARCHIVES)
+    with JobServer(port=free_port()) as server:
+        assert "Archive" not in server.logs(), "it ends at once, for the next one that needs its port"
+    with JobServer() as server:
+        assert "Archive" not in server.logs(), "the first one"
+    with JobServer() as server:
+        assert "-XX:ArchiveClassesAtExit=" in server.logs()
+        maker, child = server.pid or 0, child_of(server)
+    assert server.pid is None
+    eventually(lambda: bool([*classes.glob("*.new")]))
+    os.kill(child, signal.SIGKILL)  # the real one ends its workers itself
+    eventually(lambda: is_gone(maker))
+    with JobServer() as server:
+        assert "-XX:SharedArchiveFile=" in server.logs()
+        pid = server.pid
+    assert pid is not None
+    assert is_gone(pid), "it is waited for"
+    eventually(lambda: list((tmp_path / "t").iterdir()) == [])
+
+
+def test_a_java_that_refuses_the_file_of_classes_is_started_without_it(
+    play: Callable[[str], None], classes: Path
+) -> None:
+    play(REFUSES)
+    for _ in range(2):
+        with JobServer() as server:
+            assert server.pid is not None
+    assert [each.suffix for each in classes.iterdir()] == [".first"]
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in (VARIABLE, *class_data._USERS_OWN):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RMQIO_CACHE", str(tmp_path))
-    monkeypatch.setattr(class_data, "_key", lambda: "key")
+    monkeypatch.setattr(class_data, "_key", lambda _: "key")
+    for name in ("key", "other"):
+        was_first(tmp_path / "spark", name)
     return tmp_path / "spark"
+
+
+def was_first(folder: Path, key: str) -> None:
+    """A JVM has started before, which makes no file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"classes-{key}.first").touch()
 
 
 def ended() -> int:
@@ -36,7 +44,7 @@ def ended() -> int:
 
 
 def made_by(jvm: int, content: bytes) -> ClassData:
-    """A first start whose JVM has this process id, and has written this."""
+    """A second start whose JVM has this process id, and has written this."""
     first = ClassData({})
     assert first.is_made
     (option,) = [each for each in first.options if "ArchiveClassesAtExit" in each]
@@ -49,7 +57,12 @@ def uses(data: ClassData, folder: Path) -> bool:
     return f"-XX:SharedArchiveFile={folder / 'classes-key.jsa'}" in data.options
 
 
-def test_the_first_start_makes_the_file_and_later_ones_use_it(folder: Path) -> None:
+def test_the_second_start_makes_the_file_and_later_ones_use_it(folder: Path) -> None:
+    """Making it takes seconds, and in a container, each start may be the first one."""
+    (folder / "classes-key.first").unlink()
+    first = ClassData({})
+    assert first.options == FLAGS
+    assert not first.is_made
     made_by(ended(), WRITTEN)
     for _ in range(2):
         later = ClassData({})
@@ -74,6 +87,7 @@ def test_a_maker_that_is_none_or_another_process_by_now_is_not_waited_for(maker:
 def test_a_cache_folder_may_have_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark splits its options as a shell does."""
     monkeypatch.setenv("RMQIO_CACHE", str(tmp_path / "my cache"))
+    was_first(tmp_path / "my cache" / "spark", "key")
     options = shlex.split(" ".join(ClassData({}).options))
     assert f"-XX:ArchiveClassesAtExit={tmp_path / 'my cache' / 'spark' / 'classes-key.new'}" in options
 
@@ -123,6 +137,30 @@ def test_it_is_off_where_the_user_says_so_or_has_options_of_the_kind(
     data.drop()
 
 
+@pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR", "spark.driver.extraClassPath"])
+def test_a_class_path_with_a_folder_of_files_cannot_be_archived(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java says so only when it ends, and then makes no file: each start would try again."""
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    settings = {variable: f"/some.jar{os.pathsep}{conf}"} if "." in variable else {}
+    monkeypatch.setenv(variable, str(conf))
+    data = ClassData(settings)
+    assert data.is_made, "an empty folder does no harm"
+    data.drop()
+    (conf / "spark-defaults.conf").touch()
+    assert ClassData(settings).options == FLAGS
+    assert {each.suffix for each in (tmp_path / "spark").iterdir()} == {".first"}
+
+
+def test_what_a_killed_jvm_of_another_java_has_written_is_dropped(folder: Path) -> None:
+    for name in ("classes-other.new", "classes-other.maker"):
+        (folder / name).write_text(f"{ended()}" if name.endswith("maker") else "")
+    ClassData({}).drop()
+    assert {each.suffix for each in folder.iterdir()} == {".first"}
+
+
 def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RMQIO_CACHE", str(tmp_path / "file" / "below"))
     (tmp_path / "file").write_text("no folder")
@@ -133,7 +171,7 @@ def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path, mo
 
 
 def test_without_java_it_is_spark_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> Any:
+    def none(_: object) -> Any:
         raise OSError("no java")
 
     monkeypatch.setattr(class_data, "_key", none)
@@ -142,12 +180,12 @@ def test_without_java_it_is_spark_that_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_file_is_of_one_java_and_one_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.undo()
-    keys = {class_data._key()}
+    keys = {class_data._key([]), class_data._key(["/more.jar"])}
     monkeypatch.setattr("pyspark.__version__", "0.0")
-    keys.add(class_data._key())
+    keys.add(class_data._key([]))
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.touch()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    keys.add(class_data._key())
-    assert len(keys) == 3
+    keys.add(class_data._key([]))
+    assert len(keys) == 4

@@ -162,3 +162,67 @@ def test_mutable_defaults_are_not_shared(kind: Any, default: Any, is_fast: bool)
     found = [deserializer(record_of(body)) for body in bodies]
     assert plain(found) == plain([reference(record_of(body)) for body in bodies])
     assert default is None or found[0]["v"] is not found[1]["v"]
+
+
+class Only(NamedTuple):
+    id: int
+
+
+class Whole(NamedTuple):
+    id: dict[str, Any]
+
+
+def stamp() -> dict[str, str]:
+    return {"type": "long", "logicalType": "timestamp-micros"}
+
+
+EARLY = b"\xff" * 9 + b"\x01"  # -2**63
+LEFT_OUT: list[
+    Any
+] = [  # the type of a field that the class does not have, the reader's, a valid value and a broken one
+    pytest.param(stamp(), stamp(), b"\0", EARLY, True, id="a timestamp"),
+    pytest.param({"type": "string", "logicalType": "uuid"}, None, b"\x40" + b"0" * 32, b"\2x", True, id="a uuid"),
+    pytest.param({**LEVELS, "symbols": ["LOW", "OLD"]}, MORE_LEVELS, b"\0", b"\2", False, id="a symbol"),
+    pytest.param(LEVELS, MORE_LEVELS, b"\0", b"\4", True, id="no symbol"),
+    pytest.param({"type": "array", "items": stamp()}, None, b"\2\0\0", b"\2" + EARLY + b"\0", True, id="in an array"),
+    pytest.param(made("S", field("t", stamp())), None, b"\0", EARLY, True, id="in a record"),
+    pytest.param(
+        ["null", made("S", field("t", stamp())), {"type": "map", "values": stamp()}],
+        ["null", {"type": "map", "values": stamp()}, made("S", field("t", stamp()), field("u", "int", default=1))],
+        b"\2\0",
+        b"\4\2\2k" + EARLY + b"\0",
+        True,
+        id="in a union",
+    ),
+]
+
+
+@pytest.mark.parametrize(("written", "wanted", "valid", "broken", "is_fast"), LEFT_OUT)
+def test_a_field_that_the_class_leaves_out_is_decoded(
+    written: Any, wanted: Any, valid: bytes, broken: bytes, is_fast: bool
+) -> None:
+    writer = made("R", field("id", "int"), field("gone", written))
+    moved = made("R", field("gone", wanted or written), field("id", "int"))
+    without = made("R", field("id", "long"))
+    bodies = [b"\2" + valid, b"\2" + broken, b"\2" + valid]
+    for reader in (moved,) if wanted == MORE_LEVELS else (moved, writer):
+        deserializer, reference = (make() for make in _both(reader, writer, Only))
+        assert (deserializer._bare.fast is not None) is is_fast
+        expected = one_by_one(reference, bodies)
+        assert set(expected[1]) == {1}
+        assert outcomes(deserializer, bodies) == expected
+    deserializer, reference = (make() for make in _both(without, writer, Only))
+    assert outcomes(deserializer, bodies) == one_by_one(reference, bodies)
+
+
+def test_a_record_is_kept_in_one_field_and_left_out_in_another() -> None:
+    choice = ["null", made("A", field("t", "int")), made("B", field("t", "int"))]
+    inner = made("S", field("t", stamp()), field("by", choice))
+    writer = made("R", field("gone", inner), field("id", "S"))
+    reader = made("R", field("id", inner), field("gone", "S"))
+    bodies = [b"\0\0\0\0", EARLY + b"\0\0\0", b"\0\0" + EARLY + b"\0", b"\0\2\4\0\4\6"]
+    for target in (Whole, dict):
+        deserializer, reference = (make() for make in _both(reader, writer, target))
+        expected = one_by_one(reference, bodies)
+        assert set(expected[1]) == {1, 2}
+        assert outcomes(deserializer, bodies) == expected

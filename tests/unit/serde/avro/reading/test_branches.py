@@ -14,6 +14,7 @@ pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer, Duration, schema_of_class
 from tests.helpers.transforms.records import record_of
+from tests.unit.serde.avro.bulk.support import in_python
 
 
 class Card(NamedTuple):
@@ -195,3 +196,79 @@ def test_a_duration_in_a_union() -> None:
     value = {"by": Duration(1, 2, 3), "other": Duration(4, 5, 6)}
     body = AvroSerializer(schema)(value).body
     assert AvroDeserializer(schema)(record_of(body)) == value
+
+
+@pytest.fixture(params=["C", "Python"])
+def made(request: pytest.FixtureRequest) -> Any:
+    """Makes a deserializer with and without the extension."""
+    return in_python if request.param == "Python" else lambda make: make()
+
+
+def tree(*more: dict[str, Any], values: Any = "X") -> dict[str, Any]:
+    """A record with a union of a map of itself and another record, which has no use for a conversion."""
+    union = [{"type": "map", "values": values}, record("Y", z="int")]
+    return {"type": "record", "name": "X", "fields": [{"name": "f", "type": union}, *more]}
+
+
+TREES: list[Any] = [{"z": 1}, {}, {"a": {"f": {"z": 2}}, "z": {"f": {}}}]
+
+
+@pytest.mark.parametrize("value", TREES, ids=str)
+def test_a_record_is_not_taken_for_a_map_of_the_record_that_holds_it(made: Any, value: Any) -> None:
+    schema = tree()
+    body = AvroSerializer(schema)({"f": value}).body
+    assert made(lambda: AvroDeserializer(schema))(record_of(body)) == {"f": value}
+
+
+@pytest.mark.parametrize("value", TREES[:2], ids=str)
+def test_nor_if_it_is_in_an_array_in_the_map(made: Any, value: Any) -> None:
+    schema = tree(values={"type": "array", "items": "X"})
+    body = AvroSerializer(schema)({"f": value}).body
+    assert made(lambda: AvroDeserializer(schema))(record_of(body)) == {"f": value}
+
+
+def test_nor_if_the_map_is_converted(made: Any) -> None:
+    schema = tree({"name": "span", "type": SPAN})
+    value = {"f": {"k": {"f": {"z": 1}, "span": Duration(1, 2, 3)}}, "span": Duration(4, 5, 6)}
+    body = AvroSerializer(schema)(value).body
+    assert made(lambda: AvroDeserializer(schema))(record_of(body)) == value
+
+
+@pytest.mark.parametrize("value", [{"text": "DE"}, {"first": Card(1)}], ids=str)
+def test_nor_if_only_the_map_becomes_a_class(made: Any, value: Any) -> None:
+    class Mixed(NamedTuple):
+        by: dict[str, Card] | dict[str, Any]
+
+    schema = record("Payment", by=[{"type": "map", "values": CARD}, IBAN])
+    body = AvroSerializer(schema)({"by": value}).body
+    assert made(lambda: AvroDeserializer(schema, to=Mixed))(record_of(body)) == Mixed(value)
+
+
+def test_nor_with_another_reader(made: Any) -> None:
+    written, read = (tree({"name": "s", "type": kind}) for kind in ("bytes", "string"))
+    for value in TREES[:2]:
+        body = AvroSerializer(written)({"f": value, "s": b"x"}).body
+        assert made(lambda: AvroDeserializer(read, written))(record_of(body)) == {"f": value, "s": "x"}
+    alone = {**written, "fields": [{"name": "f", "type": record("Y", z="int")}, written["fields"][1]]}
+    body = AvroSerializer(alone)({"f": {"z": 1}, "s": b"x"}).body
+    assert made(lambda: AvroDeserializer(read, alone))(record_of(body)) == {"f": {"z": 1}, "s": "x"}
+
+
+def test_a_record_is_converted_through_records_that_hold_each_other(made: Any) -> None:
+    """Python knows whether one of them is converted only after it has seen the next one."""
+    inner = {"type": "record", "name": "C", "fields": [{"name": "b", "type": ["null", "B"]}]}
+    middle = {
+        "type": "record",
+        "name": "B",
+        "fields": [{"name": "c", "type": ["null", inner]}, {"name": "a", "type": ["null", "A"]}],
+    }
+    outer = {
+        "type": "record",
+        "name": "A",
+        "fields": [{"name": "b", "type": ["null", middle]}, {"name": "span", "type": SPAN}],
+    }
+    value: dict[str, Any] = {"b": None, "span": Duration(1, 2, 3)}
+    for _ in range(2):
+        value = {"b": {"c": {"b": {"c": None, "a": value}}, "a": value}, "span": Duration(4, 5, 6)}
+    body = AvroSerializer(outer)(value).body
+    assert made(lambda: AvroDeserializer(outer))(record_of(body)) == value

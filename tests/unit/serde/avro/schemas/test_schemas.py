@@ -334,3 +334,13 @@ def test_a_field_goes_before_an_alias_of_its_name() -> None:
     reader = record(field("created", MILLIS), field("old", "long", aliases=["created"], default=7))
     body = AvroSerializer(record(field("created", "long")))({"created": 0}).body
     assert AvroDeserializer(reader, writer)(record_of(body))["created"] == EPOCH
+
+
+@pytest.mark.parametrize(
+    "inner", [["int", "string"], {"type": ["int", "string"]}, {"type": {"type": ["int", "string"]}}, []], ids=str
+)
+def test_a_union_directly_within_a_union_is_refused(inner: object) -> None:
+    schema = {"type": "record", "name": "X", "fields": [{"name": "a", "type": ["null", inner]}]}
+    with pytest.raises(LocalError, match="given value is not an Avro schema: branch 1 of a union is a union: put"):
+        AvroSchema(schema)
+    AvroSchema({**schema, "fields": [{"name": "a", "type": ["null", {"type": "array", "items": ["int", "string"]}]}]})

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("regex", reason="grok needs the extra 'logs'")
+pytest.importorskip("regex", reason="grok needs the extra 'sql'")
 
 from rmqio.sql.formats.logs import grok
 from rmqio.sql.formats.logs.patterns import PATTERNS
+from rmqio.sql.regexes.sizes import size_of
 from rmqio.sql.values import ValueFailure
 
 ACCESS = (
@@ -93,8 +94,20 @@ def test_patterns_of_ones_own_can_use_all_others() -> None:
     [
         ("%{WRD:x}", {}, "there is no grok pattern WRD: did you mean 'WORD'?"),
         ("%{WORD:x:integer}", {}, "%{WORD:x:integer}: integer is not a type: did you mean 'int'?"),
+        (
+            "%{WORD:x} %{WORD:y",
+            {},
+            "'%{WORD:x} %{WORD:y' has a %{ without its }; a part of a grok pattern is %{IP:client}",
+        ),
         ("%{}", {}, "%{} is not a part of a grok pattern; one is %{IP:client}"),
         ("%{A}", {"A": "x%{B}", "B": "%{A}"}, "the grok pattern A contains itself"),
+        (
+            "%{WORD:a}{1000000}",
+            {},
+            "'%{WORD:a}{1000000}' is too large: with its patterns, and its repeats such as {1000}",
+        ),
+        ("(?:(?:(?:x{1000}){1000}){1000}){99999999999999999999}", {}, "is too large"),
+        ("|".join(map(str, range(20_000))), {}, "is too large"),
         ("(", {}, "'(' is not a grok pattern: missing ) at position 1"),
         ("%{A9}", {f"A{n}": "%{IP}" if n == 0 else f"%{{A{n - 1}}}" * 9 for n in range(10)}, "more than 2000 parts"),
     ],
@@ -112,6 +125,24 @@ def test_each_pattern_gives_a_hostile_line_up(name: str) -> None:
     for part in ("a", "1", ".", ":", "1.", "a.", "a-", "/a", "\\a", '"', "\\", "%", "12:", "Mar ", "x@", "%00", " "):
         assert pattern.match(part * 2000 + "!") is None
     assert time.process_time() - begun < 10
+
+
+@pytest.mark.parametrize(
+    ("expression", "size"),
+    [
+        ("abc", 3),
+        ("a{3}b", 4),
+        ("(ab){3}", 9),  # a group counts as one more
+        ("((a{10}){10}){2,}", 222),
+        ("a{2,900}b{0,900}", 3),  # only the least number is written out
+        (r"\{30\}[{30}]", 12),
+        ("[]a(]{2}", 10),
+        ("(?:x){99999999999999999999}", 1 << 40),
+        ("{5}(((", 0),
+    ],
+)
+def test_sizes_of_expressions(expression: str, size: int) -> None:
+    assert size_of(expression) == size
 
 
 def test_a_pattern_that_needs_too_long_fails() -> None:

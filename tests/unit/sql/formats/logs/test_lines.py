@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-pytest.importorskip("regex", reason="grok needs the extra 'logs'")
+pytest.importorskip("regex", reason="grok needs the extra 'sql'")
 
 from rmqio.sql import types
 from rmqio.sql.errors import Refusal, SqlError
@@ -68,18 +68,51 @@ def test_columns_of_cef() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "column", "line", "expected"),
+    [
+        ({"format": "grok", "grok__pattern": "^%{INT:a}$"}, "a", "12", "12"),
+        ({"format": "syslog"}, "hostname", "<34>1 - h a - - -", "h"),
+        ({"format": "cef"}, "src", "CEF:0|a|b|c|d|e|5|src=1", "1"),
+    ],
+)
+@pytest.mark.parametrize(("before", "after"), [("\ufeff", ""), ("", "\r\n"), ("\ufeff", "\n")])
+def test_marks_and_line_breaks_are_no_part_of_a_line(
+    options: dict[str, str], column: str, line: str, expected: str, before: str, after: str
+) -> None:
+    assert decode(table_with({column: types.VARCHAR}, **options), (before + line + after).encode()) == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("a CEF: b|c CEF:0|v|p|1|d|n|5|src=1", ("a CEF: b|c", "src=1", "1")),
+        ("xCEF:1|b CEF:0|v|p|1|d|n|5|src=1", ("xCEF:1|b", "src=1", "1")),
+        ("CEF:0|v|p|1|d|n|5|prefix=x extension=y src=1", (None, "prefix=x extension=y src=1", "1")),
+    ],
+)
+def test_a_cef_event_begins_at_its_header(line: str, expected: tuple[str | None, ...]) -> None:
+    table = table_with(dict.fromkeys(("prefix", "extension", "src"), types.VARCHAR), format="cef")
+    assert decode(table, line.encode()) == expected
+    assert evaluate("PARSE_CEF(a)['prefix']", {"a": ("STRING", line)}) == expected[0]
+
+
+@pytest.mark.parametrize(
     ("body", "columns", "options", "message"),
     [
+        (b"<34>1 2016-02-28T23:59:59+25:00 h a - - -", {"timestamp": types.TIMESTAMP_LTZ}, {"format": "syslog"},
+         "column timestamp: '2016-02-28T23:59:59+25:00' is not a timestamp with a zone"),
+        (b"<34>1 2016-12-31T23:59:60Z h a - - -", {"timestamp": types.TIMESTAMP_LTZ}, {"format": "syslog"},
+         "column timestamp: '2016-12-31T23:59:60' is not a time of day"),
         (b"x", {"a": types.VARCHAR}, {"format": "grok", "grok__pattern": "%{INT:a}"},
          "the line does not match the grok pattern: 'x'"),
         (b"\xff", {"a": types.VARCHAR}, {"format": "grok", "grok__pattern": "%{INT:a}"}, "the body is not UTF-8"),
         (b"12", {"a": types.TINYINT.nullable(False), "b": types.VARCHAR.nullable(False)},
          {"format": "grok", "grok__pattern": "%{INT:a}|%{WORD:b}"},
-         "column b: it is NOT NULL, and the line has no such field"),
+         "column b: it is NOT NULL, but the line has no such field"),
         (b"1200", {"a": types.TINYINT}, {"format": "grok", "grok__pattern": "%{INT:a}"},
          "column a: 1200 is out of range"),
         (b"x" * 11, {"message": types.VARCHAR}, {"format": "syslog", "syslog__max_length": "10"},
-         "the line has 11 bytes, and the longest that is looked at has 10"),
+         "the line has 11 bytes, more than the maximum of 10"),
         (b"x", {"message": types.VARCHAR}, {"format": "syslog"}, "the line is not syslog: 'x'"),
         (b"x", {"src": types.VARCHAR}, {"format": "cef"}, "the line has no CEF: header: 'x'"),
     ],
@@ -108,12 +141,12 @@ def test_lines_that_are_bad_rows(
         ({"a": types.VARCHAR}, {"format": "grok", "grok__pattern": "%{INT:a}", "grok__patterns__1": "x"},
          "'1' is not the name of a grok pattern"),
         ({"a": types.VARCHAR}, {"format": "grok", "grok__pattern": "%{INT:a}", "grok__timeout": "1 h"},
-         "grok.timeout is '1 h'; a time is '250 ms'"),
+         "grok.timeout is '1 h'; it must be like '250 ms'"),
         ({"a": types.VARCHAR}, {"format": "json", "grok__pattern": "%{INT:a}"},
          "the option 'grok.pattern' is of the format grok, not of json"),
         ({"message": types.VARCHAR}, {"format": "syslog", "syslog__rfc": "3146"}, "syslog.rfc is '3146': did you mean"),
         ({"message": types.VARCHAR}, {"format": "syslog", "syslog__year": "24"},
-         "syslog.year is '24'; a year is '2024'"),
+         "syslog.year is '24'; it must be like '2024'"),
         ({"message": types.VARCHAR}, {"format": "syslog", "syslog__time_zone": "Mars"},
          "syslog.time-zone is 'Mars', which is not a time zone"),
         ({"message": MAP}, {"format": "syslog"}, "only structured_data can be MAP<STRING, STRING>"),
@@ -128,7 +161,7 @@ def test_tables_that_are_refused(columns: dict[str, SqlType], options: dict[str,
 def test_log_lines_are_not_written() -> None:
     script = Script()
     script.run("CREATE TABLE logs (message STRING) WITH ('topic' = 't', 'format' = 'syslog')")
-    with pytest.raises(SqlError, match="logs cannot be written: the format syslog is only read"):
+    with pytest.raises(SqlError, match="logs cannot be written: the format syslog can only be read"):
         script.run("INSERT INTO logs SELECT 'x'")
 
 

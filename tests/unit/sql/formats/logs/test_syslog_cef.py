@@ -46,6 +46,15 @@ PRIORITY = {"priority": "34", "facility": "4", "facility_label": "auth", "severi
          {**PRIORITY, "timestamp": "2003-10-11T22:14:15Z", "hostname": "h", "message": "no tag here"}),
         ("<34>Oct 11 22:14:15 su: no host",
          {**PRIORITY, "timestamp": "2024-10-11T22:14:15Z", "app_name": "su", "message": "no host"}),
+        # with the year, or a zone, after the time
+        *((f"<34>Oct 11 22:14:15{after} h su: x",
+           {**PRIORITY, "timestamp": f"{stamp}Z", "hostname": "h", "app_name": "su", "message": "x"})
+          for after, stamp in (
+              (" 2020", "2020-10-11T22:14:15"), (" UTC", "2024-10-11T22:14:15"), ("Z", "2024-10-11T22:14:15"),
+              (" +0200", "2024-10-11T20:14:15"), ("-03:30 2020", "2020-10-12T01:44:15"),
+              (" 2020 GMT", "2020-10-11T22:14:15"))),
+        ("<34>Oct 11 22:14:15 2020",
+         {**PRIORITY, "timestamp": "2024-10-11T22:14:15Z", "hostname": "2020", "message": ""}),
         ("2024-01-31T23:59:59+08:00 h cron[1]: x",
          {"timestamp": "2024-01-31T23:59:59+08:00", "hostname": "h", "app_name": "cron", "proc_id": "1",
           "message": "x"}),
@@ -67,6 +76,8 @@ def test_syslog_is_read(line: str, expected: dict[str, str]) -> None:
         ('<34>1 - h a - - [x a="b]', {}, "the structured data of syslog does not end with ]"),
         ("<34>1 - h a - - nothing", {}, "the structured data of syslog is neither '-' nor [id name=\"value\"]"),
         ("<34>1 - h a - - [x]y", {}, "structured data of syslog is followed by 'y'"),
+        ("<34>Oct 11 22:14:15 +2500 h x", {}, "'Oct 11 22:14:15 +2500' is not a time"),
+        ("<34>Oct 11 22:14:60 h x", {}, "'Oct 11 22:14:60' is not a time"),
         ("<34>Oct 32 22:14:15 h x", {}, "'Oct 32 22:14:15' is not a time"),
         ("Feb 29 00:00:00 h x", {"year": 2023}, "'Feb 29 00:00:00' is not a time"),
     ],
@@ -141,7 +152,7 @@ def test_cef_is_read(line: str, header: list[str], extension: dict[str, str]) ->
     [
         ("", "the line has no CEF: header: ''"),
         ("xCEF:0|a|b|c|d|e|5|", "the line has no CEF: header"),
-        ("CEF:0|a|b|c", "the CEF header has no device_version: seven fields, each ended by |: 'c'"),
+        ("CEF:0|a|b|c", "the CEF header has no device_version: it needs seven fields, each followed by |: 'c'"),
         ("CEF:0|a|b|c|d|e|5|words", "the CEF extension has no key=value: 'words'"),
         ("CEF:0|a|b|c|d|e|5|words a=1", "the CEF extension begins with no key: 'words a=1'"),
     ],

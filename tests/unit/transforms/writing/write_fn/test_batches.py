@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rmqio.client.selection import queue_for_key
 from rmqio.model import Message
 from rmqio.options import WriteOptions
+from rmqio.topics.queue_selection import queue_for_key
 from tests.helpers.transforms.write_bundles import Bundles, batches_of
 
 pytestmark = pytest.mark.usefixtures("both_ways")

@@ -162,6 +162,34 @@ def test_a_message_is_sent_while_its_bundle_goes_on(monkeypatch: pytest.MonkeyPa
     assert not thread.is_alive()
 
 
+def test_a_thread_that_cannot_begin_fails_the_bundle_and_begins_in_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    bundles = made(WriteOptions(max_wait_ms=5))
+    bundles.fn._clock = time.monotonic
+    bundles.fn._connect()
+    bundles.fn.start_bundle()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start"):
+            bundles.process(b"a")
+    bundles.fn.start_bundle()
+    bundles.process(b"a")
+    eventually(lambda: bundles.bodies() == [b"a"])
+    bundles.finish()
+    bundles.fn.teardown()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        bundles.fn._connect()
+        bundles.fn.start_bundle()
+        with pytest.raises(RuntimeError, match="can't start"):
+            bundles.process(b"b")
+    bundles.fn.teardown()
+
+
 def test_what_fails_in_the_thread_fails_the_bundle_and_the_next_one_begins_anew() -> None:
     bundles = made(WriteOptions(max_wait_ms=1_000, max_retries=0))
     bundles.fn._timed._thread = threading.current_thread()  # type: ignore[union-attr]  # `due` is called instead

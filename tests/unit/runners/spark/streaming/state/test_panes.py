@@ -15,6 +15,7 @@ from apache_beam.transforms.window import TimestampCombiner
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
+from rmqio.runners.spark.beam.trigger_state import StateCodec
 from rmqio.runners.spark.streaming.state.keys import NEVER
 from rmqio.runners.spark.streaming.state.store import Store
 from rmqio.runners.spark.streaming.state.triggered import Triggered
@@ -165,14 +166,14 @@ def test_firings_without_end_in_the_global_window_leave_no_entries_behind() -> N
 def test_the_number_of_a_pane_costs_the_same_however_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beam's state in memory keeps it as a list of ones."""
     runs = Batches(windowing_of(window.GlobalWindows(), Repeatedly(AfterCount(1))))
-    loaded, sizes = Triggered._loaded, []
+    decode, sizes = StateCodec.decode, []
 
-    def spied(self: Triggered, data: bytes) -> Any:
-        state = loaded(self, data)
+    def spied(self: StateCodec, data: bytes) -> Any:
+        state = decode(self, data)
         sizes.append(sum(len(values) for tags in state.state.values() for values in tags.values()))
         return state
 
-    monkeypatch.setattr(Triggered, "_loaded", spied)
+    monkeypatch.setattr(StateCodec, "decode", spied)
     for number in range(300):
         assert len(runs.run([("a", b"", number)], number)) == 1
     assert max(sizes) <= 10

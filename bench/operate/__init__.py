@@ -1,0 +1,1 @@
+"""The cost of operating: audits, traces, and the measuring and salting of skewed keys."""

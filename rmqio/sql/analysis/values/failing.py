@@ -1,0 +1,51 @@
+"""Constant expressions that always fail, such as 1 / 0, are refused where every row gets to them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from rmqio.sql.compile.expressions.purity import is_pure
+from rmqio.sql.errors import Refusal
+from rmqio.sql.expressions import Constant, Expr, InputRef, walk
+from rmqio.sql.syntax import nodes
+from rmqio.sql.user.definition import UserCall
+
+_MOST_PARTS: Final = 30
+"""Parts of an expression that is computed: each level of a long chain is."""
+_SOME: Final = ("COALESCE", "IFNULL", "NVL", "IF", "NULLIF")
+
+
+def evaluates_some(node: nodes.Expression) -> bool:
+    """Returns whether only some parts of an expression are computed for a row, or their errors are no errors."""
+    match node:
+        case nodes.Case():
+            return True
+        case nodes.Cast():
+            return node.is_try
+        case nodes.Binary():
+            return node.operator in ("AND", "OR")
+        case nodes.Call():
+            return node.function is None and node.name.text.upper() in _SOME
+    return False
+
+
+def check_failing(expression: Expr, node: nodes.Expression) -> None:
+    """Raises `Refusal` for an expression of constants that always fails."""
+    if not isinstance(node, nodes.Binary | nodes.Unary | nodes.Call | nodes.Cast):
+        return
+    parts = list(islice(walk(expression), _MOST_PARTS + 1))
+    if len(parts) < 2 or len(parts) > _MOST_PARTS or any(isinstance(each, InputRef | UserCall) for each in parts):
+        return
+    if not any(isinstance(each, Constant) for each in parts) or not is_pure(expression):
+        return
+    if (reason := _failure(expression)) is not None:
+        raise Refusal(f"this always fails: {reason}", node.span)
+
+
+def _failure(expression: Expr) -> str | None:
+    from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows  # the compiler imports the analysis
+    from rmqio.sql.compile.fragment import compiled
+
+    mapped = compiled(Fragment(FromRows(()), (Step(None, (expression,)),), ToRows()))([()])
+    return next((str(each) for each in mapped.failed.values()), None)

@@ -1,0 +1,116 @@
+"""VAR_POP, VAR_SAMP, STDDEV_POP and STDDEV_SAMP, of exact sums: the order of rows and batches changes no digit.
+
+The accumulator is [count, sum, sum of squares]. Both sums of floats are lists of floats whose exact sum is meant; a
+square is two of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from rmqio.sql import types, values
+from rmqio.sql.compile.aggregates.accumulators import Accumulator
+from rmqio.sql.compile.aggregates.exact_floats import merged_floats
+from rmqio.sql.compile.expressions.casts import single
+from rmqio.sql.rows import type_hint
+from rmqio.sql.types import BITS, SqlType
+from rmqio.sql.values import ValueFailure
+
+_SPLIT: Final = 134_217_729.0
+"""2 ** 27 + 1: it cuts the 53 bits of a float into halves whose products are exact."""
+_Finish = Callable[[int, Fraction | None, Fraction | None], Any]
+
+
+def variance(name: str, kind: SqlType, argument: SqlType) -> Accumulator:
+    """Returns how the function accumulates."""
+    finish = _finish(name, kind)
+    if argument.kind in types.APPROXIMATE:
+        return Accumulator(
+            "[0, [], []]",
+            "{acc}[0] += 1\n{acc}[1].append({value})\n{acc}[2].extend({square}({value}))",
+            tuple[int, list[float], list[float]],
+            lambda a, b: [a[0] + b[0], merged_floats(a[1], b[1]), merged_floats(a[2], b[2])],
+            lambda acc: finish(acc[0], _exact(acc[1]), _exact(acc[2])),
+            {"square": square},
+        )
+    is_decimal = argument.kind == "DECIMAL"
+    return Accumulator(
+        "[0, zero, zero]" if is_decimal else "[0, 0, 0]",
+        "{acc}[0] += 1\n{acc}[1] += {value}\n{acc}[2] += {value} * {value}",
+        tuple[int, Decimal, Decimal] if is_decimal else tuple[int, int | str, int | str],
+        lambda a, b: [a[0] + b[0], _plus(a[1], b[1]), _plus(a[2], b[2])],
+        lambda acc: finish(acc[0], Fraction(acc[1]), Fraction(acc[2])),
+    )
+
+
+def variance_of_distinct(name: str, kind: SqlType, argument: SqlType) -> Accumulator:
+    """Returns how the function accumulates equal values once."""
+    finish, hint = _finish(name, kind), type_hint(argument)
+
+    def finished(found: set[Any]) -> Any:
+        if not all(map(math.isfinite, found)):
+            return finish(len(found), None, None)
+        exact = [Fraction(each) for each in found]
+        return finish(len(found), sum(exact, Fraction()), sum((each * each for each in exact), Fraction()))
+
+    of_set: Any = set[hint]  # type: ignore[valid-type]
+    return Accumulator("set()", "{acc}.add({value})", of_set, lambda one, other: one | other, finished)
+
+
+def square(number: float) -> tuple[float, float]:
+    """Returns two floats whose sum is the exact square, if neither is too large or too small."""
+    high = number * number
+    cut = _SPLIT * number
+    if cut - cut != 0 or high - high != 0:
+        return high, 0.0
+    large = cut - (cut - number)
+    small = number - large
+    return high, ((large * large - high) + 2 * large * small) + small * small
+
+
+def _plus(one: Any, other: Any) -> Any:
+    """The sum. Integers of more than 64 bits come as text."""
+    return values.DECIMALS.add(one, other) if isinstance(one, Decimal) else int(one) + int(other)
+
+
+def _exact(numbers: list[float]) -> Fraction | None:
+    found = merged_floats(numbers, [])
+    return sum(map(Fraction, found), Fraction()) if all(map(math.isfinite, found)) else None
+
+
+def _finish(name: str, kind: SqlType) -> _Finish:
+    is_sample, is_deviation = not name.endswith("_POP"), name.startswith("STDDEV")
+
+    def finish(count: int, total: Fraction | None, squares: Fraction | None) -> Any:
+        divisor = count - 1 if is_sample else count
+        if divisor < 1:
+            return None
+        if kind.kind in BITS and total is not None and squares is not None:  # in integers, as Flink
+            whole = (int(squares) - int(total * total) // count) // divisor
+            whole = math.isqrt(whole) if is_deviation else whole
+            if whole >= 1 << (BITS[kind.kind] - 1):
+                raise ValueFailure(f"{name} is {whole}, out of range of {kind.text}: CAST the argument to DOUBLE")
+            return whole
+        if total is None or squares is None:
+            return math.nan
+        found = max((squares - total * total / count) / divisor, Fraction())
+        if kind.kind in types.APPROXIMATE:
+            number = _float(found)
+            number = math.sqrt(number) if is_deviation else number
+            return single(number) if kind.kind == "FLOAT" else number
+        exact = values.DECIMALS.divide(Decimal(found.numerator), Decimal(found.denominator))
+        exact = values.DECIMALS.sqrt(exact) if is_deviation else exact
+        return values.fitting(exact, kind.precision, kind.scale)
+
+    return finish
+
+
+def _float(number: Fraction) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,1 @@
+"""Regular expressions that rows are matched with: they take a bounded time."""

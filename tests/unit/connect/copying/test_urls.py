@@ -1,0 +1,160 @@
+"""URLs of `rmqio copy`: their parts, their errors, and secrets from the environment."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-databases'")
+
+from rmqio.cli.main import main
+from rmqio.connect.copying.sinks import target_of
+from rmqio.connect.copying.sources import source_of
+from rmqio.connect.copying.urls import parse_end
+from rmqio.errors import LocalError
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "place", "name", "options"),
+    [
+        ("rocketmq:orders", "rocketmq", "", "orders", {}),
+        ("rocketmq://h:9876/orders?start=latest", "rocketmq", "h:9876", "orders", {"start": "latest"}),
+        ("rocketmq://a:1;b:2/orders", "rocketmq", "a:1;b:2", "orders", {}),
+        ("kafka://h:9092,i:9092/t?key=id", "kafka", "h:9092,i:9092", "t", {"key": "id"}),
+        ("data/*.jsonl", "file", "data/*.jsonl", "", {}),
+        ("data/?.csv", "file", "data/?.csv", "", {}),
+        ("out/?format=csv&shards=2", "file", "out/", "", {"format": "csv", "shards": "2"}),
+        ("file:///tmp/x.avro", "file", "/tmp/x.avro", "", {}),
+        ("gs://bucket/x.parquet", "file", "gs://bucket/x.parquet", "", {}),
+        ("mysql://me:pw@h/shop?charset=utf8mb4#users?mode=ignore", "mysql", "mysql://me:pw@h/shop?charset=utf8mb4",
+         "users", {"mode": "ignore"}),
+        ("sqlite:///x.db#SELECT a FROM b WHERE c = '?'", "sqlite", "sqlite:///x.db",
+         "SELECT a FROM b WHERE c = '?'", {}),
+        ("sqlite:///x.db#selections?mode=ignore", "sqlite", "sqlite:///x.db", "selections", {"mode": "ignore"}),
+        ("opensearch://h:9200/orders", "opensearch", "http://h:9200", "orders", {}),
+        ("elasticsearch+https://h/orders?id=n", "elasticsearch", "https://h", "orders", {"id": "n"}),
+        ("-", "console", "", "", {}),
+    ],
+)  # fmt: skip
+def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str]) -> None:
+    found = parse_end(url)
+    assert (found.kind, found.place, found.name, found.options) == (kind, place, name, options)
+    assert "pw" not in f"{found.shown}"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("kafa://h:1/t", "-", "there is no system kafa; did you mean kafka"),
+        ("rocketmq:", "-", "rocketmq:... names no topic"),
+        ("kafka:t", "-", "must be like kafka://HOST:PORT/NAME"),
+        ("kafka://127.0.0.1/", "-", "kafka://127.0.0.1 names no topic: add it, as in kafka://127.0.0.1/TOPIC"),
+        ("kafka://h:1,i/t", "-", "kafka://h:1,i/t: i has no port: add it, as in HOST:9092"),
+        ("x.jsonl", "opensearch://h:1/", "opensearch://h:1 names no index: add it, as in opensearch://h:1/INDEX"),
+        (
+            "x.jsonl",
+            "opensearch://h:1/Users",
+            "/Users: 'Users' is not the name of an index.*; use users",
+        ),
+        ("x.jsonl", "out/?formt=csv", "out/ has no option formt; did you mean format?"),
+        ("x.jsonl", "out/?format=cvs", "out/: format is 'cvs'; .*; did you mean csv?"),
+        ("x.jsonl?format=cvs", "-", "x.jsonl: format is 'cvs'; .*; did you mean csv?"),
+        ("x.jsonl", "out/?format=avro", "out/: Avro files need a schema: add &schema=FILE"),
+        ("x.jsonl", "out/?format=parquet&schema=x", "schema= works only with format=avro, not with parquet: omit it"),
+        pytest.param(
+            "x.jsonl",
+            f"{__file__}/?format=csv",
+            "there is a file .*test_urls.py, and a copy writes into a folder: ",
+            id="a file as a folder",
+        ),
+        ("rocketmq:a?strt=latest", "-", "rocketmq:a has no option strt; did you mean start?"),
+        ("sqlite:///x.db", "-", "names no table: add it after a #"),
+        ("elasticsearch://me:pw@h/x", "-", "holds credentials"),
+        ("orders", "-", "orders is neither a system"),
+        ("-", "-", "console cannot be a source"),
+        ("opensearch://h:1/x", "-", "cannot be a source: a copy can only write to it"),
+        ("x.jsonl?formt=csv", "-", "x.jsonl has no option formt; did you mean format"),
+        ("x.jsonl", "y.csv", "a copy writes files into a folder: out/.format=csv"),
+        ("x.jsonl", "out/?format=csv&shards=two", "shards is 'two'; it must be a whole number"),
+        ("rocketmq:a?start=erliest", "-", "start: 'erliest' is not .*did you mean earliest"),
+        ("rocketmq:a", "rocketmq:a", "is both read and written"),
+        ("rocketmq://127.0.0.1:1/a", "rocketmq:a", "is both read and written"),
+        ("kafka://h:1/t", "rocketmq:a?key=id", "rocketmq:a has no option key"),
+        ("x.jsonl", "rocketmq:a?ids=n", "rocketmq:a has no option ids; did you mean id?"),
+        ("kafka://h:1/t", "out/?format=jsonl&lateness_s=1", "lateness_s needs --follow"),
+        ("x.jsonl", "out/?format=jsonl&window_s=60", "window_s needs rows with times, and those of x.jsonl have none"),
+        ("x.jsonl", "sqlite:///none.db#t?mode=merge", "sqlite:///none.db#t: mode is 'merge'"),
+        ("x.jsonl", "sqlite:///none.db#t?mode=upsrt", "mode is 'upsrt'; .*; did you mean upsert?"),
+        ("x.jsonl", "sqlite:///x.db#t?password_env=NOT_THERE_7", "environment variable NOT_THERE_7 is not set"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_one_line(
+    source: str, target: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
+    assert main(["copy", "--from", source, "--to", target]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "pw" not in error
+    assert re.search(message, error), error
+
+
+def test_follow_is_for_topics(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["copy", "--from", "x.jsonl", "--to", "-", "--follow"]) == 2
+    assert "x.jsonl has an end: --follow works only with topics" in capsys.readouterr().err
+    assert main(["copy", "--from", "x.jsonl", "--to", "-", "--folow"]) == 2
+    assert "unknown option --folow" in capsys.readouterr().err
+
+
+def test_options_are_numbers_and_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PW_OF_TEST", "secret")
+    end = parse_end("sqlite:///x.db#t?password_env=PW_OF_TEST")
+    assert end.take("password") == {"password": "secret"}
+    with pytest.raises(LocalError, match="options are like"):
+        parse_end("rocketmq:t?x")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://me@h/shop?password_env=PW_OF_TEST&charset=utf8mb4#SELECT a FROM b WHERE c = '?x=y'",
+        "mysql://me@h/shop?charset=utf8mb4&password_env=PW_OF_TEST#users",
+        "mysql://me@h/shop?charset=utf8mb4#users?password_env=PW_OF_TEST",
+    ],
+)
+def test_the_password_of_a_database_comes_from_the_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pymysql", reason="tables of MySQL need the extra 'sql-databases'")
+    monkeypatch.setenv("PW_OF_TEST", "secret")
+    end = parse_end(url)
+    assert end.place == "mysql://me@h/shop?charset=utf8mb4"
+    read = source_of(end, follow=False, where={})
+    assert read._database.password == "secret"
+    assert "secret" not in f"{end} {read!r} {read.display_data()} {vars(read)}"
+    monkeypatch.delenv("PW_OF_TEST")
+    with pytest.raises(LocalError, match="environment variable PW_OF_TEST is not set"):
+        source_of(end, follow=False, where={})
+
+
+def test_the_password_of_kafka_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("confluent_kafka", reason="Kafka needs the extra 'kafka'")
+    monkeypatch.setenv("PW_OF_TEST", "secret")
+    end = parse_end("kafka://h:9092/t?sasl.password_env=PW_OF_TEST&sasl.username=me")
+    assert end.config() == {"sasl.password": "secret", "sasl.username": "me"}
+    read = source_of(end, follow=False, where={})
+    write = target_of(end, parse_end("x.jsonl"), endless=False, where={}, dead_letter_topic=None)
+    assert "secret" not in f"{end} {read!r} {read.display_data()} {vars(read)} {write} {vars(write.write)}"
+    monkeypatch.delenv("PW_OF_TEST")
+    with pytest.raises(LocalError, match="environment variable PW_OF_TEST is not set"):
+        source_of(end, follow=False, where={})
+
+
+def test_neither_help_nor_repr_shows_a_password(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "secret")
+    assert main(["copy", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "sasl.password_env=" in shown
+    assert "secret" not in shown
+    assert "secret" not in repr(parse_end("mysql://me:secret@h/shop#users"))

@@ -1,0 +1,165 @@
+"""Aggregates: whatever the batches and the order of merging, the result is that of all rows at once."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+pytest.importorskip("msgspec", reason="SQL needs the extra 'sql'")
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqio.sql import types
+from rmqio.sql.compile.aggregates.aggregation import Merger
+from rmqio.sql.compile.aggregates.exact_floats import merged_floats
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToGroups
+from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.expressions import InputRef
+from rmqio.sql.planning.plan import AggregateCall, Field
+from rmqio.sql.rows import pack
+from rmqio.sql.types import SqlType
+from rmqio.sql.values import ValueFailure
+
+INTEGER, DECIMAL, DOUBLE = types.BIGINT, types.decimal(10, 2), types.DOUBLE
+VALUES: dict[str, tuple[SqlType, st.SearchStrategy[Any]]] = {
+    "BIGINT": (INTEGER, st.integers(-(10**12), 10**12)),
+    "DECIMAL": (DECIMAL, st.decimals(-1000, 1000, places=2)),
+    "DOUBLE": (DOUBLE, st.floats(allow_nan=False, allow_infinity=False, width=64, min_value=-1e200, max_value=1e200)),
+}
+NAMES = ["COUNT", "SUM", "AVG", "MIN", "MAX"]
+
+
+def result(kind: SqlType, calls: list[AggregateCall], batches: list[list[Any]]) -> list[Any]:
+    """Aggregates each batch by itself, sends the results as bytes, and merges them."""
+    fields = (Field("v", kind), Field("wanted", types.BOOLEAN))
+    columns = tuple(InputRef(each.type, i) for i, each in enumerate(fields))
+    run = compiled(Fragment(FromRows(fields), (Step(None, columns),), ToGroups((), None, tuple(calls), fields)))
+    merger = Merger((call, None if call.argument is None else kind) for call in calls)
+    decode = msgspec.msgpack.Decoder(merger.hint).decode
+    merged: Any = None
+    for batch in batches:
+        for _, accumulators in run([(value, n % 3 == 0) for n, value in enumerate(batch)]).values:
+            found = decode(pack(accumulators))
+            merged = found if merged is None else decode(pack(merger.merge(merged, found)))
+    return [] if merged is None else merger.finish(merged)
+
+
+def type_of(name: str, kind: SqlType) -> SqlType:
+    if name == "COUNT":
+        return types.BIGINT
+    if kind.kind == "DECIMAL" and name in ("SUM", "AVG"):
+        return types.decimal(38, 6 if name == "AVG" else 2)
+    return kind
+
+
+def wanted(name: str, kind: SqlType, values: list[Any]) -> Any:
+    values = [each for each in values if each is not None]
+    if name == "COUNT":
+        return len(values)
+    if not values:
+        return None
+    if name in ("MIN", "MAX"):
+        return min(values) if name == "MIN" else max(values)
+    if kind is DOUBLE:
+        return math.fsum(values) if name == "SUM" else math.fsum(values) / len(values)
+    total = sum((Fraction(each) for each in values), Fraction(0))
+    if name == "SUM":
+        return int(total) if kind is INTEGER else Decimal(int(total * 100)) / 100
+    if kind is INTEGER:
+        return int(total / len(values))  # toward zero
+    exact = total / len(values) * 10**6
+    rounded = math.floor(abs(exact) + Fraction(1, 2))
+    return Decimal(rounded if exact >= 0 else -rounded) / 10**6
+
+
+@pytest.mark.parametrize("kind", VALUES)
+@given(data=st.data())
+def test_batches_do_not_matter(kind: str, data: st.DataObject) -> None:
+    sql_type, strategy = VALUES[kind]
+    batches = data.draw(st.lists(st.lists(st.none() | strategy, max_size=6), max_size=4))
+    calls = [AggregateCall(name, type_of(name, sql_type), 0) for name in NAMES]
+    calls += [AggregateCall(name, type_of(name, sql_type), 0, is_distinct=True) for name in NAMES[:3]]
+    calls += [AggregateCall("COUNT", types.BIGINT), AggregateCall("SUM", type_of("SUM", sql_type), 0, 1)]
+    found = result(sql_type, calls, batches)
+    rows = [value for batch in batches for value in batch]
+    if not rows:
+        assert found == []
+        return
+    once = list({value: None for value in rows if value is not None})
+    chosen = [value for batch in batches for n, value in enumerate(batch) if n % 3 == 0]
+    expected = [wanted(name, sql_type, rows) for name in NAMES]
+    expected += [wanted(name, sql_type, once) for name in NAMES[:3]]
+    expected += [len(rows), wanted("SUM", sql_type, chosen)]
+    assert found == expected
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)), st.randoms())
+def test_a_sum_of_doubles_does_not_depend_on_the_order(values: list[float], random: Any) -> None:
+    cut = random.randrange(len(values) + 1)
+    assert math.fsum(merged_floats(values[:cut], values[cut:])) == math.fsum(values)
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_stays(odd: float) -> None:
+    (found,) = result(DOUBLE, [AggregateCall("SUM", DOUBLE, 0)], [[1.0, odd], [2.0]])
+    assert found == odd or (found != found and odd != odd)
+
+
+def test_a_sum_that_is_too_large_fails() -> None:
+    with pytest.raises(ValueFailure, match="out of range of BIGINT: CAST the argument"):
+        result(INTEGER, [AggregateCall("SUM", INTEGER, 0)], [[(1 << 63) - 1], [1]])
+
+
+@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("is_distinct", [False, True], ids=["all", "distinct"])
+@given(data=st.data())
+def test_variances_are_exact_whatever_the_batches(kind: str, is_distinct: bool, data: st.DataObject) -> None:
+    sql_type, strategy = VALUES[kind]
+    if kind == "BIGINT":
+        strategy = st.integers(-(10**8), 10**8)
+    elif kind == "DOUBLE":
+        strategy = st.floats(-1e90, 1e90) | st.floats(-1, 1, width=16)
+    batches = data.draw(st.lists(st.lists(st.none() | strategy, max_size=6), min_size=1, max_size=4))
+    names = ["VAR_POP", "VAR_SAMP", "STDDEV_POP", "STDDEV_SAMP"]
+    wide = types.decimal(38, 6) if kind == "DECIMAL" else sql_type
+    found = result(sql_type, [AggregateCall(name, wide, 0, is_distinct=is_distinct) for name in names], batches)
+    values = [value for batch in batches for value in batch if value is not None]
+    exact = [Fraction(each) for each in (set(values) if is_distinct else values)]
+    for name, given_ in zip(names, found, strict=False):
+        count = len(exact) - name.endswith("SAMP")
+        if count < 1:
+            assert given_ is None
+            continue
+        squares, total = sum((each * each for each in exact), Fraction()), sum(exact, Fraction())
+        if kind == "BIGINT":  # in integers, as in Flink
+            whole = (int(squares) - int(total * total) // len(exact)) // count
+            assert given_ == (math.isqrt(whole) if name.startswith("STDDEV") else whole)
+            continue
+        variance = (squares - total * total / len(exact)) / count
+        if kind == "DOUBLE":
+            wanted_ = float(variance)
+            assert given_ == (math.sqrt(wanted_) if name.startswith("STDDEV") else wanted_) or (
+                abs(given_ - float(wanted_)) <= 1e-300  # what is too small for the square of a float
+            )
+        else:
+            near = float(variance) ** 0.5 if name.startswith("STDDEV") else float(variance)
+            assert abs(float(given_) - near) <= 1e-6 + 1e-12 * abs(near)
+            assert given_.as_tuple().exponent == -6
+
+
+def test_a_variance_of_what_is_not_finite_is_not_a_number() -> None:
+    for odd in (float("nan"), float("inf"), 1e200):
+        for is_distinct in (False, True):
+            (found,) = result(DOUBLE, [AggregateCall("VAR_POP", DOUBLE, 0, is_distinct=is_distinct)], [[1.0, odd]])
+            assert math.isnan(found) or (odd == 1e200 and found == math.inf)
+
+
+def test_a_variance_that_is_too_large_fails() -> None:
+    with pytest.raises(ValueFailure, match=r"VAR_POP is \d+, out of range of BIGINT: CAST the argument to DOUBLE"):
+        result(INTEGER, [AggregateCall("VAR_POP", INTEGER, 0, is_distinct=True)], [[0, 1 << 33], [1 << 32]])

@@ -1,0 +1,226 @@
+"""The signature of a job: what changes it, and what it says then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+
+from rmqio.sql.errors import SqlError
+from rmqio.sql.planning.compatibility import Comparison, changes, compared
+from rmqio.sql.planning.signature import ADDED_LATER, Signature, signature_of
+from rmqio.sql.runtime.kept_signature import check_signature
+from rmqio.sql.scripts.script import Script
+
+TABLES = """
+CREATE TABLE o (id BIGINT, customer STRING, amount BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+WITH ('topic' = 'o');
+CREATE TABLE c (id BIGINT, name STRING) WITH ('topic' = 'c');
+CREATE TABLE x (a BIGINT, b STRING) WITH ('topic' = 'x');
+SET 'table.exec.state.ttl' = '1 h';
+"""
+WINDOW = "INSERT INTO x SELECT SUM(amount), customer FROM o GROUP BY customer, TUMBLE(ts, INTERVAL '1' MINUTE)"
+JOIN = "INSERT INTO x SELECT o.id, c.name FROM o JOIN c ON o.id = c.id"
+
+
+def script_of(*statements: str) -> Script:
+    script = Script()
+    script.run(TABLES + ";".join(statements) + ";")
+    return script
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (WINDOW, f"-- a comment\n{WINDOW.replace('o GROUP', 'o AS q GROUP')}"),
+        (WINDOW, WINDOW.replace("SUM(amount), customer", "SUM(amount) + 1 AS total, UPPER(customer) AS who")),
+        (WINDOW, WINDOW.replace(" GROUP", " WHERE amount > 5 GROUP")),
+        (
+            WINDOW,
+            "INSERT INTO x SELECT SUM(n), who FROM (SELECT amount AS n, customer AS who, ts FROM o) AS v "
+            "GROUP BY who, TUMBLE(ts, INTERVAL '60' SECOND)",
+        ),
+        (JOIN, JOIN.replace("o.id, c.name", "o.id AS n, UPPER(c.name)")),
+        (JOIN, f"{JOIN} WHERE c.name <> 'x'"),
+    ],
+)
+def test_what_changes_no_state(before: str, now: str) -> None:
+    assert changes(signature_of(script_of(before).sinks), signature_of(script_of(now).sinks)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (
+            [WINDOW],
+            [WINDOW.replace("'1' MINUTE", "'2' MINUTE")],
+            ["INSERT INTO x: group: window was tumble of 1 min by o.ts, and is tumble of 2 min by o.ts"],
+        ),
+        (
+            [WINDOW],
+            [WINDOW.replace("SUM(amount)", "MAX(amount)")],
+            ["INSERT INTO x: group: aggregates was SUM(o.amount), and is MAX(o.amount)"],
+        ),
+        (
+            [WINDOW],
+            [WINDOW.replace("customer", "UPPER(customer)")],
+            ["INSERT INTO x: group: keys was o.customer, and is UPPER(o.customer)"],
+        ),
+        ([WINDOW], [WINDOW, JOIN], ["INSERT INTO x is new"]),
+        ([WINDOW, JOIN], [WINDOW], ["INSERT INTO x is missing"]),
+        (
+            [JOIN],
+            [JOIN.replace("o.id, c.name", "o.amount, c.name")],
+            ["INSERT INTO x: join: left columns was o.id BIGINT, and is o.id BIGINT, o.amount BIGINT"],
+        ),
+        (
+            [JOIN],
+            [f"SET 'table.exec.state.ttl' = '2 h'; {JOIN}"],
+            ["INSERT INTO x: join: time to live was 1 h, and is 2 h"],
+        ),
+        (
+            [JOIN],
+            ["INSERT INTO x SELECT id, name FROM c"],
+            ["INSERT INTO x: it was join of read of c of read of o, and is read of c"],
+        ),
+    ],
+)
+def test_what_does(before: list[str], now: list[str], said: list[str]) -> None:
+    kept = json.loads(json.dumps(signature_of(script_of(*before).sinks)))
+    assert changes(kept, signature_of(script_of(*now).sinks)) == said
+
+
+COPY = "INSERT INTO x SELECT id, customer FROM o"
+TO_Y = "CREATE TABLE y (a BIGINT) WITH ('topic' = 'y')"
+INTO_Y = "INSERT INTO y SELECT COUNT(*) FROM o GROUP BY customer, TUMBLE(ts, INTERVAL '1' MINUTE)"
+
+
+def signature(*statements: str) -> Signature:
+    return json.loads(json.dumps(signature_of(script_of(*statements).sinks)))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "refused", "order"),
+    [
+        ([WINDOW, INTO_Y], [INTO_Y, WINDOW], [], [1, 0]),
+        ([WINDOW, JOIN], [JOIN, WINDOW], [], [1, 0]),  # into one table
+        ([WINDOW, COPY], [COPY, WINDOW.replace(" GROUP", " WHERE id > 1 GROUP")], [], [1, 0]),
+        ([WINDOW], [INTO_Y, WINDOW], ["INSERT INTO y is new"], [1]),
+        ([INTO_Y, WINDOW], [WINDOW], ["INSERT INTO y is missing"], [0]),
+        (
+            [WINDOW, INTO_Y],
+            [INTO_Y.replace("COUNT(*)", "SUM(id)"), WINDOW],
+            ["INSERT INTO y: group: aggregates was COUNT(*), and is SUM(o.id)"],
+            [1, 0],
+        ),
+        (["INSERT INTO x(a) SELECT id FROM o"], ["INSERT INTO y SELECT id FROM o"],
+         ["INSERT INTO x has become INSERT INTO y"], []),
+    ],
+)  # fmt: skip
+def test_inserts_are_paired_by_table_and_plan(
+    before: list[str], now: list[str], refused: list[str], order: list[int]
+) -> None:
+    found = compared(signature(TO_Y, *before), signature(TO_Y, *now))
+    assert (found.refused, found.order) == (refused, order)
+
+
+TYPED = """
+CREATE TABLE t ({key}, {value}, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '{delay}' SECOND)
+WITH ('topic' = 't', 'format' = '{format}');
+CREATE TABLE s (k STRING, v STRING) WITH ('topic' = 's');
+INSERT INTO s SELECT CAST(k AS STRING), CAST({call} AS STRING) FROM t GROUP BY k, TUMBLE(ts, INTERVAL '1' MINUTE);
+INSERT INTO s SELECT CAST(t.v AS STRING), x.b FROM t JOIN x ON t.k = x.b;
+"""
+KINDS = {"key": "k STRING", "value": "v INT", "delay": "5", "call": "SUM(v)", "format": "json"}
+
+
+def typed(**kinds: str) -> Signature:
+    return signature(TYPED.format(**{**KINDS, **kinds}))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({"key": "k VARCHAR(5)"}, {"key": "k INT"}, ["types of the keys was VARCHAR(5), and is INT"]),
+        ({"value": "v DECIMAL(10, 2)"}, {"value": "v DECIMAL(12, 4)"},
+         ["types of the arguments was DECIMAL(10, 2), and is DECIMAL(12, 4)",
+          "types of the results was DECIMAL(38, 2), and is DECIMAL(38, 4)",
+          "left columns was t.k STRING, t.v DECIMAL(10, 2), and is t.k STRING, t.v DECIMAL(12, 4)"]),
+        ({"value": "v BIGINT"}, {"value": "v INT"},
+         ["types of the arguments was BIGINT, and is INT", "types of the results was BIGINT, and is INT",
+          "left columns was t.k STRING, t.v BIGINT, and is t.k STRING, t.v INT"]),
+        ({"value": "v BIGINT", "call": "MAX(v)"}, {"value": "v STRING", "call": "MAX(v)"},
+         ["types of the arguments was BIGINT, and is STRING", "types of the results was BIGINT, and is STRING",
+          "left columns was t.k STRING, t.v BIGINT, and is t.k STRING, t.v STRING"]),
+    ],
+)  # fmt: skip
+def test_a_type_that_does_not_fit_the_state_is_refused(
+    before: dict[str, str], now: dict[str, str], said: list[str]
+) -> None:
+    if "key" in before:  # the join needs a key that is text
+        text = TYPED.replace("t.k = x.b", "CAST(t.k AS STRING) = x.b")
+        refused = changes(signature(text.format(**{**KINDS, **before})), signature(text.format(**{**KINDS, **now})))
+        assert f"INSERT INTO s: group: {said[0]}" in refused
+        return
+    refused = changes(typed(**before), typed(**now))
+    assert refused == [f"INSERT INTO s: {'join' if 'columns' in each else 'group'}: {each}" for each in said]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({}, {"format": "csv"}, []),
+        ({}, {"delay": "50"}, ["read of t: watermark delay was 5 s, and is 50 s (it goes on)"] * 2),
+        ({"value": "v INT"}, {"value": "v BIGINT"},
+         ["group: types of the arguments was INT, and is BIGINT (it goes on)",
+          "group: types of the results was INT, and is BIGINT (it goes on)",
+          "join: left columns was t.k STRING, t.v INT, and is t.k STRING, t.v BIGINT (it goes on)"]),
+        ({"value": "v DECIMAL(10, 2)", "call": "MAX(v)"}, {"value": "v DECIMAL(12, 2)", "call": "MAX(v)"}, None),
+        ({"key": "k VARCHAR(5)"}, {"key": "k STRING"}, None),
+    ],
+)  # fmt: skip
+def test_a_wider_type_and_another_delay_go_on(
+    before: dict[str, str], now: dict[str, str], said: list[str] | None
+) -> None:
+    found = compared(typed(**before), typed(**now))
+    assert found.refused == []
+    assert found.accepted if said is None else found.accepted == [f"INSERT INTO s: {each}" for each in said]
+
+
+def test_a_signature_without_types_goes_on() -> None:
+    before = typed()
+    for insert in before:
+        insert["steps"] = [{k: v for k, v in each.items() if k not in ADDED_LATER} for each in insert["steps"]]
+    assert compared(before, typed(value="v INT", delay="9")) == Comparison([], [], [0, 1])
+
+
+def test_the_order_of_the_state_is_kept(tmp_path: Path) -> None:
+    """Labels are numbered in this order, and Spark finds state by its label."""
+    folder = str(tmp_path)
+    kept = script_of(TO_Y, WINDOW, INTO_Y).sinks
+    assert check_signature(folder, kept) == kept
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").touch()
+    told: list[str] = []
+    assert check_signature(folder, script_of(TO_Y, INTO_Y, WINDOW).sinks, told.append) == kept
+    later = TABLES.split("CREATE TABLE c")[0].replace("AS ts)", "AS ts - INTERVAL '9' SECOND)")
+    wider = script_of(TO_Y, "DROP TABLE o", later, INTO_Y, WINDOW)
+    check_signature(folder, wider.sinks, told.append)
+    assert told[0] == (
+        "rmqio sql: the state fits: INSERT INTO x: read of o: watermark delay was 0 s, and is 9 s (it goes on)"
+    )
+
+
+def test_it_is_kept_with_the_checkpoint(tmp_path: Path) -> None:
+    folder = str(tmp_path / "checkpoint")
+    check_signature(folder, script_of(WINDOW).sinks)
+    check_signature(folder, script_of(JOIN).sinks)  # there is no state yet
+    (tmp_path / "checkpoint" / "offsets").mkdir()
+    (tmp_path / "checkpoint" / "offsets" / "0").touch()
+    check_signature(folder, script_of(f"/* again */ {JOIN}").sinks)
+    with pytest.raises(SqlError, match=r"holds the state of another query: INSERT INTO x: it was join"):
+        check_signature(folder, script_of(WINDOW).sinks)
+    check_signature("nowhere://checkpoint", script_of(WINDOW).sinks)

@@ -1,0 +1,169 @@
+"""Rows that fail after a join or an aggregate: the option `on-error` of their tables says what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+
+import apache_beam as beam
+
+from rmqio.testing import InMemoryCluster
+from tests.unit.sql.job_support import SINK, cluster, job, put, rows, stored, table
+
+__all__ = ["cluster"]
+
+T = [{"a": 1, "b": "1"}, {"a": 2, "b": "x"}, {"a": 2, "b": "3"}]
+U = [{"a": 1, "b": "5"}, {"a": 2, "b": "7"}]
+TTL = "SET 'table.exec.state.ttl' = '1 h';"
+PLACE = " (INSERT INTO sink, line 2)"
+NOT_WHOLE = "CAST(t.b AS BIGINT): 'x' is not a whole number"
+GROUP = "SELECT a, CAST(10 / SUM(a - 1) AS STRING) FROM t GROUP BY a"
+
+CASES: dict[str, tuple[str, list[tuple[Any, ...]], str, dict[str, Any]]] = {
+    "group": (GROUP, [(2, "5")], "10 / (SUM(a - 1)): division by zero", {"a": 1, "SUM(a - 1)": 0}),
+    "sum": (
+        "SELECT a, CAST(SUM(a + 9223372036854775800) AS STRING) FROM t GROUP BY a",
+        [(1, "9223372036854775801")],
+        "SUM(a + 9223372036854775800): the sum 18446744073709551604 is out of range of BIGINT: CAST the argument to a "
+        "wider type",
+        {"a": 2, "SUM(a + 9223372036854775800)": None},
+    ),
+    "join": (
+        "SELECT t.a, CAST(CAST(t.b AS BIGINT) + 1 AS STRING) FROM t JOIN u ON t.a = u.a",
+        [(1, "2"), (2, "4")],
+        "CAST(b AS BIGINT): 'x' is not a whole number",
+        {"t.a": 2, "b": "x", "u.a": 2},
+    ),
+    "condition of an outer join": (
+        "SELECT t.a, u.b FROM t LEFT JOIN u ON t.a = u.a AND CAST(t.b AS BIGINT) < 3",
+        [(1, "5"), (2, "")],  # the row that fails is not one without a partner
+        NOT_WHOLE,
+        {"t.a": 2, "t.b": "x", "u.a": 2, "u.b": "7"},
+    ),
+    "over": (
+        "SELECT a, CAST(CAST(b AS BIGINT) + n AS STRING) "
+        "FROM (SELECT a, b, COUNT(*) OVER (PARTITION BY a) AS n FROM t)",
+        [(1, "2"), (2, "5")],
+        "CAST(b AS BIGINT): 'x' is not a whole number",
+        {"a": 2, "b": "x", "COUNT(*) OVER (RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)": 2},
+    ),
+    "rank": (
+        "SELECT a, CAST(CAST(b AS BIGINT) AS STRING) FROM (SELECT a, b, ROW_NUMBER() OVER (PARTITION BY a ORDER BY b "
+        "DESC) AS n FROM t) WHERE n = 1",
+        [(1, "1")],
+        "CAST(b AS BIGINT): 'x' is not a whole number",
+        {"a": 2, "b": "x"},
+    ),
+}
+
+
+def script(query: str, on_error: str) -> str:
+    more = {"on_error": on_error} | ({"dead_letter_topic": "letters"} if on_error == "dead-letter" else {})
+    return f"{TTL} {table(**more)} {table('u', on_error='skip')} {SINK}\nINSERT INTO sink {query};"
+
+
+def in_order(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted(tuple(each or "" for each in row) for row in found)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_row_goes_to_the_dead_letters_of_its_table(cluster: InMemoryCluster, name: str) -> None:
+    query, wanted, reason, row = CASES[name]
+    put(cluster, "t", *T)
+    put(cluster, "u", *U)
+    result = job(cluster, script(query, "dead-letter"))
+    found = [tuple(json.loads(each.body).values()) for each in stored(cluster, "sink")]
+    assert in_order(found) == wanted
+    (letter,) = stored(cluster, "letters")
+    said = {key: value for key, value in json.loads(letter.body).items() if key in row}
+    assert (letter.properties["RMQIO_ERROR_REASON"], said) == (reason + PLACE, row)
+    (counter,) = result.metrics().query(beam.metrics.MetricsFilter().with_name("rows_failed"))["counters"]
+    assert counter.committed == 1
+
+
+@pytest.mark.parametrize("name", ["group", "join"])
+def test_an_error_names_the_expression_the_statement_and_the_row(cluster: InMemoryCluster, name: str) -> None:
+    query, _, reason, row = CASES[name]
+    put(cluster, "t", *T)
+    put(cluster, "u", *U)
+    with pytest.raises(Exception, match=re.escape(f"{reason}{PLACE}; the row is {json.dumps(row)}")):
+        job(cluster, script(query, "fail"))
+    assert stored(cluster, "letters") == []
+
+
+def test_a_row_whose_regular_expression_takes_too_long_is_a_bad_row(cluster: InMemoryCluster) -> None:
+    """The others are written."""
+    pytest.importorskip("regex", reason="a time limit needs the extra 'sql'")
+    put(cluster, "t", *T)
+    slow = "REGEXP_EXTRACT(REPEAT('a', 100) || b, '(a|aa)+$', 0)"
+    job(cluster, script(f"SELECT a, CASE WHEN b = 'x' THEN {slow} ELSE b END FROM t", "dead-letter"))
+    assert rows(cluster) == [(1, "1"), (2, "3")]
+    (letter,) = stored(cluster, "letters")
+    reason = letter.properties["RMQIO_ERROR_REASON"]
+    assert "the regular expression '(a|aa)+$' took longer than 0.25 s for 'aaaa" in reason
+
+
+def test_a_row_is_left_out_and_counted(cluster: InMemoryCluster, caplog: pytest.LogCaptureFixture) -> None:
+    put(cluster, "t", *T)
+    job(cluster, script(GROUP, "skip"))
+    assert rows(cluster) == [(2, "5")]
+    assert '1 rows left out, the first is {"a": 1, "SUM(a - 1)": 0}: 10 / (SUM(a - 1)): division by' in caplog.text
+
+
+def test_the_strictest_of_several_tables_counts(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", *T)
+    put(cluster, "u", *U)
+    given = f"{TTL} {table(on_error='skip')} {table('u')} {SINK}\n"
+    with pytest.raises(Exception, match="is not a whole number"):
+        job(cluster, f"{given}INSERT INTO sink {CASES['join'][0]};")
+
+
+NULLS: dict[str, tuple[str, list[Any], list[tuple[Any, ...]], int, int]] = {
+    "field": ("SELECT a, b FROM t", [{"a": "x", "b": "1"}, b"{", {"a": 2, "b": "2"}], [("", "1"), (2, "2")], 1, 1),
+    "cast": ("SELECT CAST(b AS INT) + 1, b FROM t", [*T, {"b": "y"}], [("", "x"), ("", "y"), (2, "1"), (4, "3")], 2, 0),
+    "where": ("SELECT a, b FROM t WHERE CAST(b AS INT) > 0", T, [(1, "1"), (2, "3")], 1, 0),
+    "group": (GROUP, T, [(1, ""), (2, "5")], 1, 0),
+    "sum": (
+        "SELECT a, CAST(SUM(a + 9223372036854775800) AS STRING) FROM t GROUP BY a",
+        T,
+        [(1, "9223372036854775801"), (2, "")],
+        1,
+        0,
+    ),
+    "not null": (
+        "SELECT COALESCE(CAST(b AS INT), 0) + CAST('1' || b AS INT), b FROM t",
+        T,
+        [(12, "1"), (16, "3")],
+        2,
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_a_value_that_fails_is_null(cluster: InMemoryCluster, name: str) -> None:
+    query, bodies, wanted, values, bad = NULLS[name]
+    put(cluster, "t", *bodies)
+    sink = SINK.replace("a INT", "a INT NOT NULL") if name == "not null" else SINK
+    result = job(cluster, f"{table(on_error='null')} {sink} INSERT INTO sink {query};")
+    found = [tuple(json.loads(each.body).values()) for each in stored(cluster, "sink")]
+    assert sorted((tuple("" if each is None else each for each in row) for row in found), key=str) == wanted
+    counters = result.metrics().query(beam.metrics.MetricsFilter().with_namespace("rmqio.sql"))["counters"]
+    counts = {each.key.metric.name: each.committed for each in counters}
+    assert (counts.get("values_failed", 0), counts.get("rows_failed", 0)) == (values, bad)
+
+
+def test_a_column_that_is_not_null_takes_none(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": "x", "b": "5"}, {"a": 1, "b": "y"}, {"a": 2, "b": "6"})
+    given = table(on_error="null").replace("a INT, b STRING", "a INT NOT NULL, b STRING NOT NULL")
+    sink = SINK.replace("a INT", "a INT NOT NULL")
+    job(
+        cluster,
+        f"{given} {sink} INSERT INTO sink SELECT CAST(b AS INT) + a, b FROM t; INSERT INTO sink SELECT a, b FROM t;",
+    )
+    assert rows(cluster) == [(1, "y"), (2, "6"), (8, "6")]

@@ -1,0 +1,105 @@
+"""The folders of tests/unit mirror the packages, so that a module leads to its tests, and a test to its module."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+from tests.helpers.imports import ROOT, sources
+
+UNIT: Final = ROOT / "tests/unit"
+OF_NO_PACKAGE: Final = {
+    "deploy": "images and manifests",
+    "docs": "documents",
+    "structure": "the sources as a whole",
+    "tools": "code of tests, benchmarks and fuzzers",
+}
+"""Folders whose tests are not of a package, and their subjects."""
+
+
+class Elsewhere(NamedTuple):
+    """Packages without a folder of their own, with the tests that run their code."""
+
+    packages: str
+    """Separated by spaces, as their folders would be called."""
+    tests: str
+    """A file or a folder, below `tests/`."""
+    reason: str
+
+
+ELSEWHERE: Final = (
+    Elsewhere("audit/report", "unit/audit/test_audit_command.py", "the command makes the report"),
+    Elsewhere("cli/messages cli/queues", "unit/cli/test_commands.py", "all commands run on one fake cluster"),
+    Elsewhere(
+        "repeats", "unit/transforms/writing/exactly_once/test_look_back.py", "only an exactly-once write looks back"
+    ),
+    Elsewhere("rules/plan", "unit/rules/match/test_engines_agree.py", "a plan is right if its matches are"),
+    Elsewhere("runners/spark/streaming/planning", "unit/runners/spark/streaming/test_levels.py", "it plans levels"),
+    Elsewhere(
+        "runners/spark/streaming/worker",
+        "unit/runners/spark/streaming/state/test_user_state.py",
+        "the tests of state run the worker's side of a level",
+    ),
+    Elsewhere(
+        "runners/spark/translation", "unit/runners/spark/worker/test_task.py", "a worker runs what was translated"
+    ),
+    Elsewhere("serde/avro/writing", "unit/serde/avro/test_values.py", "a value is written and read back"),
+    Elsewhere(
+        "sql/analysis/joins sql/analysis/ranks sql/analysis/sinks sql/analysis/subqueries sql/analysis/values "
+        "sql/analysis/windows",
+        "unit/sql/analysis",
+        "a statement is analyzed as a whole, and is refused as a whole",
+    ),
+    Elsewhere("sql/compile/over", "unit/sql/runtime/over/test_over.py", "frames are compared with DuckDB's in jobs"),
+    Elsewhere(
+        "sql/runtime/reads sql/runtime/rows sql/runtime/writes",
+        "unit/sql/runtime/test_file_tables.py",
+        "a job reads and writes",
+    ),
+    Elsewhere(
+        "transforms/writing/batches",
+        "unit/transforms/writing/write_fn/test_batch_elements.py",
+        "batches are compared with single elements, on the same bundles",
+    ),
+)
+
+
+def wrong_folders(folders: set[str], modules: set[str]) -> list[str]:
+    """Returns the folders that are named after no package and no module."""
+    return sorted(each for each in folders - {"."} if f"rmqio.{each.replace('/', '.')}" not in modules)
+
+
+def without_folder(folders: set[str], packages: set[str]) -> set[str]:
+    """Returns the packages that have no folder with tests in it or below it, as their folders would be called."""
+    above = {parent.as_posix() for each in folders for parent in [PurePosixPath(each), *PurePosixPath(each).parents]}
+    wanted = {each.removeprefix("rmqio.").replace(".", "/") for each in packages if each.startswith("rmqio.")}
+    return wanted - above
+
+
+def folders_of_tests() -> set[str]:
+    return {path.parent.relative_to(UNIT).as_posix() for path in UNIT.rglob("test_*.py")}
+
+
+def test_each_folder_is_named_after_a_package_or_a_module() -> None:
+    folders = {each for each in folders_of_tests() if each.partition("/")[0] not in OF_NO_PACKAGE}
+    assert len(folders) > 100
+    assert wrong_folders(folders, {module for module, _ in sources()}) == []
+
+
+def test_each_package_has_a_folder_or_a_reason_to_have_none() -> None:
+    packages = {module for module, path in sources() if path.name == "__init__.py"}
+    listed = [package for each in ELSEWHERE for package in each.packages.split()]
+    assert len(listed) == len(set(listed))
+    assert without_folder(folders_of_tests(), packages) == set(listed)
+
+
+def test_the_tests_elsewhere_are_there() -> None:
+    assert [each.tests for each in ELSEWHERE if not (ROOT / "tests" / each.tests).exists()] == []
+    assert [each for each in OF_NO_PACKAGE if each not in folders_of_tests()] == []
+
+
+def test_what_is_wrong_is_found() -> None:
+    modules = {"rmqio", "rmqio.wire", "rmqio.wire.messages", "rmqio.wire.messages.stored"}
+    folders = {".", "wire/messages/stored", "wire/message"}
+    assert wrong_folders(folders, modules) == ["wire/message"]
+    assert without_folder(folders, {*modules, "rmqio.serde.avro"}) == {"serde/avro"}
