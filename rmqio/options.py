@@ -301,8 +301,8 @@ class WriteOptions:
       namespace: prefix of topics and groups on the wire (`namespace%topic`), and nowhere else.
       trace: send a message trace of what is written to RocketMQ's trace topic (True), or to the topic of this name.
       name_server, producer_group: from properties; an argument of the transform takes precedence.
-      client_id_prefix, unit_name, vip_channel, compress_over_bytes, compression, compression_level, create_topics,
-      security: as in `ClientOptions`.
+      client_id_prefix, unit_name, vip_channel, create_topics, security: as in `ClientOptions`.
+      compress_over_bytes, compression, compression_level: as in `ClientOptions`.
     """
 
     batch_flush: bool = True

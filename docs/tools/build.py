@@ -1,4 +1,7 @@
-"""Builds the site into build/site, with warnings as errors, and checks its links: `make docs`."""
+"""Builds the site into build/site, with warnings as errors, and checks its links: `make docs`.
+
+If it fails, the last lines say why.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from docs.tools.links import broken_links
+from docs.tools.reasons import plain, reasons
 
 ROOT: Final = Path(__file__).parents[2]
 SITE: Final = ROOT / "build" / "site"
@@ -40,22 +44,19 @@ def main() -> int:
         command, cwd=ROOT, env=environment, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     shutil.rmtree(ROOT / ".cache", ignore_errors=True)  # Zensical's; it would not notice a change of a docstring
-    # Zensical ends with status 0 whatever the reader of docstrings complains about.
-    complaints = [line for line in built.stdout.splitlines() if line.startswith(("griffe:", "mkdocstrings:"))]
-    if built.returncode or complaints:
-        print(_without_traceback(built.stdout), file=sys.stderr)
-        return built.returncode or 1
+    if whys := reasons(built.stdout, built.returncode):
+        print(plain(built.stdout), file=sys.stderr)
+        return _failed(whys)
     pages, links, broken = broken_links(SITE)
-    for each in broken:
-        print(each, file=sys.stderr)
-    print(f"build/site: {pages} pages, {links:,} internal links, {len(broken)} broken")
-    return 1 if broken else 0
+    print(f"build/site: {pages} pages, {links:,} internal links, {len(broken)} broken", flush=True)
+    return _failed([f"build/site/{each}" for each in broken]) if broken else 0
 
 
-def _without_traceback(output: str) -> str:
-    """Returns what Zensical prints, without the traceback that follows its own messages in strict mode."""
-    message, _, trace = output.partition("Traceback (most recent call last):")
-    return message if "--strict" in trace else output
+def _failed(whys: list[str]) -> int:
+    """Prints the reasons, as the last lines, and returns the exit status."""
+    for why in whys:
+        print(f"make docs: {why}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
-"""The site's navigation, reference and pictures are complete, and its link checker finds what is broken."""
+"""The site's navigation, reference and pictures are complete, and its tools find what is broken, and say it."""
 
 from __future__ import annotations
 
 import importlib
 import re
+import subprocess
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from docs.tools import draw
+from docs.tools import build, draw
 from docs.tools.build import lay_out
 from docs.tools.links import broken_links, repository_path
+from docs.tools.reasons import reasons
 
 ROOT: Final = Path(__file__).parents[3]
 DOCS: Final = ROOT / "docs"
@@ -88,12 +90,71 @@ def test_the_reference_is_made_of_the_packages_as_they_are_installed(tmp_path: P
         assert (tmp_path / "api" / path).is_file()
 
 
+# ---- reasons ---------------------------------------------------------------------------------------------------------
+
+GREEN: Final = "Build started\nNo issues found\nBuild finished in 9.37s\n"
+GRIFFE: Final = "griffe: build/api/rmqio/options.py:304: Failed to get 'name: description' pair from 'unit_name,'\n"
+WARNING: Final = (
+    "\x1b[33mWarning:\x1b[0m page does not exist\n    \x1b[38;5;246m╭─[\x1b[0m install.md:72:9 ]\n"
+    "1 issues found\nTraceback (most recent call last):\n  File\nRuntimeError: Aborted because --strict flag is set\n"
+)
+RAISED: Final = (
+    "mkdocstrings: a.B could not be found\nTraceback (most recent call last):\n  File\n"
+    "RuntimeError: Python error: PluginError: Could not collect 'a.B'\nTraceback (most recent call last):\n  File\n\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "found"),
+    [
+        (GREEN, 0, []),
+        (GRIFFE + GREEN, 0, ["rmqio/options.py:304: griffe: Failed to get 'name: description' pair from 'unit_name,'"]),
+        (WARNING, 1, ["docs/install.md:72:9: page does not exist"]),
+        (RAISED, 1, ["mkdocstrings: a.B could not be found", "PluginError: Could not collect 'a.B'"]),
+        (RAISED.replace("a.B", "rmqio.Record"), 1, ["docs/api/values.md:"]),  # the page that shows it
+        ("Error: while parsing\n  line 3, column 1\n", 1, ["mkdocs.yml: while parsing line 3, column 1"]),
+        ("Traceback (most recent call last):\n  File\nOSError: no space\n", 1, ["OSError: no space"]),
+        ("python: No module named zensical\n", 1, ["python: No module named zensical (status 1)"]),
+        ("Build started\n", -9, ["Zensical was ended by SIGKILL"]),
+        ("", 3, ["Zensical said nothing (status 3)"]),
+    ],
+)
+def test_the_reasons_of_a_failure_are_found(output: str, status: int, found: list[str]) -> None:
+    got = reasons(output, status)
+    assert [each[: len(wanted)] for each, wanted in zip(got[-len(found) :], found, strict=True)] == found
+
+
+@pytest.mark.parametrize(
+    ("output", "link", "last"),
+    [
+        (GREEN, "#here", None),
+        (GRIFFE + GREEN, "#here", "make docs: rmqio/options.py:304: griffe: Failed to get"),
+        (GREEN, "#nope", "make docs: build/site/index.html: #nope: the page has no such anchor"),
+    ],
+)
+def test_the_last_line_says_why_the_site_is_refused(
+    output: str,
+    link: str,
+    last: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def built(*_: Any, **__: Any) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "site").mkdir()
+        (tmp_path / "site" / "index.html").write_text(f'<a href="{link}">self</a><p id="here">')
+        return subprocess.CompletedProcess([], 0, output)
+
+    monkeypatch.setattr(build, "lay_out", lambda: None)
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    monkeypatch.setattr(build, "SITE", tmp_path / "site")
+    monkeypatch.setattr(subprocess, "run", built)
+    assert build.main() == (last is not None)
+    said, errors = capfd.readouterr()
+    assert errors.splitlines()[-1].startswith(last) if last else said.startswith("build/site: 1 pages") and not errors
+
+
 # ---- pictures --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", sorted(draw.PICTURES))
-def test_a_picture_is_what_its_source_draws(name: str) -> None:
-    assert (draw.FOLDER / name).read_text() == str(draw.PICTURES[name]()), "run python -m docs.tools.draw"
 
 
 def test_all_pictures_have_a_source() -> None:
