@@ -6,6 +6,7 @@ everywhere: Python keeps `Random.random` stable, and this module uses nothing el
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import sys
@@ -91,7 +92,9 @@ def _pick(rng: random.Random, choices: Sequence[T]) -> T:
     return choices[int(rng.random() * len(choices))]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="addresses.py", description="Print the sample addresses, one JSON a line.")
+    parser.parse_args(argv)
     for address in addresses():
         sys.stdout.buffer.write(json.dumps(address, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
 

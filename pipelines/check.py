@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.command_line.arguments import add_connection, client_options
+from rmqio.dead_letters.letters import ORIGIN
 from rmqio.errors import RmqioError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, Record
-from rmqio.transforms.failures.read_failures import ORIGIN
 
 _WAIT_MS: Final = 1_000
 _QUIET_S: Final = 30

@@ -15,13 +15,13 @@ Other = Literal["python", "beam", "daily"]
 
 _OF_THE_REPOSITORY: Final = (
     "tests/examples/",
+    "tests/programs/",
     "tests/unit/structure/test_beam_fence.py",
     "tests/unit/docs/test_contributing.py",
     "tests/unit/docs/test_names.py",
     "tests/unit/docs/test_shell.py",
     "tests/unit/docs/test_site.py",
     "tests/unit/structure/test_circles.py",
-    "tests/unit/structure/test_docstrings.py",
     "tests/unit/structure/test_layers.py",
     "tests/unit/structure/test_mirrors.py",
     "tests/unit/structure/test_no_pickle.py",

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.wheels import build_wheel, run
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = (
-    *("rmqio", "pyspark_rocketmq", "runners", "pipelines", "schemas"),
-    *("pyproject.toml", "setup.py", "README.md", "LICENSE"),
-)
-
-
-def run(*command: object, cwd: Path) -> str:
-    """Standard output. Nothing of this environment is passed on that could make the source tree importable."""
-    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "NAMESRV_ADDR")
-    environment = {key: value for key, value in os.environ.items() if key not in hidden}
-    done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(folder: Path) -> Path:
-    """Built from a copy of what git would hold, so that nothing is left in the source tree or taken from it."""
-    source = folder / "source"
-    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", *SOURCES, cwd=ROOT)
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            target = source / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((ROOT / name).read_bytes())
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder / "dist", source, cwd=folder)
-    (built,) = (folder / "dist").glob("rmqio-*.whl")
-    return built
+    return build_wheel(folder)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +56,7 @@ def test_the_description_is_the_readme_without_what_leads_nowhere_elsewhere(whee
     assert "Description-Content-Type: text/markdown" in metadata
     description = metadata.partition("\n\n")[2]
     assert description.startswith("# rmqio\n\nrmqio connects Apache RocketMQ to Apache Beam")
-    assert "pip install 'rmqio[spark]'" in description
+    assert "pip install -e '.[spark]'" in description
     assert ".svg" not in description
     assert "](" not in description, "a link into the repository"
 

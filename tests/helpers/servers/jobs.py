@@ -13,14 +13,18 @@ from pathlib import Path
 
 
 class Job:
-    """A program in its own session, with all processes that it starts. Its output goes to files in `folder`."""
+    """A program in its own session, with all processes that it starts. Its output goes to files in `folder`.
 
-    def __init__(self, command: Sequence[str], folder: Path) -> None:
+    Args:
+      cwd: where it runs; None: where the tests do.
+    """
+
+    def __init__(self, command: Sequence[str], folder: Path, cwd: Path | None = None) -> None:
         name = uuid.uuid4().hex
         self.log, self.output = folder / f"{name}.log", folder / f"{name}.output"
         with self.log.open("wb") as log, self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                command, stdout=output, stderr=log, start_new_session=True, preexec_fn=_heed_interrupts
+                command, stdout=output, stderr=log, cwd=cwd, start_new_session=True, preexec_fn=_heed_interrupts
             )
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 240) -> None:

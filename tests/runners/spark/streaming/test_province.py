@@ -16,7 +16,7 @@ from rmqio.pipelines.check import body_of, compare, read_topic
 from rmqio.pipelines.common.provinces import province_of
 from tests.helpers.servers.jobs import Job, started
 from tests.integration.pipelines import test_province
-from tests.integration.pipelines.test_province import Bench
+from tests.integration.pipelines.test_province import ROOT, Bench
 from tests.runners.spark.streaming.test_word_count import PATIENCE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -30,7 +30,7 @@ bench = test_province.bench
 
 def province(bench: Bench, folder: Path, *more: str) -> Job:
     options = ["--runner=SparkRunner", "--streaming", f"--checkpoint_dir={folder / 'checkpoint'}"]
-    return Job(bench.command(f"--consumer_group={bench.group}", *options, *more), folder)
+    return Job(bench.command(f"--consumer_group={bench.group}", *options, *more), folder, ROOT)
 
 
 def bodies(begin: int, end: int) -> list[bytes]:
