@@ -1,46 +1,73 @@
-# Every target sets up what it needs in .venv, once: the stamp is newer than pyproject.toml.
+# Every target sets up what it needs in .venv, once: the stamp is newer than what it was made of.
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 OLDEST := .venv-oldest
-DOCS := .venv-docs
 # Versions of Beam and PySpark for test-versions: the first and the last that SparkRunner takes, and between.
 VERSIONS ?= 2.75.0-4.1.0 2.75.0-4.2.0 2.76.0-4.2.1 2.77.0-4.3.0
 # Images of containers often set it. Each of the thousand processes that tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
-EXTRAS := $(shell if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1; then echo dev; else echo dev,java; fi)
+JAVA := $(shell [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1 || echo requirements/java.txt)
+EXTRAS := $(if $(JAVA),dev$(shell echo ,)java,dev)
+SOURCES := setup.py $(wildcard $(addsuffix *.[ch],rmqio/wire/_fast rmqio/serde/avro/bulk/_bulk rmqio/enrich/table/_look))
 
-.PHONY: help chaos demo dist fuzz test test-broker test-sigma test-oldest test-versions test-pythons test-clusters test-examples test-exhaustive test-fast test-unit test-systems coverage bench bench-runners bench-spark lint docs clean
+.PHONY: help audit bench bench-runners bench-spark chaos clean coverage demo dist docs fuzz lint lock test test-all \
+	test-clusters test-examples test-fast test-oldest test-pythons test-real test-sigma test-systems test-unit test-versions
 .DEFAULT_GOAL := help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-$(STAMP): pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch] rmqio/serde/avro/bulk/_bulk*.[ch])
+# $(call install,FILES): what is in these files of requirements/, then rmqio itself. uv installs in a third of pip's time;
+# its version and hashes are in the files, too.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit("rmqio needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=") if sys.version_info < (3, 11) else None'
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV) ..."
-	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@sed -n '/^uv==/,/# via/p' $(firstword $(1)) >$(VENV)/uv.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.txt
+	@$(VENV)/bin/uv pip install --python $(PY) --require-hashes --build-constraint $(firstword $(1)) $(addprefix --requirement=,$(1))
+	@$(VENV)/bin/uv pip install --python $(PY) --quiet --no-deps --no-build-isolation --editable .
+endef
+
+$(STAMP): pyproject.toml requirements/dev.txt $(JAVA) $(SOURCES)
+	@echo "installing all that tests need into $(VENV), 1.4 GB: about a minute, and some more the first time"
+	$(call install,requirements/dev.txt $(JAVA))
 	@touch $@
 
-demo: $(STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show the result
+# The demo needs only a part of that, and Spark only on SparkRunner.
+DEMO := $(if $(findstring Spark,$(RUNNER)),spark,demo)
+DEMO_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.$(DEMO))
+
+$(VENV)/.demo $(VENV)/.spark: $(VENV)/.%: pyproject.toml requirements/%.txt $(JAVA) $(SOURCES)
+	@echo "demo: installing Beam$(if $(filter spark,$*), and PySpark) into $(VENV), $(if $(filter spark,$*),1.1 GB,0.5 GB): about 30 s, and some more the first time"
+	$(call install,requirements/$*.txt $(JAVA))
+	@touch $@
+
+lock:  ## the newest versions of all packages, with their hashes, into requirements/
+	@test -x $(VENV)/bin/uv || { echo "make lock needs .venv: make test-fast makes it"; exit 2; }
+	@for each in dev demo spark java; do \
+		extra=; test $$each = demo || extra="--extra $$each"; \
+		same="--constraint requirements/dev.txt"; test $$each != dev || same=--upgrade; \
+		$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+			--custom-compile-command "make lock" --group install $$extra $$same pyproject.toml \
+			--output-file requirements/$$each.txt || exit 1; \
+	done
+
+demo: $(DEMO_STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show the result
 	@$(PY) -m rmqio.pipelines.demo $(if $(RUNNER),--runner=$(RUNNER)) $(ARGS)
 
-# Processes for the tests on brokers and runners. Two leave 40 % of two cores idle, which the other tests take. With
-# three, and these beside them, waits of some tests run out.
-WORKERS ?= 2
+# What must pass before a change lands: tests/README.md. Make passes a signal on, and waits for the program that has it.
+test:  ## the gate: lint, types and documents, unit tests, then real brokers and runners; 20 minutes
+	@began=$$(date +%s); $(MAKE) --no-print-directory $(STAMP) && RMQIO_GATE_BEGAN=$$began exec $(PY) -m tests.gate $(ARGS)
 
-# The tests that need no broker never wait. At the lowest priority they get what the others leave.
-# Of the other Pythons, the newest one runs here: what an older one between it and ours refuses, it refuses, too.
-# What failed runs once more, alone: tests/README.md says what does not.
-# The oldest Beam is installed first: its Python replaces the extension modules that the tests import. Other Pythons have
-# their own, and are installed beside the tests. Tests at the lowest priority get three times as long before they end.
-test: $(STAMP)  ## lint, types and all tests, on a real broker too; beside them those that need none, also on the oldest Beam and the newest Python
-	@$(MAKE) --no-print-directory -j2 lint $(OLDEST)/.installed
-	@$(PY) -m tests.helpers.beside build/test-beside.log \
-		"$(MAKE) --no-print-directory test-unit test-oldest test-pythons PYTHONS=3.13 ARGS='--timeout 900 $(ARGS)'" "$(MAKE) --no-print-directory test-broker"
+# The gate has one environment, that of the lock. These have others, need more than a minute each, or fetch servers.
+test-all: $(STAMP)  ## all tests there are, and the audit of vulnerabilities; many hours
+	@failed=; for each in audit lint test-unit test-real test-oldest test-pythons test-versions test-clusters test-examples \
+			test-systems docs dist; do \
+		echo "make $$each"; $(MAKE) --no-print-directory $$each || failed="$$failed $$each"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 # pip compiles no modules, because the tests import only a part of them: it takes a quarter of the time.
 $(OLDEST)/.installed: pyproject.toml setup.py tests/oldest.txt $(wildcard rmqio/wire/_fast*.[ch] rmqio/serde/avro/bulk/_bulk*.[ch])
@@ -52,7 +79,7 @@ $(OLDEST)/.installed: pyproject.toml setup.py tests/oldest.txt $(wildcard rmqio/
 
 # tests/helpers/again.py says which tests run again.
 test-oldest: $(OLDEST)/.installed  ## the tests that need no broker and can differ, on the oldest Beam that is supported
-	@$(OLDEST)/bin/python -m tests.helpers.once_more -m 'not broker and not slow and not spark and not exhaustive' --again beam --ignore=tests/runners \
+	@$(OLDEST)/bin/python -m pytest -m 'not broker and not slow and not spark' --again beam --ignore=tests/runners \
 		-n 2 --dist loadfile $(ARGS)
 
 .venv-beam-%/.installed: pyproject.toml
@@ -104,7 +131,7 @@ test-pythons: $(patsubst %,.venv-python-%/.installed,$(OTHERS))  ## fast tests t
 	@missing="$(strip $(filter-out $(HERE) $(OTHERS),$(PYTHONS)))"; test -z "$$missing" || echo "Python $$missing: not installed, so not tested"
 	@for each in $(OTHERS); do \
 		echo "Python $$each"; \
-		.venv-python-$$each/bin/python -m tests.helpers.once_more -m 'not broker and not slow and not spark and not exhaustive' --again python \
+		.venv-python-$$each/bin/python -m pytest -m 'not broker and not slow and not spark' --again python \
 			-n 2 --dist loadfile $(ARGS) $(AGAIN) || exit 1; \
 	done
 
@@ -121,18 +148,15 @@ test-sigma: $(STAMP)  ## how many of the Sigma rules in DIR=... load, and why ot
 	@test -n "$(DIR)" || { echo 'make test-sigma DIR=/path/to/rules'; exit 2; }
 	@$(PY) -m rmqio rules check --format sigma '$(DIR)/**/*.yml' $(ARGS)
 
-test-exhaustive: $(STAMP)  ## what is too long for make test: Beam's suites on Spark streams and Flink, more runners and faults; over two hours
-	@$(PY) -m pytest -m exhaustive tests/unit tests/integration tests/runners $(ARGS)
-
 test-fast: $(STAMP)  ## for daily use: a sample of the tests that need no broker; two minutes
-	@$(PY) -m pytest -m 'not broker and not slow and not spark and not exhaustive' --again daily -n 2 --dist loadfile $(ARGS)
+	@$(PY) -m pytest -m 'not broker and not slow and not spark' --again daily -n 2 --dist loadfile $(ARGS) tests/unit tests/contract
 
-test-unit: $(STAMP)  ## all tests that need no broker; some minutes
-	@$(PY) -m tests.helpers.once_more -m 'not broker and not slow and not spark and not exhaustive' -n 2 --dist loadfile $(ARGS)
+test-unit: $(STAMP)  ## all tests that need no broker, with all their examples and random seeds; some minutes
+	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS) tests/unit tests/contract tests/programs
 
-test-broker: $(STAMP)  ## the tests on real brokers and runners that make test runs; WORKERS=2 processes, of 3 GB each
-	@$(PY) -m tests.helpers.once_more -m '(broker or slow or spark) and not exhaustive and not cluster and not examples and not systems' \
-		-n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 40 $(ARGS)
+test-real: $(STAMP)  ## all tests on real brokers and runners that need no cluster; over two hours; WORKERS=2 processes, of 3 GB each
+	@$(PY) -m pytest -m '(broker or slow or spark) and not cluster and not examples and not systems' \
+		-n $(or $(WORKERS),2) --dist loadfile --durations 40 $(ARGS)
 
 fuzz: $(STAMP)  ## a million inputs for each decoder of foreign bytes; half an hour; ARGS="--targets avro --keep" adds to the corpus
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
@@ -154,24 +178,17 @@ bench-runners: $(STAMP)  ## the three pipelines on all runners: start-up, throug
 bench-spark: $(STAMP)  ## the Spark runner side by side with Beam's portable one; prints tables
 	@$(PY) -m bench.spark $(ARGS)
 
-lint: $(STAMP)  ## ruff, mypy, and known vulnerabilities of what is installed
-	@$(VENV)/bin/ruff check .
-	@$(VENV)/bin/ruff format --check .
-	@$(PY) -m tests.helpers.typecheck
+lint: $(STAMP)  ## ruff, mypy, layers, documents, and the start of each program; two minutes
+	@$(PY) -m tests.gate --only lint $(ARGS)
+
+audit: $(STAMP)  ## known vulnerabilities of what is installed; fails if the database does not answer
 	@$(PY) -m tests.helpers.audit
 
-$(DOCS)/.installed: pyproject.toml
-	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
-	@echo "installing the tools of the documentation into $(DOCS) ..."
-	@$(DOCS)/bin/python -m docs.tools.requirements > $(DOCS)/requirements.txt
-	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(DOCS)/requirements.txt
-	@touch $@
-
-docs: $(DOCS)/.installed  ## the documentation's site in build/site; warnings and broken links are errors; half a minute
-	@$(DOCS)/bin/python -m docs.tools.build $(ARGS)
+docs: $(STAMP)  ## the documentation's site in build/site; warnings and broken links are errors; half a minute
+	@$(PY) -m docs.tools.build $(ARGS)
 
 dist: $(STAMP)  ## a release: sdist and wheels with and without the C extension in dist/, each tried in an empty environment
 	@$(PY) -m tests.release $(ARGS)
 
-clean:  ## remove the virtual environment and what tools left
-	rm -rf $(VENV) $(OLDEST) $(DOCS) .venv-python-* .venv-beam-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
+clean:  ## remove the virtual environments and what tools left
+	rm -rf $(VENV) $(OLDEST) .venv-python-* .venv-beam-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
