@@ -6,15 +6,16 @@ import contextlib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+import platformdirs
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.gate.selection import JOBS, is_in
 from tests.helpers.again import LEFT_OUT, fewer_examples, is_left_out, run_again
-from tests.helpers.exhaustive import is_repeated
 from tests.helpers.modes import MARK, Notes, unstarted
 from tests.helpers.site.sitecustomize import watch_all
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # A busy machine must not fail a property: no deadline per example, and slow generation is no failure.
 settings.register_profile("rmqio", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rmqio")
+settings.register_profile("gate", settings.get_profile("rmqio"), derandomize=True, database=None)
 
 # A JVM that keeps Spark's or Flink's classes outlives its program, and would be one more JVM beside the tests.
 os.environ.setdefault("RMQIO_SPARK_CLASS_DATA", "0")
@@ -45,10 +47,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--again", choices=sorted(LEFT_OUT), help="run the tests that another Python or Beam can change, or a sample"
     )
+    parser.addoption("--gate", choices=JOBS, help="run what the gate has of these tests: tests/gate/selection.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Runners note what they start, for the marker `shows`."""
+    """Runners note what they start, for the marker `shows`. The gate draws the same examples each time."""
+    if config.getoption("gate"):
+        settings.load_profile("gate")
     folder = tempfile.TemporaryDirectory(prefix="rmqio-modes-")
     config.add_cleanup(folder.cleanup)
     config.stash[_NOTES] = Notes(Path(folder.name) / "modes")
@@ -87,62 +92,31 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Before tests that start Spark, when it is known that there are any."""
     runs_spark = any(item.get_closest_marker("spark") for item in session.items)
-    cache = getattr(session.config, "cache", None)  # None with -p no:cacheprovider
-    if runs_spark and cache and not session.config.option.collectonly and importlib.util.find_spec("pyspark"):
+    if runs_spark and not session.config.option.collectonly and importlib.util.find_spec("pyspark"):
         from tests.helpers.servers.jvms import begin_sooner
 
-        begin_sooner(cache.mkdir("jvms"))
-
-
-_LONGEST: Final = (
-    "runners/sql/test_sql.py",
-    "runners/delivery/test_delivery.py",
-    "runners/sql/test_queries.py",
-    "runners/flink/test_runner.py",
-    "runners/sql/test_dimensions.py",
-    "runners/delivery/test_effectively_once.py",
-    "integration/local/test_local_broker.py",
-    "runners/delivery/test_broker_away.py",
-    "runners/spark/test_session.py",
-    "runners/sql/test_functions.py",
-    "runners/delivery/test_exact_sink.py",
-    "runners/sql/test_plan.py",
-    "runners/sql/test_updates.py",
-    "runners/sql/test_joins.py",
-    "runners/spark/batch/test_beam_suite.py",
-    "runners/spark/batch/test_rocketmq.py",
-    "runners/flink/test_jobserver.py",
-    "runners/spark/streaming/test_rocketmq.py",
-    "runners/sql/test_jobs.py",
-    "runners/test_capabilities.py",
-    "runners/test_everywhere.py",
-    "runners/test_pipelines_everywhere.py",
-    "runners/test_live_windows.py",
-)
-"""Files that take more than 90 s, the longest first. `make test` gives whole files to its processes: if a long one came
-last, all others would wait for it."""
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Before `-m` chooses."""
-    if is_repeated(item.nodeid):
-        item.add_marker(pytest.mark.exhaustive)
+        begin_sooner(platformdirs.user_cache_path("rmqio") / "tests")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuses names that differ between processes, chooses for `--again`, and puts the longest files first."""
+    """Refuses names that differ between processes, and chooses for `--again` and `--gate`."""
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: give its parameters ids that do not change")
     if other := config.getoption("again"):
         kept = run_again([item.nodeid for item in items], other)
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
-        items[:] = [item for item in items if item.nodeid in kept]
+        _keep(config, items, lambda item: item.nodeid in kept)
+    if job := config.getoption("gate"):
+        _keep(config, items, lambda item: is_in(job, item.nodeid, {mark.name for mark in item.iter_markers()}))
+    if other or job:
         for item in items:
             fewer_examples(item)
-    ranks = {f"tests/{file}": rank for rank, file in enumerate(_LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], is_kept: Callable[[pytest.Item], bool]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if not is_kept(item)])
+    items[:] = [item for item in items if is_kept(item)]
 
 
 @pytest.fixture(scope="module")

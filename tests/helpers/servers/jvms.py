@@ -25,7 +25,7 @@ _ROOT: Final = Path(__file__).parents[3]
 
 
 def begin_sooner(cache: Path) -> None:
-    """Sets environment variables. `cache`: the folder that keeps Spark's classes from one run to the next."""
+    """Sets environment variables. `cache`: the user's folder that keeps Spark's classes for all clones."""
     os.environ.setdefault(JAVA_OPTIONS_VARIABLE, f"{SHORT_LIVED} {_UNVERIFIED}")
     if SPARK_VARIABLE not in os.environ:
         os.environ[SPARK_VARIABLE] = f"{SHORT_LIVED} {_with_classes_of_spark(cache)}".strip()

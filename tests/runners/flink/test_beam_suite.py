@@ -1,4 +1,4 @@
-"""Beam's own suite for its FlinkRunner, run through our runner; `make test-exhaustive`."""
+"""Beam's own suite for its FlinkRunner, run through our runner; `make test-all`."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ BOUNDED = [
     pytest.param(*each.values, id=each.id, marks=[*each.marks, *([pytest.mark.exhaustive] if each in ENDLESS else [])])
     for each in RUNNERS
 ]
-"""For statements that other tests run on streams, beside more difficult ones: there only in `make test-exhaustive`."""
+"""For statements that other tests run on streams, beside more difficult ones: there only in `make test-all`."""
 
 IOT = """
 -- Readings of sensors, with what is known of the sensor: RocketMQ-SQL's own example.

@@ -145,10 +145,3 @@ def test_each_system_of_the_table_cites_the_tests_that_were_run() -> None:
 
 def is_for_systems(path: str) -> bool:
     return "pytest.mark.systems" in (ROOT / path).read_text()
-
-
-def test_readme_is_one_page() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) < 120
-    assert re.search(r"^make demo\s+# ", text, re.MULTILINE)
-    assert re.search(r"^make test\s+# ", text, re.MULTILINE)

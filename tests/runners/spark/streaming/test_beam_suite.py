@@ -1,4 +1,4 @@
-"""Beam's own suite for portable runners, with `--streaming`; `make test-exhaustive`."""
+"""Beam's own suite for portable runners, with `--streaming`; `make test-all`."""
 
 from __future__ import annotations
 

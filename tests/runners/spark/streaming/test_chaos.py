@@ -1,6 +1,6 @@
 """Runs the chaos script on Spark with `--streaming` for one minute. Its seed is random, and a failure prints it.
 
-`make test-exhaustive` runs it: it takes three minutes. In `make test`, test_rocketmq.py, test_cut.py and the tests of
+`make test-all` runs it: it takes three minutes. In `make test`, test_rocketmq.py, test_cut.py and the tests of
 delivery show the faults one by one.
 
 `make chaos ARGS="--runner spark"` and `--runner flink` run it for ten minutes.

@@ -1,6 +1,6 @@
 """Half a million orders through windows, while everything that can be killed is killed: none is lost or counted twice.
 
-`make test-exhaustive` runs it, with its own broker.
+`make test-all` runs it, with its own broker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Beam's own tests that use TestStream, and its transcripts of triggers, on Structured Streaming.
 
-`make test-exhaustive` runs all of them. `make test` runs those in DAILY.
+`make test-all` runs all of them. `make test` runs those in DAILY.
 """
 
 from __future__ import annotations

@@ -1,0 +1,274 @@
+"""What the gate runs of all tests; `make test-all` runs the rest, too.
+
+Of the unit and contract tests it runs those that need no server and are not slow. Of the tests on real brokers and
+runners it runs those of `GATE`, by claim: each claim once, on the runners and in the modes where a mistake would be
+another one. They carry the marker `gate`. Two lanes run at the same time: `spark` has one Spark in its process, and
+`broker` all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
+
+JOBS: Final = ("documents", "programs", "unit", "broker", "spark")
+_SERVERS: Final = frozenset({"broker", "spark", "slow", "cluster", "systems", "examples", "exhaustive"})
+"""Markers of tests that are in a lane, or not in the gate."""
+
+
+class Part(NamedTuple):
+    """Tests of one claim.
+
+    `tests`: a file, or tests of one, below `tests/`. `only`: parameters, as in their ids; a test has one of them.
+    `but`: names of tests, or parameters, that are left out.
+    """
+
+    tests: str
+    only: tuple[str, ...] = ()
+    but: tuple[str, ...] = ()
+
+
+DIRECT: Final = ("DirectRunner", "--runner=DirectRunner")
+DIRECT_AND_STREAM: Final = (*DIRECT, "SparkRunner --streaming", "--runner=SparkRunner --streaming")
+
+GATE: Final[dict[str, tuple[Part, ...]]] = {
+    "clients on a real broker keep the contract of the interfaces": (
+        Part("contract/", ("real",)),
+        Part("integration/client/test_reading.py"),
+        Part("integration/client/test_offsets.py"),
+        Part("integration/client/test_producer.py::test_many_batches_in_flight_from_many_threads"),
+        Part(
+            "integration/client/test_transactions.py",
+            but=(
+                "test_a_transaction_of_java_reads_alike",
+                "test_java_reads_our_transaction",
+                "test_we_answer_for_java_and_java_for_us",
+            ),
+        ),
+    ),
+    "each fault of the network has its error, and nothing is lost": (
+        Part("integration/faults/test_matrix.py::test_sends"),
+        Part("integration/faults/test_matrix_reading.py"),
+        Part("integration/faults/test_broker_refusals.py"),
+    ),
+    "a broker is killed, and nothing is lost": (
+        Part("integration/reading/test_faults.py::test_a_bounded_read_rides_out_a_broker_that_is", ("killed",)),
+        Part(
+            "integration/client/test_producer.py::test_nothing_acknowledged_is_lost_when_the_broker_is_killed_and_restarted"
+        ),
+    ),
+    "a loss is told, or jumped over as the policy says": (
+        Part("integration/reading/test_faults.py::test_a_loss_while_reading_fails_the_pipeline"),
+        Part(
+            "integration/reading/test_faults.py::test_a_loss_while_reading_is_jumped_over_to_the_earliest_and_counted"
+        ),
+        Part("integration/reading/test_faults.py::test_a_start_that_was_deleted_follows_the_policy"),
+        Part("integration/reading/test_faults.py::test_earliest_and_an_early_time_are_what_is_still_there"),
+    ),
+    "reads begin, filter, end and commit as their options say": (
+        Part("integration/reading/test_starts.py"),
+        Part("integration/reading/test_filters.py"),
+        Part("integration/reading/test_commits.py"),
+        Part(
+            "integration/reading/test_endless.py",
+            but=("test_seven_idle_queues_do_not_hold_up_the_eighth_nor_burn_the_processor",),
+        ),
+    ),
+    "writes send each element once, and what cannot be sent is a dead letter": (
+        Part("integration/writing/test_pipeline.py"),
+        Part("integration/writing/test_dead_letters.py"),
+    ),
+    "Java reads our messages, and we read those of Java": (
+        Part("integration/java/test_interop.py"),
+        Part("integration/java/test_kinds.py::test_an_inner_batch_of_java_reads_alike"),
+        Part("integration/java/test_kinds.py::test_java_reads_our_inner_batch"),
+        Part("integration/java/test_kinds.py::test_either_calls_back_what_either_has_sent"),
+        Part("integration/serde/test_avro_java.py"),
+    ),
+    "the command line says and does what it promises": (
+        Part("integration/cli/", but=("test_a_command_names_the_broker_that_takes_no_filter",)),
+        Part("integration/sql/test_shell.py"),
+        Part("integration/sql/test_pushdown.py"),
+    ),
+    "a local broker starts, restarts, and leaves nothing behind": (
+        Part("integration/local/test_local_broker.py::test_both_answer_once_started_and_nothing_is_left_once_stopped"),
+        Part(
+            "integration/local/test_local_broker.py::test_only_the_loopback_interface_is_listened_on_and_no_ha_port_is_open"
+        ),
+        Part("integration/local/test_local_broker.py::test_a_topic_that_the_broker_refuses_is_an_error_with_its_words"),
+        Part(
+            "integration/local/test_local_broker.py::test_a_killed_broker_is_gone_until_restarted_with_its_topics_on_the_same_ports"
+        ),
+        Part("integration/local/test_local_broker.py::test_nothing_outlives_a_parent_that_is_killed"),
+        Part("integration/local/test_local_broker.py::test_the_command_prints_the_address_and_stops_on_a_signal"),
+    ),
+    "province.py, started as documents write it, gives each address one province": (
+        Part("integration/pipelines/test_province.py"),
+        Part("integration/pipelines/test_yaml.py", ("DirectRunner",)),
+    ),
+    "values go to databases and come back, and refused rows go out alone": (
+        Part("integration/connect/test_databases.py::test_every_type_is_written_and_read_again"),
+        Part("integration/connect/test_databases.py::test_what_the_database_refuses_goes_out_alone"),
+        Part(
+            "integration/connect/test_databases.py::test_numbers_of_json_keep_all_their_digits_where_the_column_has_room"
+        ),
+    ),
+    "credentials and TLS": (
+        Part("integration/test_security.py"),
+        Part("runners/security/test_secured.py", but=("DirectRunner", "test_sql_with_credentials_and_tls")),
+    ),
+    "the same pipeline in all modes": (
+        Part("runners/test_everywhere.py"),
+        Part("runners/test_pipelines_everywhere.py", ("province", "windowed_orders")),
+        Part("runners/sql/test_sql.py::test_every_kind_of_window_is_exact"),
+    ),
+    "a stream goes on where it was stopped or killed, whatever was killed": (
+        Part("runners/delivery/test_delivery.py::test_source_goes_on", ("Flink",)),
+        Part("runners/delivery/test_delivery.py::test_sink_goes_on", ("Flink",)),
+        Part(
+            "runners/delivery/test_exact_sink.py::test_nothing_is_lost_or_there_twice_whatever_is_killed",
+            ("Spark --streaming",),
+        ),
+    ),
+    "features on the DirectRunner, and on Spark streams where they keep state": (
+        Part("runners/test_audit.py::test_each_fault_is_named_with_its_hop", DIRECT),
+        Part("runners/test_connect.py", DIRECT),
+        Part("runners/test_correlate.py::test_correlations_are_found", DIRECT),
+        Part("runners/test_enrich.py", DIRECT),
+        Part("runners/test_rules.py", DIRECT),
+        Part("runners/test_skew.py", DIRECT),
+        Part("runners/sql/test_dimensions.py::test_streams_meet_files_databases_and_topics", DIRECT),
+        Part("runners/sql/test_failed_rows.py", DIRECT),
+        Part("runners/sql/test_functions.py", DIRECT),
+        Part("runners/sql/test_joins.py::test_joins_by_time_are_exact", DIRECT_AND_STREAM),
+        Part("runners/sql/test_plan.py", DIRECT),
+        Part("runners/sql/test_queries.py::test_queries_of_inputs_that_end", DIRECT_AND_STREAM),
+        Part("runners/sql/test_transform.py", DIRECT_AND_STREAM),
+        Part("runners/sql/test_updates.py::test_first_rows_of_what_ends_are_given_once", DIRECT_AND_STREAM),
+        Part("runners/direct/"),
+    ),
+    "Flink": (
+        Part("runners/flink/test_runner.py::test_a_batch_job_and_its_metrics"),
+        Part("runners/flink/test_runner.py::test_a_stream_that_ends_ends"),
+        Part("runners/flink/test_runner.py::test_a_failure_is_reported_and_the_server_is_free_again"),
+        Part("runners/flink/test_runner.py::test_ctrl_c_ends_a_users_program_with_one_line"),
+        Part("runners/flink/test_runner.py::test_a_second_one_on_the_same_checkpoints_is_refused"),
+        Part("runners/flink/test_runner.py::test_a_savepoint_that_is_not_there_is_refused"),
+        Part("runners/flink/test_runner.py::test_stop_with_a_savepoint"),
+        Part("runners/test_capabilities.py", ("direct", "flink-streaming")),
+    ),
+    "plain PySpark": (
+        Part("runners/pyspark/test_read.py", but=("test_a_stream_rides_out_a_restart_of_its_broker",)),
+        Part("runners/pyspark/test_write.py", but=("test_a_write_rides_out_a_restart_of_its_broker",)),
+        Part("runners/pyspark/test_avro.py"),
+        Part(
+            "runners/pyspark/test_docs.py",
+            but=("test_changed_rows_are_sent_with_for_each_batch", "test_every_block_is_run"),
+        ),
+        Part("runners/pyspark/test_enrich.py"),
+    ),
+    "the Spark runner runs Beam's model": (
+        Part("runners/spark/batch/test_runner.py"),
+        Part("runners/spark/batch/test_capability_cases.py"),
+        *(
+            Part(f"runners/spark/batch/test_beam_suite.py::TestOnSpark::test_{each}")
+            for each in (
+                *("combine_per_key", "create", "custom_merging_window", "flatten", "gbk_side_input", "group_by_key"),
+                *(
+                    "large_elements",
+                    "metrics",
+                    "multimap_side_input",
+                    "pardo_large_input",
+                    "pardo_side_and_main_outputs",
+                ),
+                *(
+                    "pardo_state_only",
+                    "pardo_state_with_custom_key_coder",
+                    "pardo_timers",
+                    "pardo_windowed_side_inputs",
+                ),
+                *("register_finalizations", "reshuffle", "sdf_with_watermark_tracking", "windowing", "windowed_pardo"),
+            )
+        ),
+        Part("runners/spark/batch/test_processes.py", but=("stream",)),
+    ),
+    "reads and writes on Spark": tuple(
+        Part(f"runners/spark/batch/test_rocketmq.py::test_{each}")
+        for each in (
+            "earliest_to_latest_is_everything_once_and_in_order",
+            "group_offsets_and_the_reset_where_there_are_none",
+            "a_stop_within_what_is_filtered_out_ends_the_read",
+            "queues_are_read_in_several_processes",
+            "what_the_broker_refuses_fails_and_the_rest_arrives",
+            "records_written_twice_carry_the_same_ids",
+        )
+    ),
+    "Spark streams": (
+        Part("runners/spark/streaming/test_pipelines.py"),
+        Part("runners/spark/streaming/test_source.py"),
+        Part("runners/spark/streaming/test_test_stream.py"),
+        Part(
+            "runners/spark/streaming/test_several_reads.py::test_two_reads_meet_in_sliding_windows_and_go_to_two_sinks"
+        ),
+        Part(
+            "runners/spark/streaming/test_several_reads.py::test_a_checkpoint_of_a_start_that_came_to_nothing_binds_nobody"
+        ),
+        Part("runners/spark/streaming/test_province.py::test_ctrl_c_lets_the_running_micro_batch_finish"),
+        Part("unit/runners/spark/streaming/", but=("test_state_does_not_grow_with_the_number_of_micro_batches",)),
+        Part("unit/runners/spark/worker/fusion/test_fused_dofns.py", ("700",)),
+    ),
+}
+
+
+def is_in(job: str, node_id: str, markers: Collection[str]) -> bool:
+    """Whether a job of the gate has a test. `node_id`: pytest's."""
+    if job not in _OF_THE_OTHER:
+        return not _SERVERS.intersection(markers)
+    return is_gate(node_id, markers) and lane(node_id) == job
+
+
+def is_gate(node_id: str, markers: Collection[str]) -> bool:
+    """Whether a test on a real broker or runner is in the gate."""
+    if not _SERVERS.intersection(markers) or {"cluster", "systems", "examples", "exhaustive"}.intersection(markers):
+        return False
+    return any(_has(part, node_id) for part in _parts())
+
+
+def lane(node_id: str) -> str:
+    """Returns the lane of a test of the gate."""
+    path, _, parameters = node_id.partition("[")
+    return "spark" if path.startswith(_OF_THE_OTHER["broker"]) or "spark" in parameters.lower() else "broker"
+
+
+_OF_THE_OTHER: Final = {
+    "broker": ("tests/runners/spark/", "tests/runners/pyspark/", "tests/unit/runners/spark/"),
+    "spark": ("tests/contract/", "tests/runners/flink/", "tests/runners/direct/", "tests/integration/cli/"),
+}
+"""Folders that have no tests of a lane."""
+
+
+def files(lane: str) -> list[str]:
+    """Returns the files and folders of the tests of a lane: pytest imports no others."""
+    found = {f"tests/{part.tests.partition('::')[0]}" for part in _parts()}
+    return sorted(each for each in found if not each.startswith(_OF_THE_OTHER[lane]))
+
+
+def _parts() -> Iterator[Part]:
+    return (part for parts in GATE.values() for part in parts)
+
+
+def _has(part: Part, node_id: str) -> bool:
+    path, _, of = node_id.removeprefix("tests/").partition("[")
+    parameters = of.removesuffix("]")
+    if not path.startswith(part.tests) or any(_is_of(path, parameters, each) for each in part.but):
+        return False
+    return not part.only or any(_names(parameters, each) for each in part.only)
+
+
+def _is_of(path: str, parameters: str, name: str) -> bool:
+    return path.endswith(f"::{name}") or _names(parameters, name)
+
+
+def _names(parameters: str, name: str) -> bool:
+    """Whether a test has this parameter, alone or among others, which hyphens join."""
+    return f"-{name}-" in f"-{parameters}-"
