@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import platformdirs
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.gate.selection import JOBS, is_in
+from tests.gate.selection import JOBS, chosen
 from tests.helpers.again import LEFT_OUT, fewer_examples, is_left_out, run_again
 from tests.helpers.modes import MARK, Notes, unstarted
 from tests.helpers.site.sitecustomize import watch_all
@@ -105,18 +105,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: give its parameters ids that do not change")
     if other := config.getoption("again"):
-        kept = run_again([item.nodeid for item in items], other)
-        _keep(config, items, lambda item: item.nodeid in kept)
+        _keep(config, items, run_again([item.nodeid for item in items], other))
     if job := config.getoption("gate"):
-        _keep(config, items, lambda item: is_in(job, item.nodeid, {mark.name for mark in item.iter_markers()}))
+        markers = {item.nodeid: {mark.name for mark in item.iter_markers()} for item in items}
+        _keep(config, items, chosen(job, markers))
     if other or job:
         for item in items:
             fewer_examples(item)
 
 
-def _keep(config: pytest.Config, items: list[pytest.Item], is_kept: Callable[[pytest.Item], bool]) -> None:
-    config.hook.pytest_deselected(items=[item for item in items if not is_kept(item)])
-    items[:] = [item for item in items if is_kept(item)]
+def _keep(config: pytest.Config, items: list[pytest.Item], kept: set[str]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+    items[:] = [item for item in items if item.nodeid in kept]
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ STAGES: Final = (
             of_gate(
                 "unit",
                 *("tests/unit", "tests/contract", *(f"--ignore={each}" for each in _LINT)),
-                *("-n", "2", "--dist", "loadfile"),
+                *("-n", "3", "--dist", "loadfile"),  # two wait for a quarter of the time
             ),
         ),
     ),

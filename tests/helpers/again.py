@@ -87,11 +87,11 @@ def run_again(node_ids: Sequence[str], other: Other) -> set[str]:
     """Returns the ids of the tests to run, of all ids in their order."""
     kept = [each for each in node_ids if not each.startswith(LEFT_OUT[other]) or (each.startswith(_COMPRESSION))]
     whole = {each for each in kept if each.startswith(ALL_CASES[other])}
-    return whole | _of_each_function((each for each in kept if each not in whole), has_last=other != "python")
+    return whole | of_each_function((each for each in kept if each not in whole), has_last=other != "python")
 
 
-def _of_each_function(node_ids: Iterable[str], *, has_last: bool) -> set[str]:
-    """The first case of each test function, and the last."""
+def of_each_function(node_ids: Iterable[str], *, has_last: bool) -> set[str]:
+    """Returns the first case of each test function, and the last."""
     cases: dict[str, list[str]] = {}
     for each in node_ids:
         cases.setdefault(each.partition("[")[0], []).append(each)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.gate.again import MOST, run_again
-from tests.gate.selection import GATE, Part, is_in
+from tests.gate.selection import GATE, LEFT_OUT, SAMPLED, Part, chosen, is_in
 from tests.helpers.imports import ROOT
 
 PROGRAM = """
@@ -149,10 +149,26 @@ def test_the_tests_of_a_part_are_there(part: Part) -> None:
     path, _, name = part.tests.partition("::")
     files = [ROOT / "tests" / path] if path.endswith(".py") else [*(ROOT / "tests" / path).rglob("*.py")]
     assert all(file.exists() for file in files)
-    names = {found for file in files for found in re.findall(r"^\s*def (test_\w+)", file.read_text(), re.MULTILINE)}
+    names = {found for file in files for found in re.findall(r"\btest_\w+", file.read_text())}
     if name and "::" not in name:
         assert any(each.startswith(name) for each in names)
     assert [each for each in part.but if each.startswith("test_") and each not in names] == []
+
+
+@pytest.mark.parametrize("test", LEFT_OUT + SAMPLED)
+def test_what_is_left_out_or_sampled_is_there(test: str) -> None:
+    path, _, name = test.partition("::")
+    if path.endswith(".py"):
+        assert f"def {name.partition('[')[0]}" in (ROOT / "tests" / path).read_text()
+    else:
+        assert [*(ROOT / "tests").glob(f"{path}*.py")]
+
+
+def test_of_what_is_sampled_the_first_and_the_last_run() -> None:
+    tests = [f"tests/{SAMPLED[0]}[{number}]" for number in range(3)]
+    assert chosen("unit", {test: [] for test in [*tests, "tests/unit/test_model.py::test_it"]}) == {
+        *(tests[0], tests[2], "tests/unit/test_model.py::test_it")
+    }
 
 
 @pytest.mark.parametrize(
@@ -161,7 +177,11 @@ def test_the_tests_of_a_part_are_there(part: Part) -> None:
         ("tests/unit/test_model.py::test_it", [], "unit"),
         ("tests/unit/rules/test_bounds.py::test_it[3000]", ["slow"], None),
         ("tests/runners/sql/test_sql.py::test_every_kind_of_window_is_exact[FlinkRunner]", ["broker"], "broker"),
-        ("tests/runners/sql/test_sql.py::test_every_kind_of_window_is_exact[SparkRunner]", ["broker", "spark"], "spark"),
+        (
+            "tests/runners/sql/test_sql.py::test_every_kind_of_window_is_exact[SparkRunner]",
+            ["broker", "spark"],
+            "spark",
+        ),
         ("tests/runners/test_skew.py::test_nothing_is_lost_or_counted_twice[FlinkRunner]", ["broker"], None),
         ("tests/runners/pyspark/test_write.py::test_a_write_rides_out_a_restart_of_its_broker", ["broker"], None),
         ("tests/runners/pyspark/test_read.py::test_starts_and_ends", ["broker", "exhaustive"], None),
