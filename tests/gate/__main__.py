@@ -24,6 +24,8 @@ from tests.gate.selection import files
 
 ROOT: Final = Path(__file__).parents[2]
 _LINT: Final = ("tests/unit/structure", "tests/unit/docs")
+_PROGRAMS_OF_PAGES: Final = "tests/unit/docs/test_migrate.py"
+"""It starts programs and stops them, as no other test of a document does."""
 _SHOWN: Final = 20_000
 """Characters of a log that the terminal gets of a job that failed; the log has all."""
 
@@ -68,7 +70,11 @@ def module_job(module: str, *arguments: str) -> Job:
 STAGES: Final = (
     Stage(
         "lint",
-        (module_job("tests.gate.linters"), of_gate("documents", *_LINT), of_gate("programs", "tests/programs")),
+        (
+            module_job("tests.gate.linters"),
+            of_gate("documents", *_LINT, f"--ignore={_PROGRAMS_OF_PAGES}"),
+            of_gate("programs", "tests/programs"),
+        ),
         stops=True,
     ),
     Stage(
@@ -76,7 +82,7 @@ STAGES: Final = (
         (
             of_gate(
                 "unit",
-                *("tests/unit", "tests/contract", *(f"--ignore={each}" for each in _LINT)),
+                *("tests/unit", "tests/contract", *(f"--ignore={each}" for each in _LINT), _PROGRAMS_OF_PAGES),
                 *("-n", "3", "--dist", "loadfile"),  # two wait for a quarter of the time
             ),
         ),

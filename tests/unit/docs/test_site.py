@@ -104,6 +104,13 @@ RAISED: Final = (
 )
 
 
+@pytest.fixture(scope="module")
+def laid_out() -> None:
+    """As the build does first. It follows the links to name a source."""
+    build.lay_out()
+
+
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize(
     ("output", "status", "found"),
     [
@@ -124,6 +131,7 @@ def test_the_reasons_of_a_failure_are_found(output: str, status: int, found: lis
     assert [each[: len(wanted)] for each, wanted in zip(got[-len(found) :], found, strict=True)] == found
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize(
     ("output", "link", "last"),
     [
