@@ -7,7 +7,6 @@ nor its NOT matches.
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
 from rmqio.rules.ir import Atom, Condition, Kind
@@ -18,7 +17,8 @@ from rmqio.sql.conditions import deep_trees, nodes, parse_condition, placed, spa
 from rmqio.sql.errors import Refusal
 
 _ORDER: Final = {"<": Kind.LESS, "<=": Kind.AT_MOST, ">": Kind.GREATER, ">=": Kind.AT_LEAST}
-_LIKE_PART: Final = re.compile(r"\\[%_]|.", re.DOTALL)
+_WILDCARDS: Final = str.maketrans({"%": "*", "_": "?", "*": r"\*", "?": r"\?", "\\": r"\\"})
+"""Of a LIKE pattern without ESCAPE, where a backslash is a character like others."""
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 
 __all__ = ["condition_of", "sql_predicate"]
@@ -157,23 +157,17 @@ def _like(node: nodes.Like) -> _Truth | None:
 
 
 def _atom_of_like(path: str, pattern: str) -> Atom:
-    # As in Flink, a backslash before another character is itself.
-    parts = [(each[0] in ("%", "_"), each[0][-1]) for each in _LIKE_PART.finditer(pattern)]
-    shape = "".join(each if is_sign else "x" for is_sign, each in parts)
-    text = "".join(each for is_sign, each in parts if not is_sign)
-    many, one = shape.count("%"), shape.count("_")
-    if one == 0 and many == 0:
-        return Atom(path, Kind.EQUALS, text)
-    if one == 0 and text:
-        if many == 1 and shape[-1] == "%":
+    many, text = pattern.count("%"), pattern.replace("%", "")
+    if "_" not in pattern:
+        if many == 0:
+            return Atom(path, Kind.EQUALS, text)
+        if text and many == 1 and pattern[-1] == "%":
             return Atom(path, Kind.STARTS_WITH, text)
-        if many == 1 and shape[0] == "%":
+        if text and many == 1 and pattern[0] == "%":
             return Atom(path, Kind.ENDS_WITH, text)
-        if many == 2 and shape[0] == shape[-1] == "%":
+        if text and many == 2 and pattern[0] == pattern[-1] == "%":
             return Atom(path, Kind.CONTAINS, text)
-    signs = {"%": "*", "_": "?"}
-    pieces = (signs[each] if is_sign else f"\\{each}" if each in "*?\\" else each for is_sign, each in parts)
-    return Atom(path, Kind.WILDCARD, "".join(pieces))
+    return Atom(path, Kind.WILDCARD, pattern.translate(_WILDCARDS))
 
 
 def _residual(node: nodes.Expression, text: _Text) -> _Truth:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from rmqio.sql import types, values
 from rmqio.sql.functions.registry import define
@@ -126,19 +126,17 @@ def _check_escape(escape: str | None) -> None:
 
 @lru_cache(maxsize=1000)
 def like_pattern(pattern: str, escape: str | None = None) -> re.Pattern[str]:
-    r"""Returns the regular expression of a LIKE pattern: % is any text, _ is one character.
+    """Returns the regular expression of a LIKE pattern: % is any text, _ is one character.
 
-    Without an escape character, \ stands for itself but before % and _.
+    An escape character makes itself, % and _ characters. Without one, a backslash is a character like others.
 
     It never goes back over a % but the last one, so that it takes linear time at each.
     """
     _check_escape(escape)
     segments = [""]
-    characters = iter(_LIKE_TOKEN.findall(pattern) if escape is None else pattern)
+    characters = iter(pattern)
     for each in characters:
-        if len(each) == 2:
-            segments[-1] += re.escape(each[1])
-        elif each == escape:
+        if each == escape:
             quoted = next(characters, "")
             if quoted not in ("%", "_", escape) or not quoted:
                 raise ValueFailure(f"{shown(pattern)}: %, _ or {escape} must follow {escape}")
@@ -150,9 +148,6 @@ def like_pattern(pattern: str, escape: str | None = None) -> re.Pattern[str]:
     first, *rest = segments
     middle = "".join(f"(?>.*?{each})" for each in rest[:-1] if each)
     return re.compile(f"{first}{middle}.*{rest[-1]}" if rest else first, re.DOTALL)
-
-
-_LIKE_TOKEN: Final = re.compile(r"\\[%_]|.", re.DOTALL)
 
 
 def like(text: str, pattern: str, escape: str | None = None) -> bool:

@@ -23,7 +23,7 @@ def shortcut(expression: Operation, arguments: list[str], out: Emitter) -> str |
         return None
     pattern, *escape = texts
     text = arguments[0]
-    if not escape and not set(pattern) & {"_", "\\"}:
+    if not escape and "_" not in pattern:
         parts = pattern.split("%")
         match parts:
             case [whole]:
