@@ -242,10 +242,13 @@ def micros_of(moment: datetime) -> int:
 
 
 # ---- time zones -----------------------------------------------------------------------------------------------------
-# All that depends on the session's zone calls `local_of_instant` and `instant_of_local`.
+# All that depends on the session's zone calls these functions, or takes its name to where there is no session.
 
 UTC: Final = "UTC"
 _UTC: Final = zoneinfo.ZoneInfo("UTC")
+_QUARTER_US: Final = 900_000_000
+_FIRST_US: Final = (datetime.min - _EPOCH) // timedelta(microseconds=1)
+_LAST_US: Final = (datetime.max - _EPOCH) // timedelta(microseconds=1)
 _SESSION: Final[ContextVar[str]] = ContextVar("session", default=UTC)
 
 
@@ -266,10 +269,50 @@ def in_zone(name: str) -> Iterator[None]:
 
 def local_of_instant(micros: int) -> int:
     """Returns the TIMESTAMP in the session's zone of a TIMESTAMP_LTZ."""
-    name = _SESSION.get()
+    return local_in(_SESSION.get(), micros)
+
+
+def local_in(name: str, micros: int) -> int:
+    """Returns the TIMESTAMP in a zone of a TIMESTAMP_LTZ. Raises `ValueFailure` outside the years 1 to 9999."""
     if name == UTC:
         return micros
-    return micros_of(datetime_of(micros).replace(tzinfo=_UTC).astimezone(zone(name)).replace(tzinfo=None))
+    offset = _offset_of_quarter(name, micros // _QUARTER_US)
+    return micros + (_offset_us(name, micros) if offset is None else offset)
+
+
+@lru_cache(maxsize=50_000)
+def _offset_of_quarter(name: str, quarter: int) -> int | None:
+    """The offset of a zone in a quarter of an hour since 1970; None: it changes within, as a few of long ago do."""
+    first = _offset_us(name, quarter * _QUARTER_US)
+    return first if first == _offset_us(name, (quarter + 1) * _QUARTER_US - 1) else None
+
+
+def _offset_us(name: str, micros: int) -> int:
+    moment = datetime_of(micros).replace(tzinfo=_UTC)
+    try:
+        return micros_of(moment.astimezone(zone(name)).replace(tzinfo=None)) - micros
+    except OverflowError:
+        raise ValueFailure(f"{moment:%Y-%m-%d %H:%M} UTC is not in the years 1 to 9999 in the zone {name}") from None
+
+
+def last_instant(end: int) -> int:
+    """Returns the time of the rows of a window in the session's zone, see `last_instant_in`."""
+    return last_instant_in(_SESSION.get(), end)
+
+
+@lru_cache(maxsize=10_000)
+def last_instant_in(name: str, end: int) -> int:
+    """Returns the last millisecond of what ends at a TIMESTAMP in a zone, as a TIMESTAMP_LTZ.
+
+    When clocks are set back, a time that is there twice is the second one: the first is not the last of its hour. When
+    they are set forward, a time that is not there is as much later.
+    """
+    local = end - 1000
+    if name == UTC:
+        return local
+    moment = datetime_of(min(max(local, _FIRST_US), _LAST_US)).replace(tzinfo=zone(name))
+    offsets = (each.utcoffset() or timedelta() for each in (moment, moment.replace(fold=1)))
+    return local - min(offsets) // timedelta(microseconds=1)
 
 
 def instant_of_local(micros: int) -> int:

@@ -162,12 +162,12 @@ class Grouping:
         """The window that the rows are in already, if GROUP BY names its start and its end."""
         for window, column in self.carried:
             if column == 1 and (window, 0) in self.carried:
-                return replace(window, kind=SAME_WINDOW, size_us=window.slide_us)
+                return window.same()
         return None
 
-    def _carried_time(self, window: Window) -> Expr:
-        end = next(self.carried[each, 1] for each, column in self.carried if column == 1 and (each, 0) in self.carried)
-        return Operation(end.type, "TIME -", (end, Constant(types.INTERVAL_DAY.nullable(False), 1000)))
+    def _carried_time(self) -> Expr:
+        window = next(each for each, column in self.carried if column == 1 and (each, 0) in self.carried)
+        return last_moment(self.carried[window, 1], is_local=window.local_zone is not None)
 
     # ---- what SELECT and HAVING mean ----
 
@@ -212,7 +212,8 @@ class Grouping:
         return grouping_sets.no_bits() if self.by_set is None else self.by_set.bits(keys)
 
     def _window_column(self, column: int) -> Expr:
-        return InputRef(window_fields()[column].type, len(self.keys) + column)
+        assert self.window is not None
+        return InputRef(window_fields(self.window)[column].type, len(self.keys) + column)
 
     def _auxiliary(self, node: nodes.Call, function: str, column: int) -> Expr:
         given = self.window_call
@@ -301,7 +302,7 @@ class Grouping:
             else:
                 time: Expr = InputRef(source.fields[window.time].type, window.time)
                 if window.kind == SAME_WINDOW:
-                    time = self._carried_time(window)
+                    time = self._carried_time()
                 window = replace(window, time=column_of(time))
         calls = []
         for call, argument, condition in self.calls:
@@ -323,6 +324,13 @@ class Grouping:
         fields += [Field(f"{call.name}${i}", call.type) for i, call in enumerate(calls)]
         is_total = not keys and window is None
         return Aggregate(tuple(fields), computed, keys, window, tuple(calls), is_total=is_total)
+
+
+def last_moment(window_end: Expr, *, is_local: bool) -> Expr:
+    """Returns the time of the rows of a window. `is_local`: its end is a time of the clock of the session's zone."""
+    if is_local:
+        return Operation(types.TIMESTAMP_LTZ.nullable(window_end.type.is_nullable), "LAST INSTANT", (window_end,))
+    return Operation(window_end.type, "TIME -", (window_end, Constant(types.INTERVAL_DAY.nullable(False), 1000)))
 
 
 class _NotGrouped(Scope):

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from rmqio.sql import types
-from rmqio.sql.analysis.grouping import require_key
+from rmqio.sql.analysis.grouping import last_moment, require_key
 from rmqio.sql.expressions import Conditional, Constant, Expr, InputRef, Logical, Not, Operation
 from rmqio.sql.planning.plan import Aggregate, AggregateCall, Calc, Field, Origin, Relation, Union, Window, Windowed
 from rmqio.sql.planning.relations import Repeated
 from rmqio.sql.syntax import nodes
-from rmqio.sql.types import SqlType
 
 _COUNT: Final = types.BIGINT.nullable(False)
 _FLAG: Final = types.BOOLEAN.nullable(False)
@@ -54,7 +53,8 @@ def _marked(
         columns += [Constant(_FLAG, side == 0), Constant(_FLAG, side == 1)]
         shown += [Field("$left", _FLAG), Field("$right", _FLAG)]
     if ends:
-        columns.append(_last_moment(columns[min(ends)]))
+        end = min(ends)
+        columns.append(last_moment(columns[end], is_local=_window_columns(member)[1][end]))
         shown.append(Field("$time", columns[-1].type, True))
     return Calc(tuple(shown), member, None, tuple(columns))
 
@@ -85,32 +85,28 @@ def _rows(
     return Repeated(shown, counted)
 
 
-def _last_moment(window_end: Expr) -> Expr:
-    """The time of a window's rows: the last millisecond of it."""
-    kind: SqlType = types.TIMESTAMP.nullable(False)
-    interval = Constant(SqlType("INTERVAL_DAY", False), _MILLISECOND_US)
-    return Operation(kind, "INTEGER -", (window_end, interval))
-
-
 def _window_ends(relation: Relation) -> set[int]:
     """The columns that are the end of the window that a row comes from, if its start is a column, too."""
-    return {end for end in _window_columns(relation)[1] if _window_columns(relation)[0]}
+    starts, ends = _window_columns(relation)
+    return set(ends) if starts else set()
 
 
-def _window_columns(relation: Relation) -> tuple[set[int], set[int]]:
-    """The columns that are the start of the window, and its end."""
+def _window_columns(relation: Relation) -> tuple[set[int], dict[int, bool]]:
+    """The columns that are the start of the window, and its end: whether it is a time of the session's zone."""
     match relation:
         case Calc():
             starts, ends = _window_columns(relation.input)
             columns = [each.index if isinstance(each, InputRef) else -1 for each in relation.projections]
             return ({i for i, each in enumerate(columns) if each in starts},
-                    {i for i, each in enumerate(columns) if each in ends})  # fmt: skip
-        case Aggregate() if relation.window is not None:
-            return {len(relation.keys)}, {len(relation.keys) + 1}
-        case Windowed():
+                    {i: ends[each] for i, each in enumerate(columns) if each in ends})  # fmt: skip
+        case Aggregate(window=window) if window is not None:
+            width = len(relation.keys)
+            return {width}, {width + 1: window.local_zone is not None}
+        case Windowed(window=window):
             width = len(relation.input.fields)
-            return {width}, {width + 1}
+            return {width}, {width + 1: window.local_zone is not None}
         case Union():
-            found = [_window_columns(each) for each in relation.members]
-            return set.intersection(*(each[0] for each in found)), set.intersection(*(each[1] for each in found))
-    return set(), set()
+            (first, ends), *others = map(_window_columns, relation.members)
+            of_all = {i: each for i, each in ends.items() if all(ends_.get(i) == each for _, ends_ in others)}
+            return first.intersection(*(starts for starts, _ in others)), of_all
+    return set(), {}

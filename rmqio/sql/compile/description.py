@@ -161,6 +161,8 @@ class ToRanks:
     """The order of the rows, see `runtime.ranking`: only the first rows of a batch go on. None: all."""
     delay_us: int = 0
     """By how much the times of the rows can be behind the watermark."""
+    zone: str | None = None
+    """The zone by whose clock the window ends; None: UTC."""
 
 
 Target = ToTable | ToKeys | ToRows | ToGroups | ToRanks | OtherTarget

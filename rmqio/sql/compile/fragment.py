@@ -48,7 +48,7 @@ from rmqio.sql.recursion import deep_trees
 from rmqio.sql.rows import key_bytes, null_key, pack
 from rmqio.sql.types import SqlType
 from rmqio.sql.user.loading import FunctionError
-from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_zone
+from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_zone, last_instant_in
 
 
 def compiled(fragment: Fragment) -> Callable[..., Mapped]:
@@ -248,11 +248,10 @@ def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter, loops: Exi
         if isinstance(step, WindowStep):
             is_nullable = step.fields[step.window.time].type.is_nullable
             columns = windowed(step.window, columns, is_nullable, out, loops)
-            for position, (name, kind) in enumerate(
-                zip(columns[-3:], (each.type for each in window_fields()), strict=True), len(columns) - 3
-            ):
-                out.remember(InputRef(kind, position), name)
-            _more_columns([each.name for each in window_fields()], out)
+            fields = window_fields(step.window)
+            for position, (name, field) in enumerate(zip(columns[-3:], fields, strict=True), len(columns) - 3):
+                out.remember(InputRef(field.type, position), name)
+            _more_columns([each.name for each in fields], out)
             continue
         if isinstance(step, Generate):
             columns = generating.emit(step.rows, step.shape, step.types, columns, out, loops)
@@ -295,6 +294,9 @@ def _target(target: Target, columns: list[str], out: Emitter) -> None:
             end = "None" if target.window_end is None else columns[target.window_end]
             if target.window_end is not None:
                 out.line(f"if {end} is None: no_time()")
+            if target.zone is not None:
+                out.constants["last_instant_in"] = last_instant_in
+                end = f"last_instant_in({target.zone!r}, {end}) + 1000"
             out.line(f"add((key_bytes(({', '.join(keys)}{',' * bool(keys)})), pack(({', '.join(columns)},)), {end}))")
         case ToTable():
             _to_table(target, columns, out)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rmqio.sql.values import last_instant_in
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -33,6 +35,7 @@ class Timing:
       origin_us: a time at which a window begins.
       shift_us: by how much Beam's windows are later: they are over when no more rows come for them.
       routes: the ways that a row goes.
+      ends_in: the time column is the end of a window by the clock of this zone, and counts as its last millisecond.
     """
 
     time: int
@@ -40,10 +43,13 @@ class Timing:
     origin_us: int
     shift_us: int
     routes: tuple[Route, ...]
+    ends_in: str | None = None
 
     def places(self, time_us: int) -> Iterator[tuple[bytes, int]]:
         """Yields the prefix of the key, and the start of Beam's window, for each window that a row goes to."""
         size, origin = self.size_us, self.origin_us
+        if self.ends_in is not None:
+            time_us = last_instant_in(self.ends_in, time_us)
         for route in self.routes:
             first = (time_us + route.first_us - origin) // size
             last = (time_us + route.last_us - origin) // size

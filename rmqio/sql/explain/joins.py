@@ -40,7 +40,8 @@ def window_line(window: Window, names: Sequence[str]) -> str:
 
 def _window(window: Window) -> str:
     slide = f" every {duration(window.slide_us // 1000)}" if window.slide_us != window.size_us else ""
-    return f"{window.kind.lower()} window of {duration(window.size_us // 1000)}{slide}"
+    zone = f" in {window.local_zone}" if window.local_zone else ""
+    return f"{window.kind.lower()} window of {duration(window.size_us // 1000)}{slide}{zone}"
 
 
 def join_lines(join: Join) -> list[str]:

@@ -139,4 +139,6 @@ def _listed(kinds: list[str]) -> str:
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
     return ", ".join(map(str, value)) or "nothing" if isinstance(value, list) else str(value)

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.errors import Span
 from rmqio.sql.expressions import Expr
-from rmqio.sql.types import TIMESTAMP, SqlType
+from rmqio.sql.types import TIMESTAMP, TIMESTAMP_LTZ, SqlType
 from rmqio.sql.user.definition import UserFunction
+from rmqio.sql.values import UTC
 
 
 class Field(NamedTuple):
@@ -175,6 +176,7 @@ class Window:
       offset_us: by which windows are shifted.
       delay_us: by how much the times of the rows can be behind the watermark.
       is_processing: a row belongs to the windows of the time at which it reaches the aggregate.
+      zone: of the session, if the time is a TIMESTAMP_LTZ; None: it is a TIMESTAMP.
     """
 
     kind: str
@@ -184,18 +186,42 @@ class Window:
     offset_us: int = 0
     delay_us: int = 0
     is_processing: bool = False
+    zone: str | None = field(default=None, repr=False)
+
+    @property
+    def local_zone(self) -> str | None:
+        """The zone by whose clock windows begin and end, if it is not UTC: they have no common length then."""
+        return None if self.zone == UTC else self.zone
+
+    @property
+    def has_own_bounds(self) -> bool:
+        """Whether rows bring start and end of their windows: no windows of Beam are those of the clock of a zone."""
+        return self.local_zone is not None and self.kind != "SESSION" and not self.is_processing
+
+    def same(self) -> Window:
+        """Returns the window of rows that are in this one already."""
+        if self.local_zone is None:
+            return replace(self, kind=SAME_WINDOW, size_us=self.slide_us)
+        return Window(SAME_WINDOW, self.time, _MILLISECOND_US, _MILLISECOND_US)
 
 
 SAME_WINDOW = "SAME"
+_MILLISECOND_US = 1000
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 
 
-def window_fields(window: Window | None = None) -> tuple[Field, ...]:
-    """Returns `WINDOW_COLUMNS` with their types. A watermark follows the time of a window of event time."""
+def window_fields(window: Window) -> tuple[Field, ...]:
+    """Returns `WINDOW_COLUMNS` with their types. A watermark follows the time of a window of event time.
+
+    Start and end are times of a clock. The time is of the type of the rows' time.
+    """
     start, end, time = WINDOW_COLUMNS
     kind = TIMESTAMP.nullable(False)
-    is_time = window is None or not window.is_processing
-    return Field(start, kind), Field(end, kind), Field(time, kind, is_time)
+    is_time = not window.is_processing
+    return Field(start, kind), Field(end, kind), Field(time, kind if window.zone is None else _INSTANT, is_time)
+
+
+_INSTANT = TIMESTAMP_LTZ.nullable(False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from rmqio.sql.planning.plan import (
     Sink,
     Union,
     Window,
+    Windowed,
 )
 from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.recursion import deep_trees
@@ -98,6 +99,9 @@ def _steps(relation: Relation) -> Iterator[Step]:
                 "time to live": duration(relation.ttl_ms),
                 **_more(relation, {"input", "keys", "order", "limit", "is_numbered", "ttl_ms"}),
             }
+        case Windowed():
+            zone = {"zone": relation.window.local_zone} if relation.window.local_zone else {}
+            yield {"step": "windowed", **_more(relation, {"input"}), **zone}
         case Calc() | Expand() | Union() | LookupJoin():  # without state
             pass
         case SubqueryJoin() | Over() | Analytic() | Sorted() | Repeated():
@@ -164,7 +168,8 @@ def _window(window: Window | None, names: list[str]) -> str:
         return "none"
     every = f" every {duration(window.slide_us // 1000)}" if window.slide_us != window.size_us else ""
     offset = f" offset {duration(window.offset_us // 1000)}" if window.offset_us else ""
-    return f"{window.kind.lower()} of {duration(window.size_us // 1000)}{every}{offset} by {_time(window, names)}"
+    zone = f" in {window.local_zone}" if window.local_zone else ""
+    return f"{window.kind.lower()} of {duration(window.size_us // 1000)}{every}{offset} by {_time(window, names)}{zone}"
 
 
 def _time(window: Window, names: list[str]) -> str:

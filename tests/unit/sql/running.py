@@ -13,6 +13,7 @@ from rmqio.runners import options
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
+from rmqio.sql.values import in_zone
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 
@@ -31,8 +32,8 @@ def run(cluster: InMemoryCluster, text: str) -> Any:
     connection = Connection(
         start=StartFrom.earliest(), stop=StopAt.latest(), client_factory=InMemoryClientFactory(cluster.name)
     )
-    translation = Translation(pipeline, connection)
-    translation.add_all(script.sinks)
+    with in_zone(script.settings.zone):
+        Translation(pipeline, connection).add_all(script.sinks)
     result = pipeline.run()
     result.wait_until_finish()
     return result

@@ -191,4 +191,4 @@ def window_columns(relation: Relation) -> dict[int, tuple[Window, int]]:
 
 
 def _plain(window: Window) -> Window:
-    return replace(window, time=0, delay_us=0)
+    return replace(window, time=0, delay_us=0, zone=window.local_zone)

@@ -115,11 +115,12 @@ def _expanded(item: nodes.FromItem, left: Side, outer: Scope, *, is_outer: bool)
         return each
 
     columns = tuple(replace(each, expression=transform(each.expression, moved)) for each in scope.columns)
-    return Windowed(made.fields + window_fields(), made, relation.window), Scope(columns, scope.merged).joined(own)
+    fields_of_window = window_fields(relation.window)
+    return Windowed(made.fields + fields_of_window, made, relation.window), Scope(columns, scope.merged).joined(own)
 
 
 def _refuse_window(windowed: Windowed, used: Expr, span: Span) -> None:
-    if max(inputs(used), default=0) >= len(windowed.fields) - len(window_fields()):
+    if max(inputs(used), default=0) >= len(windowed.input.fields):
         _refuse("columns of the window cannot be used here: they are those of groups, not of rows", span)
 
 

@@ -50,22 +50,27 @@ def window_end(rank: Rank) -> int | None:
 
 def window_column(relation: Relation, position: int) -> int | None:
     """Returns which column of a window of event time a column is: start, end or time; None: none of them."""
+    found = window_and_column(relation, position)
+    return None if found is None else found[1]
+
+
+def window_and_column(relation: Relation, position: int) -> tuple[Window, int] | None:
+    """Returns the window of event time that a column is of, and which one it is; None: it is of none."""
     match relation:
         case Calc():
             expression = relation.projections[position]
-            return window_column(relation.input, expression.index) if isinstance(expression, InputRef) else None
+            return window_and_column(relation.input, expression.index) if isinstance(expression, InputRef) else None
         case Rank():
             below = position < len(relation.input.fields) and form_of(relation) is Form.WINDOW
-            return window_column(relation.input, position) if below else None
+            return window_and_column(relation.input, position) if below else None
         case Windowed():
             return _of_window(relation.window, position - len(relation.input.fields))
         case Aggregate(window=window, emit=None) if window is not None:
             if position < len(relation.keys):
-                return window_column(relation.input, relation.keys[position])
+                return window_and_column(relation.input, relation.keys[position])
             return _of_window(window, position - len(relation.keys))
-    found = window_columns(relation).get(position)
-    return None if found is None else found[1]
+    return window_columns(relation).get(position)
 
 
-def _of_window(window: Window, position: int) -> int | None:
-    return position if 0 <= position <= WINDOW_TIME and not window.is_processing else None
+def _of_window(window: Window, position: int) -> tuple[Window, int] | None:
+    return (window, position) if 0 <= position <= WINDOW_TIME and not window.is_processing else None

@@ -95,7 +95,8 @@ def _span(query: nodes.Query, position: int, count: int) -> Span:
 
 def _fitted(given: Expr, column: Column, field: Field, span: Span) -> Expr:
     wanted = column.type
-    if not fits(given.type, wanted):
+    is_local_time = (given.type.kind, wanted.kind) == ("TIMESTAMP_LTZ", "TIMESTAMP")  # as Flink does it, of a sink only
+    if not fits(given.type, wanted) and not is_local_time:
         name = "" if field.name.startswith("EXPR$") else f"{field.name}, "
         raise Refusal(f"{column.name} is {wanted.text}, but the query gives {name}{given.type.text}: use CAST", span)
     can_be_null = given.type.is_nullable

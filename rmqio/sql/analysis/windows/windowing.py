@@ -11,6 +11,7 @@ from rmqio.sql.errors import Refusal, Span, nearest
 from rmqio.sql.expressions import Constant, Expr, InputRef, is_processing_time
 from rmqio.sql.planning.plan import Relation, Window, Windowed
 from rmqio.sql.syntax import nodes
+from rmqio.sql.values import session_zone
 
 PROCESSING: Final = -1
 """The position of the time of a window that is PROCTIME() itself: it is not a column."""
@@ -89,7 +90,8 @@ def group_window(call: nodes.Call, binder: ExpressionBinder, relation: Relation)
     if is_processing_time(time):
         intervals = [_microseconds(binder.bind(each), each) for each in call.arguments[1:]]
         offset = intervals.pop() if len(intervals) == count else 0
-        return replace(_window(name, None, PROCESSING, intervals, offset, call), is_processing=True)
+        window = _window(name, None, PROCESSING, intervals, offset, call)
+        return replace(window, is_processing=True, zone=session_zone())
     if not isinstance(time, InputRef):
         _refuse("the time of a window must be a column: the one of WATERMARK FOR", call.arguments[0].span)
     position = _time_column(relation, time.index, call.arguments[0].span)
@@ -150,14 +152,16 @@ def _window(
     name: str, relation: Relation | None, time: int, intervals: list[int], offset: int, call: nodes.Call
 ) -> Window:
     is_processing = relation is not None and relation.fields[time].is_processing
+    is_instant = relation is not None and relation.fields[time].type.kind == "TIMESTAMP_LTZ"
+    zone = session_zone() if is_instant else None
     if name in ("TUMBLE", "SESSION"):
         (size,) = intervals
-        return Window(name, time, size, size, offset, is_processing=is_processing)
+        return Window(name, time, size, size, offset, is_processing=is_processing, zone=zone)
     slide, size = intervals
     if size % slide:
         what = "slide" if name == "HOP" else "step"
         _refuse(f"{name}: the size must be a multiple of the {what}", call.span)
-    return Window(name, time, size, slide, offset, is_processing=is_processing)
+    return Window(name, time, size, slide, offset, is_processing=is_processing, zone=zone)
 
 
 def _refuse(message: str, span: Span) -> NoReturn:

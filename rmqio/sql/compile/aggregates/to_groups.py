@@ -6,7 +6,7 @@ from rmqio.sql.compile.aggregates.accumulators import Accumulator
 from rmqio.sql.compile.aggregates.aggregation import accumulator, emit_groups, emit_ones
 from rmqio.sql.compile.description import ToGroups
 from rmqio.sql.compile.expressions.emitter import Emitter
-from rmqio.sql.compile.windowing import no_time
+from rmqio.sql.compile.windowing import local_time, no_time
 from rmqio.sql.planning.plan import BY_TIME
 
 
@@ -46,6 +46,8 @@ def to_groups(target: ToGroups, columns: list[str], ones: list[str], out: Emitte
     window = target.window
     if window is not None:
         time = columns[window.time]
+        if window.has_own_bounds:
+            time = local_time(window, time, out)
         bucket = out.name("b")
         out.line(
             f"{bucket} = {time}"

@@ -15,9 +15,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.sql.compile.aggregates.aggregation import Merger, started
 from rmqio.sql.compile.description import Fragment, Mapped, OtherTarget, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.fragment import compiled
-from rmqio.sql.planning.plan import Aggregate, AggregateCall, Field
+from rmqio.sql.planning.plan import Aggregate, AggregateCall, Field, Window
 from rmqio.sql.rows import key_bytes, pack_group, type_hint
-from rmqio.sql.runtime.groups.windows import SESSION_GAP_US, start_of
+from rmqio.sql.runtime.groups.windows import SESSION_GAP_US, by_clock, last_us, start_of
 from rmqio.sql.runtime.rows.failed_rows import FailedRows, at_end
 from rmqio.sql.runtime.rows.outputs import outputs
 from rmqio.sql.types import SqlType
@@ -32,7 +32,10 @@ _ROWS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class AggregateSpec:
-    """A merge, and the fragment for its rows. The payload of a group is (keys, accumulators)."""
+    """A merge, and the fragment for its rows. The payload of a group is (keys, accumulators).
+
+    If the window `has_own_bounds`, its start and its end are the last two keys.
+    """
 
     aggregate: Aggregate
     fields: tuple[Field, ...]
@@ -55,9 +58,16 @@ class AggregateSpec:
     def _argument(self, position: int | None) -> SqlType | None:
         return None if position is None else self.fields[position].type
 
+    @property
+    def has_own_bounds(self) -> bool:
+        """Whether groups bring start and end of their windows."""
+        return self.aggregate.window is not None and self.aggregate.window.has_own_bounds
+
     def unpacker(self, merger: Merger) -> Any:
         """Returns the function from a payload to (keys, accumulators)."""
         keys = tuple(type_hint(self.fields[each].type) | None for each in self.aggregate.keys)
+        if self.has_own_bounds:
+            keys = *keys, int, int
         of_keys: Any = tuple[keys] if keys else tuple[()]  # type: ignore[valid-type]
         of_calls: Any = merger.hint
         hint: Any = tuple[of_keys, of_calls]
@@ -239,15 +249,20 @@ class FinishFn(GroupRowsFn):
     def row(self, payload: bytes, window: Any) -> list[tuple[Any, ...]]:
         """Returns the row of a group; none if it fails."""
         keys, accumulators = self._unpack(payload)
-        times: tuple[int, ...] = ()
-        if isinstance(window, IntervalWindow):
-            plan = self._spec.aggregate.window
-            delay = 0 if plan is None else plan.delay_us
-            end = window.end.micros - delay
-            start = window.start.micros - delay
-            if plan is not None and plan.kind == "CUMULATE":
-                start = start_of(plan, end - 1)
-            elif plan is not None and plan.kind == "SESSION":
-                end -= SESSION_GAP_US
-            times = start, end, end - _MILLISECOND_US
+        plan = self._spec.aggregate.window
+        if plan is not None and plan.has_own_bounds:
+            return self._finisher.row((*keys, last_us(plan, keys[-1])), accumulators)
+        times = self._times(plan, window) if isinstance(window, IntervalWindow) else ()
         return self._finisher.row((*keys, *times), accumulators)
+
+    def _times(self, plan: Window | None, window: IntervalWindow) -> tuple[int, int, int]:
+        """Start, end and time of a window of Beam."""
+        delay = 0 if plan is None else plan.delay_us
+        end = window.end.micros - delay
+        start = window.start.micros - delay
+        if plan is not None and plan.kind == "CUMULATE":
+            start = start_of(plan, end - 1)
+        elif plan is not None and plan.kind == "SESSION":
+            end -= SESSION_GAP_US
+            return by_clock(plan, start), by_clock(plan, end), end - _MILLISECOND_US
+        return start, end, end - _MILLISECOND_US

@@ -10,7 +10,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.sql.planning.plan import Window
 from rmqio.sql.rows import key_bytes, pack_group
-from rmqio.sql.runtime.groups.windows import times_of
+from rmqio.sql.runtime.groups.windows import bounds_at, last_us, times_of
 
 
 def groups(values: list[Any], width: int, window: Window | None, earliest_us: int) -> Iterator[Any]:
@@ -24,6 +24,12 @@ def groups(values: list[Any], width: int, window: Window | None, earliest_us: in
     """
     for group, accumulators in values:
         keys = group[:width]
+        if window is not None and window.has_own_bounds:
+            for bounds in bounds_at(window, group[width]):
+                bounded = *keys, *bounds
+                at = Timestamp(micros=last_us(window, bounds[1]) + window.delay_us)
+                yield TimestampedValue((key_bytes(bounded), pack_group(bounded, accumulators)), at)
+            continue
         element = key_bytes(keys), pack_group(keys, accumulators)
         if window is None:
             yield element

@@ -11,25 +11,14 @@ from apache_beam.coders import BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
 
-from rmqio.sql.planning.plan import Window
 from rmqio.sql.rows import pack
 from rmqio.sql.runtime.expiry import now_ms
 from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec, Finisher, GroupRowsFn, MergeFn
+from rmqio.sql.runtime.groups.windows import bounds_at, by_clock, last_us
 
 _MILLISECOND_US: Final = 1000
 _Kept = dict[int, tuple[int, bytes]]
-"""From the end of a window to its start and its payload, in the order of the ends."""
-
-
-def windows_at(window: Window, at_us: int) -> list[tuple[int, int]]:
-    """Returns start and end of the windows that hold a time, but for sessions."""
-    if window.kind == "CUMULATE":
-        start = at_us - (at_us - window.offset_us) % window.size_us
-        ends = range(start + window.slide_us, start + window.size_us + 1, window.slide_us)
-        return [(start, end) for end in ends if end > at_us]
-    first = at_us - (at_us - window.offset_us) % window.slide_us
-    starts = range(first, at_us - window.size_us, -window.slide_us)
-    return [(start, start + window.size_us) for start in starts]
+"""From the end of a window to its start and its payload. Those of sessions are instants, others are of their clock."""
 
 
 class ProcessingFn(GroupRowsFn):
@@ -70,8 +59,8 @@ class ProcessingFn(GroupRowsFn):
         if self._window.kind == "SESSION":
             self._to_session(found, element[1], now_us)
         else:
-            for start, last in windows_at(self._window, now_us):
-                self._add(found, start, last, element[1])
+            for start, end_us in bounds_at(self._window, by_clock(self._window, now_us)):
+                self._add(found, start, end_us, element[1])
         self._keep(found, kept, end)
 
     @on_timer(END)
@@ -94,9 +83,19 @@ class ProcessingFn(GroupRowsFn):
     def _keep(self, found: _Kept, kept: Any, timer: Any) -> None:
         if found:
             kept.write(pack(found))
-            timer.set(min(found) / 1e6)
+            timer.set(min(map(self._over_us, found)) / 1e6)
         else:
             kept.clear()
+
+    def _over_us(self, end: int) -> int:
+        """When a window is over, by its end."""
+        return end if self._window.kind == "SESSION" else last_us(self._window, end) + _MILLISECOND_US
+
+    def _times(self, start: int, end: int) -> tuple[int, int, int]:
+        time = self._over_us(end) - _MILLISECOND_US
+        if self._window.kind == "SESSION":
+            start, end = by_clock(self._window, start), by_clock(self._window, end)
+        return start, end, time
 
     def _add(self, found: _Kept, start: int, end: int, payload: bytes) -> None:
         before = found.get(end, (start, b""))[1]
@@ -112,10 +111,10 @@ class ProcessingFn(GroupRowsFn):
         found[now_us + self._window.size_us] = start, payload
 
     def _given(self, found: _Kept, now_us: int, window: Any, timestamp: Any) -> list[Any]:
-        over = sorted(each for each in found if each <= now_us)
+        over = sorted(each for each in found if self._over_us(each) <= now_us)
         rows = []
         for end in over:
             start, payload = found.pop(end)
             keys, accumulators = self._unpack(payload)
-            rows += self._finisher.row((*keys, start, end, end - _MILLISECOND_US), accumulators)
+            rows += self._finisher.row((*keys, *self._times(start, end)), accumulators)
         return self._finisher.letters() + (self.add(rows, window, timestamp) if rows else [])

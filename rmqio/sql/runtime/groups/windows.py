@@ -1,4 +1,9 @@
-"""Windows of SQL as windows of Beam."""
+"""Windows of SQL as windows of Beam.
+
+Windows by the clock of a zone have no common length: a day has 23 or 25 hours twice a year. So the groups of a batch
+bring start and end of theirs as a part of the key, and come at its last millisecond, in Beam's shortest windows: not
+every runner takes windows of our own. Sessions are the same by every clock; their bounds are shown by that of the zone.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,19 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions,
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from rmqio.sql.planning.plan import Window
+from rmqio.sql.values import UTC, last_instant_in, local_in
 
 SESSION_GAP_US: Final = 1000
 """Rows exactly the gap apart are in one session for Flink, and in two for Beam, whose windows are of milliseconds."""
+_LEAST: Final = Duration(micros=1000)
 
 
 def window_fn(window: Window | None) -> WindowFn:
     """Returns Beam's windows for those of the plan: later by their delay. None: the global window."""
     if window is None:
         return GlobalWindows()
+    if window.has_own_bounds:
+        return FixedWindows(_LEAST)
     size, offset = Duration(micros=window.size_us), Timestamp(micros=window.offset_us + window.delay_us)
     match window.kind:
         case "TUMBLE":
@@ -42,6 +51,27 @@ def times_of(window: Window, bucket_us: int, earliest_us: int) -> list[int]:
         return [max(bucket_us + window.delay_us, earliest_us)]
     end = start_of(window, bucket_us) + window.size_us
     return [max(each + window.delay_us, earliest_us) for each in range(bucket_us, end, window.slide_us)]
+
+
+def bounds_at(window: Window, at_us: int) -> list[tuple[int, int]]:
+    """Returns start and end of the windows that hold a time of their clock, but for sessions."""
+    if window.kind == "CUMULATE":
+        start = start_of(window, at_us)
+        ends = range(start + window.slide_us, start + window.size_us + 1, window.slide_us)
+        return [(start, end) for end in ends if end > at_us]
+    first = at_us - (at_us - window.offset_us) % window.slide_us
+    starts = range(first, at_us - window.size_us, -window.slide_us)
+    return [(start, start + window.size_us) for start in starts]
+
+
+def last_us(window: Window, end_us: int) -> int:
+    """Returns the last millisecond of a window that ends at a time of its clock, in microseconds since 1970."""
+    return last_instant_in(window.local_zone or UTC, end_us)
+
+
+def by_clock(window: Window, at_us: int) -> int:
+    """Returns a time by the clock that the windows follow."""
+    return local_in(window.local_zone or UTC, at_us)
 
 
 def start_of(window: Window, at_us: int) -> int:

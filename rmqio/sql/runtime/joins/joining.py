@@ -21,7 +21,8 @@ from rmqio.sql.runtime.joins.join_fn import ExpiringJoinFn, JoinFn, JoinSpec
 from rmqio.sql.runtime.joins.matching import MatchSpec
 from rmqio.sql.runtime.rows.failed_rows import Computing
 
-_WINDOW_END_US = -1000
+_MILLISECOND_US = 1000
+_WINDOW_END_US = -_MILLISECOND_US
 """`window_end` is the first millisecond after a window."""
 
 
@@ -54,6 +55,8 @@ def _timings(join: Join) -> tuple[Timing | None, Timing | None]:
             route = (Route(b"", _WINDOW_END_US, _WINDOW_END_US),)
             delay = delay_us(join.left, join.right)
             left_timing = Timing(left_end, window.slide_us, window.offset_us, delay, route)
+            if window.local_zone is not None:
+                left_timing = Timing(left_end, _MILLISECOND_US, 0, delay, (Route(),), window.local_zone)
             return left_timing, replace(left_timing, time=right_end)
     return None, None
 

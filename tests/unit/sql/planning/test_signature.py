@@ -23,6 +23,10 @@ CREATE TABLE x (a BIGINT, b STRING) WITH ('topic' = 'x');
 SET 'table.exec.state.ttl' = '1 h';
 """
 WINDOW = "INSERT INTO x SELECT SUM(amount), customer FROM o GROUP BY customer, TUMBLE(ts, INTERVAL '1' MINUTE)"
+INSTANTS = "CREATE TABLE i (id BIGINT, ts TIMESTAMP_LTZ(3), WATERMARK FOR ts AS ts) WITH ('topic' = 'i')"
+IN_BERLIN = "SET 'table.local-time-zone' = 'Europe/Berlin'"
+INSTANTS_WINDOW = "INSERT INTO x(a) SELECT SUM(id) FROM i GROUP BY TUMBLE(ts, INTERVAL '1' DAY)"
+INSTANTS_ROWS = "INSERT INTO x(a) SELECT id FROM TABLE(TUMBLE(TABLE i, DESCRIPTOR(ts), INTERVAL '1' DAY))"
 JOIN = "INSERT INTO x SELECT o.id, c.name FROM o JOIN c ON o.id = c.id"
 
 
@@ -86,6 +90,17 @@ def test_what_changes_no_state(before: str, now: str) -> None:
             ["INSERT INTO x SELECT id, name FROM c"],
             ["INSERT INTO x: it was join of read of c of read of o, and is read of c"],
         ),
+        (
+            [INSTANTS, INSTANTS_WINDOW],
+            [INSTANTS, IN_BERLIN, INSTANTS_WINDOW],
+            ["INSERT INTO x: group: window was tumble of 1 d by i.ts, and is tumble of 1 d by i.ts in Europe/Berlin"],
+        ),
+        (
+            [INSTANTS, INSTANTS_ROWS],
+            [INSTANTS, IN_BERLIN, INSTANTS_ROWS],
+            ["INSERT INTO x: windowed: zone was nothing, and is Europe/Berlin"],
+        ),
+        ([WINDOW], [IN_BERLIN, WINDOW], []),
     ],
 )
 def test_what_does(before: list[str], now: list[str], said: list[str]) -> None:

@@ -22,7 +22,8 @@ from rmqio.sql.planning.plan import Aggregate, AggregateCall, Calc, Field, Rank,
 from rmqio.sql.rows import pack, pack_group
 from rmqio.sql.runtime import expiry
 from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec
-from rmqio.sql.runtime.groups.processing_fn import ProcessingFn, windows_at
+from rmqio.sql.runtime.groups.processing_fn import ProcessingFn
+from rmqio.sql.runtime.groups.windows import bounds_at
 from rmqio.sql.runtime.ranks.first_fn import ExpiringFirstFn, ExpiringSeenFn
 from rmqio.sql.runtime.ranks.rank_fn import RankSpec
 from rmqio.sql.runtime.ranks.ranking import Ranking, payload
@@ -256,7 +257,7 @@ def test_windows_of_processing_time_hold_each_row(window: Window, gaps: list[int
                 session = []
             session.append(at)
     else:
-        wanted.update(span for at in arrivals for span in windows_at(window, at))
+        wanted.update(span for at in arrivals for span in bounds_at(window, at))
     given_rows = {(start, end): count for start, end, _, count in fn._rows}
     assert len(given_rows) == len(fn._rows)
     assert given_rows == dict(wanted)
@@ -273,4 +274,4 @@ def test_windows_of_a_time_are_those_that_hold_it(window: Window, at: int) -> No
         for start in starts
         for length in (range(slide, size + 1, slide) if window.kind == "CUMULATE" else [size])
     ]
-    assert sorted(windows_at(window, at)) == [each for each in spans if each[0] <= at < each[1]]
+    assert sorted(bounds_at(window, at)) == [each for each in spans if each[0] <= at < each[1]]
