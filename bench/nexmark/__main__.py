@@ -4,7 +4,7 @@ python -m bench.nexmark [--events 1000000] [--queries q0,q2] [--repeats 5] [--ba
 
 Both read the same file, decode what they need, and drop the rows. First both count the rows of each query, and must
 agree. Flink's time is that of the job less that of the same job on an empty file. Ours is one process that runs the
-query's fragment on batches of lines. Needs a JDK; the first time, Flink is fetched (134 MB).
+query's fragment on batches of lines. Needs a JDK; the first time, Flink is fetched (154 MB).
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from rmqio.local.artefacts import read_lock
 from rmqio.local.errors import LocalBrokerError
 from rmqio.local.fetch import fetch
 
-LOCK: Final = JAVA / "flink-sql-2.0.0.lock.json"
-"""Written by `python -m rmqio.local.lock --name flink-sql-2.0.0` with the roots that it names: 134 MB."""
+LOCK: Final = JAVA / "flink-sql-2.3.0.lock.json"
+"""Written by `python -m rmqio.local.lock --name flink-sql-2.3.0` with the roots that it names: 154 MB."""
 _OPENED: Final = ("java.lang", "java.lang.reflect", "java.math", "java.net", "java.nio", "java.time", "java.util")
 
 

@@ -167,7 +167,8 @@ def _in(choice: _Choice) -> tuple[list[str], str]:
 def _first_rows(choice: _Choice) -> tuple[list[str], str]:
     order = choice.one(["v DESC, id", "m, id DESC", "ts", "ts DESC"])
     inner = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY {order}) AS rn FROM o"
-    limit = "rn = 1" if order.startswith("ts") else choice.one(["rn <= 3", "rn = 1"])
+    # By several columns, Flink 2.3.0 does not take back a first row when a better one comes: rn = 1 is of time only.
+    limit = "rn = 1" if order.startswith("ts") else choice.one(["rn <= 3", "rn <= 2"])
     return ["k", "id", "v", "m"], f"FROM ({inner}) WHERE {limit}"
 
 

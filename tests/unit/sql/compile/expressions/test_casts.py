@@ -1,4 +1,4 @@
-"""Casts: Flink 2.0.0 itself gave these values."""
+"""Casts: Flink 2.3.0 itself gave these values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of times, and rounding them: Flink 2.0.0 itself gave these values."""
+"""Fields of times, and rounding them: Flink 2.3.0 itself gave these values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times in formats of Java: Flink 2.0.0 itself gave these values."""
+"""Times in formats of Java: Flink 2.3.0 itself gave these values."""
 
 from __future__ import annotations
 
