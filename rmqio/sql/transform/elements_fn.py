@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.batches import Batch
 from rmqio.errors import SerdeError
 from rmqio.sql.catalog.tables import Column
-from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys
+from rmqio.sql.compile.description import Fragment, ToGroups, ToRows, ToTable
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.runtime.rows.outputs import outputs
 from rmqio.sql.transform.bad_rows import bad_row
@@ -92,29 +92,29 @@ class ElementsFn(beam.DoFn):
             for position, error in mapped.failed.items():
                 yield from self._failed(elements[position][0], error, (elements[position][1], windows[position]))
             if mapped.values and not isinstance(target, ToGroups):
-                places = [(elements[each][1], windows[each]) for each in mapped.positions]
-                yield from self._emitted(mapped.values, places)
+                yield from self._emitted(mapped.values, [(elements[i][1], windows[i]) for i in mapped.positions])
         if isinstance(target, ToGroups) and len(self._groups) > most_groups:
             yield from self._emitted_groups(target)
 
     def _emitted(self, values: list[Any], places: list[Place]) -> Iterator[WindowedValue]:
         target = self._fragment.target
-        if isinstance(target, ToKeys):
-            for value, place in zip(values, places, strict=True):
-                for each in outputs(target, [value], self._side, place[0]):
-                    yield _placed(each, place)
-        elif isinstance(target, ToElements):
+        if isinstance(target, ToElements):
             for value, place in zip(values, places, strict=True):
                 yield _placed(value, place)
-        else:  # messages: their times do not matter
+        elif isinstance(target, (ToTable, ToRows)):  # one batch: its time does not matter
             yield _placed(Batch(values), places[0])
+        else:  # keys and ranks: what comes out of them can have the times of its rows
+            found: dict[Place, list[Any]] = {}
+            for value, place in zip(values, places, strict=True):
+                found.setdefault(place, []).append(value)
+            for place, members in found.items():
+                for each in outputs(target, members, self._side, place[0]):
+                    yield _placed(each, place)
 
     def _emitted_groups(self, target: ToGroups) -> Iterator[WindowedValue]:
         assert self._earliest_us is not None
         for each in outputs(target, list(self._groups.items()), self._side, self._earliest_us):
-            stamped = isinstance(each, TimestampedValue)
-            value, at = (each.value, each.timestamp.micros) if stamped else (each, self._earliest_us)
-            yield _placed(value, (at, self._window))
+            yield _placed(each, (self._earliest_us, self._window))
         self._groups.clear()
         self._earliest_us = None
 
@@ -130,7 +130,10 @@ class ElementsFn(beam.DoFn):
 
 
 def _placed(value: Any, place: Place) -> WindowedValue:
+    """Returns an element at a place, or at its own time if it has one."""
     micros, window = place
+    if isinstance(value, TimestampedValue):
+        return WindowedValue(value.value, value.timestamp, (window,))
     return WindowedValue(value, Timestamp(micros=micros), (window,))
 
 

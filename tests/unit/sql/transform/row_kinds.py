@@ -73,3 +73,18 @@ class Right(NamedTuple):
 
 def doubled(number: int) -> int:
     return 10 // number * 2
+
+
+class Event(NamedTuple):
+    id: int
+    k: Optional[str]  # noqa: UP045
+    v: Optional[int]  # noqa: UP045
+    m: Optional[Decimal]  # noqa: UP045
+    ts: dt.datetime
+
+
+class Untimed(NamedTuple):
+    id: int
+    k: Optional[str]  # noqa: UP045
+    v: Optional[int]  # noqa: UP045
+    m: Optional[Decimal]  # noqa: UP045

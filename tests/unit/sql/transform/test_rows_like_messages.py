@@ -1,0 +1,140 @@
+"""A query gives the same rows over PCollections of rows as over messages: each form of query."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
+
+import apache_beam as beam
+from apache_beam.testing.util import assert_that
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from rmqio import Record
+from rmqio.sql import SqlTransform, element_time
+from tests.helpers.oracles import queries
+from tests.helpers.transforms.records import record_of
+from tests.unit.sql.transform.row_kinds import Event, Untimed
+from tests.unit.sql.transform.support import pipeline, run
+
+__all__ = ["pipeline"]
+
+_COLUMNS: Final = "(id BIGINT NOT NULL, k STRING, v BIGINT, m DECIMAL(38, 18), ts {}, WATERMARK FOR ts AS ts)"
+LOCAL, INSTANT = (_COLUMNS.format(each) for each in ("TIMESTAMP(6)", "TIMESTAMP_LTZ(6)"))
+SETTINGS: Final = {"table.exec.state.ttl": "1 h"}
+_WINDOWS: Final = "TABLE(TUMBLE(TABLE {}, DESCRIPTOR(ts), INTERVAL '10' SECOND))"
+_O, _P, _OF_BOTH = map(_WINDOWS.format, ("o", "p", "u"))
+_SAME: Final = "l.k = r.k AND l.window_start = r.window_start AND l.window_end = r.window_end"
+_NEAR: Final = "o.k = p.k AND p.ts BETWEEN o.ts - INTERVAL '3' SECOND AND o.ts + INTERVAL '2' SECOND"
+_BOTH: Final = "CREATE VIEW u AS SELECT * FROM o WHERE v > 1 UNION ALL SELECT * FROM p;\n"
+
+
+def _first(key: str, order: str, limit: str, table: str = "o") -> str:
+    rank = f"ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY {order}) AS rn"
+    return f"SELECT id, k, rn FROM (SELECT *, {rank} FROM {table}) WHERE {limit}"
+
+
+FORMS: Final = {
+    "the first two": _first("k", "v DESC, id", "rn <= 2"),
+    "keep first": _first("k", "ts", "rn = 1"),
+    "keep last": _first("k", "ts DESC", "rn = 1"),
+    "the first one that comes": "SELECT k, n FROM (SELECT k, 1 AS n, ROW_NUMBER() OVER (PARTITION BY k ORDER BY "
+    "PROCTIME()) AS rn FROM o) WHERE rn = 1",
+    "the first two of windows": _first("window_start, window_end, k", "v DESC, id", "rn <= 2", _O),
+    "the first of windows of a view": _BOTH + _first("window_start, window_end", "m, id", "rn = 1", _OF_BOTH),
+    "an interval join": f"SELECT o.id, p.id AS other FROM o JOIN p ON {_NEAR}",
+    "an outer interval join": f"SELECT o.id, p.id AS other, p.m FROM o FULL JOIN p ON {_NEAR}",
+    "a window join": "SELECT l.id, r.id AS other, l.window_start AS s "
+    f"FROM (SELECT * FROM {_O}) AS l LEFT JOIN (SELECT * FROM {_P}) AS r ON {_SAME}",
+}
+
+
+def _records(rows: Iterable[dict[str, Any]], zone: str = "") -> list[Record]:
+    return [record_of(queries.as_json(row).replace('", "m"', f'{zone}", "m"').encode()) for row in rows]
+
+
+def _event(row: Mapping[str, Any]) -> Event:
+    return Event(**{**row, "m": None if row["m"] is None else Decimal(row["m"])})
+
+
+def _timed(row: Mapping[str, Any]) -> TimestampedValue:
+    at = Timestamp.from_utc_datetime(row["ts"].replace(tzinfo=dt.UTC))
+    return TimestampedValue(Untimed(*_event(row)[:-1]), at)
+
+
+class Inputs:
+    """The tables as messages, as rows with a column of their time, and as elements with a time."""
+
+    def __init__(self, pipeline: beam.Pipeline, random: Random, count: int) -> None:
+        rows = {name: queries.rows(random, count) for name in queries.TABLES}
+
+        def made(label: str, values: Callable[[Any], Iterable[Any]], kind: Any) -> dict[str, Any]:
+            return {
+                name: pipeline
+                | f"{label} {name}" >> beam.Create(values(found), reshuffle=False).with_output_types(kind)
+                for name, found in rows.items()
+            }
+
+        self.local, self.instant = made("local", _records, Record), made("instant", _in_utc, Record)
+        self.rows = made("rows", lambda found: map(_event, found), Event)
+        stamp = beam.Map(_timed).with_output_types(Untimed)
+        self.timed = {
+            name: each | f"stamp {name}" >> stamp for name, each in made("timed", list, dict[str, Any]).items()
+        }
+        self._sides: list[Any] = []
+
+    def add(self, label: str, text: str, *, of_elements: bool = False) -> None:
+        """Adds a query of messages and of rows."""
+        ddl, messages = (INSTANT, self.instant) if of_elements else (LOCAL, self.local)
+        rowtime, rows = (element_time("ts"), self.timed) if of_elements else ("ts", self.rows)
+        wanted = SqlTransform(text, dict.fromkeys(messages, ddl), settings=SETTINGS)
+        found = SqlTransform(text, settings=SETTINGS, rowtime=dict.fromkeys(rows, rowtime))
+        for side, each in enumerate((messages | f"{label}: messages" >> wanted, rows | f"{label}: rows" >> found)):
+            as_tuple = beam.Map(lambda row, *place: (*place, tuple(row)), label, side)
+            self._sides.append(each | f"{label}: side {side}" >> as_tuple)
+
+    def check(self, *, most_empty: int = 0) -> None:
+        """Checks that each query gives the same rows of both, and some: but for a few."""
+        least = len(self._sides) // 2 - most_empty
+
+        def check(found: Sequence[tuple[str, int, tuple[Any, ...]]]) -> None:
+            sides: tuple[dict[str, Counter[Any]], ...] = {}, {}
+            for label, side, row in found:
+                sides[side].setdefault(label, Counter())[row] += 1
+            assert len(sides[0]) >= least
+            assert sides[1] == sides[0]
+
+        assert_that(self._sides | "Sides" >> beam.Flatten(), check)
+
+
+def _in_utc(rows: Iterable[dict[str, Any]]) -> list[Record]:
+    return _records(rows, "Z")
+
+
+def test_each_form_gives_the_same_rows(pipeline: beam.Pipeline) -> None:
+    given = Inputs(pipeline, Random(5), 40)
+    for number, (name, text) in enumerate(FORMS.items()):
+        given.add(name, text, of_elements=number % 2 == 1)
+    given.check()
+    run(pipeline)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", [3, 17])
+def test_random_queries_give_the_same_rows(pipeline: beam.Pipeline, seed: int) -> None:
+    random = Random(seed)
+    given = Inputs(pipeline, random, 60)
+    for number in range(26):
+        text, _ = queries.query(random, number)
+        given.add(f"{number}: {text}", re.sub(r"CAST\((c\d+) AS STRING\)", r"CAST(\1 AS STRING) AS \1", text))
+    given.check(most_empty=5)
+    run(pipeline)
