@@ -100,6 +100,9 @@ GATE: Final[dict[str, tuple[Part, ...]]] = {
         Part("integration/pipelines/test_province.py"),
         Part("integration/pipelines/test_yaml.py", ("DirectRunner",)),
     ),
+    "a program of the documents takes its runner from the command line": (
+        Part("integration/pipelines/test_snippet.py", ("FlinkRunner",)),
+    ),
     "values go to databases and come back, and refused rows go out alone": (
         Part("integration/connect/test_databases.py::test_every_type_is_written_and_read_again"),
         Part("integration/connect/test_databases.py::test_what_the_database_refuses_goes_out_alone"),

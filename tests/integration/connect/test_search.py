@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import urllib.error
 from collections.abc import Iterator
@@ -96,7 +97,8 @@ def test_an_index_that_may_not_be_created_fails_the_pipeline(node: SearchNode) -
 
 
 @pytest.mark.parametrize("block", blocks_that_need("search"), ids=lambda block: f"{block.page}:{block.line}")
-def test_the_blocks_of_the_pages_run(block: Block, node: SearchNode) -> None:
+def test_the_blocks_of_the_pages_run(block: Block, node: SearchNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["pipeline.py"])
     node.ask("/_cluster/settings", {"persistent": {"action.auto_create_index": None}}, "PUT")
     exec(compile(block.code.replace("http://localhost:9200", node.url), block.page, "exec"), {"__name__": "page"})
     assert stored(node, "orders") == {"17": {"id": 17, "amount": 1.5}}

@@ -152,6 +152,7 @@ def test_the_blocks_of_the_pages_run(
     assert broker.guard is not None
     monkeypatch.chdir(Path(broker.guard.ca_file).parent)
     monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
+    monkeypatch.setattr(sys, "argv", ["pipeline.py"])
     code = block.code.replace("localhost:9092", broker.servers).replace("localhost:9093", broker.guarded_servers)
     code = code.replace('"orders"', f'"{new_topic(broker)}"')
     exec(compile(code, block.page, "exec"), {"__name__": "page"})
