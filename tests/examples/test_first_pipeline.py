@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shlex
@@ -78,18 +77,8 @@ class _Reader:
             assert _comparable(done.stdout.splitlines()) == _comparable(printed), f"$ {command}\n{done.stdout}"
 
     def saves(self, code: str) -> None:
-        """The first program is saved. The next one replaces its last line; what else it has goes above the pipeline."""
-        program = self._folder / "pipeline.py"
-        if not program.exists():
-            program.write_text(code)
-            return
-        before, added = program.read_text().rstrip().rpartition("\n")[0], ast.parse(code).body
-        lines = code.splitlines()
-        *above, last = [(node.lineno, node.end_lineno) for node in added]
-        assert lines[last[0] - 1 :] == lines[last[0] - 1 : last[0]], "the last line is to replace one line"
-        top = "\n".join(lines[above[0][0] - 1 : above[-1][1]])
-        head, main, pipeline = before.partition('if __name__ == "__main__":')
-        program.write_text(f"{head}{top}\n\n\n{main}{pipeline}\n        {lines[last[0] - 1]}\n")
+        """Each block of Python is the whole program."""
+        (self._folder / "pipeline.py").write_text(code)
 
     def _starts_a_broker(self, command: str, printed: list[str]) -> None:
         self._broker = subprocess.Popen(
