@@ -31,7 +31,7 @@ def test_the_providers_of_the_page_are_those_of_the_package() -> None:
         assert path == f"rmqio.yaml.{name}"
 
 
-@pytest.mark.parametrize("which", ["the example", "the package"])
+@pytest.mark.parametrize("which", ["the example", "the page", "the package"])
 def test_beam_takes_the_providers(which: str) -> None:
     """Beam checks a pipeline file by a schema before it makes anything of it."""
     pytest.importorskip("jsonschema", reason="Beam YAML needs the extra 'yaml'")
@@ -40,6 +40,8 @@ def test_beam_takes_the_providers(which: str) -> None:
 
     if which == "the example":
         spec = yaml.safe_load(expand_jinja((ROOT / "examples/totals.yaml").read_text(), {"name_server": "n:1"}, []))
+    elif which == "the page":
+        spec = {"pipeline": {"transforms": [each for block in BLOCKS[1:] for each in block]}, **BLOCKS[0]}
     else:
         listed = yaml.safe_load(Path(rmqio.yaml.PROVIDERS).read_text())
         spec = {"pipeline": {"transforms": [{"type": "Create"}]}, "providers": listed}
