@@ -18,7 +18,7 @@ from rmqio import ReadFromRocketMQ, ReadOptions, StartFrom, StopAt, WriteToRocke
 from rmqio.model import Message, MessageQueue
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
-from rmqio.sql import SqlTransform, row_time
+from rmqio.sql import SqlTransform, element_time, row_time
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab, wait_until
 from tests.runners.sql.test_sql import MIDNIGHT, Topics, rows_of, topics  # noqa: F401 - the last is a fixture
@@ -37,6 +37,13 @@ COUNTS = """
 SELECT window_start AS s, k, COUNT(*) AS c, SUM(n) AS total
 FROM TABLE(TUMBLE(TABLE m, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY k, window_start, window_end
 """
+FIRST = """
+SELECT s, k AS most FROM (
+  SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY c DESC, k) AS rn
+  FROM TABLE(TUMBLE(TABLE c, DESCRIPTOR(at), INTERVAL '1' MINUTE))
+) WHERE rn = 1
+"""
+NEXT = "SELECT c.k, c.s, d.c AS next FROM c JOIN d ON c.k = d.k AND d.at = c.at + INTERVAL '1' MINUTE"
 
 
 def as_json(row: Any) -> bytes:
@@ -70,7 +77,11 @@ def test_rows_of_messages_and_of_python(runner: str, topics: Topics, lab: Lab, t
         )  # fmt: skip
         counted = messages | "Count" >> SqlTransform(COUNTS, {"m": DDL}, on_error="output")
         again = counted.rows | "Again" >> SqlTransform("SELECT k, c * 2 AS c2, s FROM c WHERE c > 0", "c", rowtime="s")
+        of_elements = {each: element_time("at") for each in ("c", "d")}
+        first = counted.rows | "First" >> SqlTransform(FIRST, "c", rowtime=of_elements["c"])
+        pairs = {"c": counted.rows, "d": counted.rows} | "Next" >> SqlTransform(NEXT, rowtime=of_elements)
         bodies = [
+            first | "Firsts" >> beam.Map(as_json), pairs | "Pairs" >> beam.Map(as_json),
             joined | "Joined" >> beam.Map(as_json), counted.rows | "Counted" >> beam.Map(as_json),
             again | "Twice" >> beam.Map(as_json), counted.errors | "Bad" >> beam.Map(as_json),
         ]  # fmt: skip
@@ -94,7 +105,16 @@ def expected(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
         start = dt.datetime.fromisoformat(row["ts"]).replace(second=0, microsecond=0)
         groups.setdefault((row["k"], start), []).append(row["n"])
     for (key, start), numbers in groups.items():
-        at = f"Timestamp({(start - dt.datetime(1970, 1, 1)) // dt.timedelta(seconds=1)})"
+        at = _shown(start)
         found.append({"s": at, "k": key, "c": str(len(numbers)), "total": str(sum(numbers))})
         found.append({"k": key, "c2": str(2 * len(numbers)), "s": at})
+        following = groups.get((key, start + dt.timedelta(minutes=1)))
+        found += [] if following is None else [{"k": key, "s": at, "next": str(len(following))}]
+    for start in {start for _, start in groups}:
+        _, most = min((-len(numbers), key) for (key, of), numbers in groups.items() if of == start)
+        found.append({"s": _shown(start), "most": most})
     return found
+
+
+def _shown(start: dt.datetime) -> str:
+    return f"Timestamp({(start - dt.datetime(1970, 1, 1)) // dt.timedelta(seconds=1)})"
