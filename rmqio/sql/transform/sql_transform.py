@@ -14,7 +14,8 @@ from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.security import Security
 from rmqio.sql.errors import Refusal, SqlError, nearest
-from rmqio.sql.planning.plan import Calc, Relation, Scan
+from rmqio.sql.planning.expanding import Expand
+from rmqio.sql.planning.plan import Calc, LookupJoin, Relation, Scan, Union, Windowed
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.syntax import statements
@@ -188,20 +189,26 @@ def _path_of(name: str, function: str | Callable[..., Any]) -> str:
 
 
 def _require_global_windows(relation: Relation, inputs: Mapping[str, Input]) -> None:
-    """Raises `SqlError` for an input with windows of Beam, if rows of several elements come together."""
-    below = relation
-    while isinstance(below, Calc):
-        below = below.input
-    if isinstance(below, Scan):
+    """Raises `SqlError` for an input with windows of Beam, if rows of several elements, or of other windows, meet."""
+    tables = set(_tables(relation))
+    windows = {name: each.pcoll.windowing.windowfn for name, each in inputs.items() if name in tables}
+    is_by_row = _is_row_by_row(relation)
+    kinds = [*windows.values(), *([] if len(windows) == len(tables) else [GlobalWindows()])]
+    if is_by_row and all(each == kinds[0] for each in kinds):
         return
-    used = set(_tables(relation))
-    for name, each in inputs.items():
-        window_fn = each.pcoll.windowing.windowfn
-        if name in used and not isinstance(window_fn, GlobalWindows):
+    for name, window_fn in windows.items():
+        if not isinstance(window_fn, GlobalWindows):
+            reason = "other inputs are not" if is_by_row else "the query has its own"
             raise SqlError(
-                f"{name} is in windows of Beam ({type(window_fn).__name__}), and the query has its own: put "
+                f"{name} is in windows of Beam ({type(window_fn).__name__}), and {reason}: put "
                 "beam.WindowInto(beam.window.GlobalWindows()) before it"
             )
+
+
+def _is_row_by_row(relation: Relation) -> bool:
+    """Whether each row comes from one element, in whose windows it stays."""
+    is_one = isinstance(relation, (Scan, Calc, Expand, LookupJoin, Union, Windowed))
+    return is_one and all(map(_is_row_by_row, relation.inputs()))
 
 
 def _tables(relation: Relation) -> list[str]:

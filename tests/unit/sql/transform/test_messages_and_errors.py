@@ -144,6 +144,8 @@ def test_what_does_not_fit_the_inputs_is_refused(pipeline: beam.Pipeline) -> Non
     windowed = rows | beam.WindowInto(beam.window.FixedWindows(1))
     with pytest.raises(SqlError, match=r"t is in windows of Beam \(FixedWindows\), and the query has its own"):
         windowed | "windowed" >> SqlTransform("SELECT COUNT(*) AS n FROM t", "t")
+    with pytest.raises(SqlError, match=r"t is in windows of Beam \(FixedWindows\), and other inputs are not: put"):
+        {"t": windowed, "u": rows} | "both" >> SqlTransform("SELECT id FROM t UNION ALL SELECT id FROM u")
     with pytest.raises(SqlError, match="the table has no WATERMARK FOR"):
         row_time("(a INT)")
     with pytest.raises(SqlError, match="table t:1:26"):

@@ -119,7 +119,15 @@ def test_windows_by_a_column_and_by_the_time_of_elements(pipeline: beam.Pipeline
     run(pipeline)
 
 
-def test_rows_keep_the_times_and_windows_of_their_elements(pipeline: beam.Pipeline) -> None:
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT n AS m FROM PCOLLECTION WHERE MOD(n, 2) = 0",
+        "SELECT n AS m FROM PCOLLECTION WHERE MOD(n, 4) = 0 UNION ALL SELECT n FROM PCOLLECTION WHERE MOD(n, 4) = 1",
+        "SELECT u.m FROM PCOLLECTION CROSS JOIN UNNEST(ARRAY[n, -n]) AS u (m) WHERE MOD(n, 4) = 3",
+    ],
+)
+def test_rows_keep_the_times_and_windows_of_their_elements(pipeline: beam.Pipeline, query: str) -> None:
     made = (
         pipeline
         | beam.Create(range(1200))
@@ -128,7 +136,7 @@ def test_rows_keep_the_times_and_windows_of_their_elements(pipeline: beam.Pipeli
         )
     )
     windowed = made | beam.WindowInto(beam.window.FixedWindows(100))
-    rows = windowed | SqlTransform("SELECT n AS m FROM PCOLLECTION WHERE MOD(n, 2) = 0")
+    rows = windowed | SqlTransform(query)
     counts = rows | beam.Map(lambda row: ("all", row.m)) | beam.combiners.Count.PerKey()
     placed = counts | beam.Map(lambda pair, window=beam.DoFn.WindowParam: (window.start.micros // 1_000_000, pair[1]))
     assert_that(placed, equal_to([(start, 50) for start in range(0, 1200, 100)]))
