@@ -117,6 +117,12 @@ def count(result: Any, name: str, *, step: str = "") -> int:
     return sum((counter.result or 0) for counter in found if wanted in _plain(counter.key.step))
 
 
+def count_written(result: Any, *, step: str = "") -> int:
+    """Return how many messages were sent, without dead letters, over the same steps as `count`."""
+    sent, letters = (count(result, name, step=step) for name in ("messages_sent", "dead_letters"))
+    return sent - letters
+
+
 def _plain(label: str) -> str:
     return re.sub(r"[^A-Za-z]+", "-", label)
 

@@ -21,7 +21,7 @@ from rmqio.interfaces import ClientFactory
 from rmqio.pipelines.common.arguments import parse_start, parse_stop
 from rmqio.runners.options import options as pipeline_options
 from rmqio.runners.options import unknown_flags
-from rmqio.runners.program import count, failure_text, run_program
+from rmqio.runners.program import count, count_written, failure_text, run_program
 from rmqio.sending.failures import FailedMessage
 from rmqio.skew import SkewReport, measure_shuffles
 from rmqio.start import StartFrom
@@ -101,9 +101,8 @@ def run_job(
             measure_shuffles(pipeline)
 
     def summary(result: Any) -> str:
-        read, sent, letters = (count(result, name) for name in ("records_read", "messages_sent", "dead_letters"))
-        text = f"{read} {source} read, {sent - letters} {sink} written"
-        if letters:
+        text = f"{count(result, 'records_read')} {source} read, {count_written(result)} {sink} written"
+        if letters := count(result, "dead_letters"):
             text = f"{text}, {letters} dead letters"
         return f"{text}\n{SkewReport.of(result)}" if arguments.skew_report else text
 

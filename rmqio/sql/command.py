@@ -191,7 +191,7 @@ def _add(script: Script, arguments: argparse.Namespace, pipeline: Any) -> None:
 
 def run_job(script: Script, arguments: argparse.Namespace) -> int:
     """Runs the statements of a script that write, as one job, and returns its exit status."""
-    from rmqio.runners.program import count, run_program
+    from rmqio.runners.program import run_program
     from rmqio.sql.runtime.explain_runner import how_it_runs
 
     try:
@@ -205,8 +205,12 @@ def run_job(script: Script, arguments: argparse.Namespace) -> int:
         if arguments.explain:
             print(f"\n{how_it_runs(pipeline)}\n")
 
-    def summary(result: Any) -> str:
-        failed = count(result, "rows_failed")
-        return f"{count(result, 'messages_sent')} rows written" + (f", {failed} failed" if failed else "")
-
     return run_program("rmqio sql", options, build, summary, verbose=arguments.verbose)
+
+
+def summary(result: Any) -> str:
+    """Returns the last line of a job, from its metrics."""
+    from rmqio.runners.program import count, count_written
+
+    failed = count(result, "rows_failed")
+    return f"{count_written(result)} rows written" + (f", {failed} failed" if failed else "")

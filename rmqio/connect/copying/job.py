@@ -10,7 +10,7 @@ from rmqio.connect.copying.sinks import apply, target_of
 from rmqio.connect.copying.sources import is_endless, source_of
 from rmqio.connect.copying.urls import End
 from rmqio.errors import LocalError
-from rmqio.runners.program import count, run_program
+from rmqio.runners.program import count, count_written, run_program
 from rmqio.transforms.parts import is_in_process as is_direct
 
 
@@ -32,7 +32,6 @@ def copy(
     """
     where = where or {}
     is_counted = target.kind != "console"
-    counter = "messages_sent" if target.kind == "rocketmq" else "rows_written"
 
     def build(pipeline: Any) -> None:
         if _same_place(source, target, where):
@@ -51,7 +50,9 @@ def copy(
             return f"{source.shown} is printed"
         refused = count(result, "row_failures") + count(result, "send_failures")
         more = f", {refused} refused, which are in {dead_letter_topic}" if refused else ""
-        return f"{count(result, counter, step='Write')} copied from {source.shown} to {target.shown}{more}"
+        is_topic = target.kind == "rocketmq"
+        written = count_written(result, step="Write") if is_topic else count(result, "rows_written", step="Write")
+        return f"{written} copied from {source.shown} to {target.shown}{more}"
 
     return run_program("rmqio copy", options, build, summary, verbose=verbose, prints_data=not is_counted)
 

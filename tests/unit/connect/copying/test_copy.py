@@ -182,8 +182,10 @@ def test_a_row_that_cannot_be_a_message_fails_the_copy_or_is_a_letter(
         "rocketmq:b cannot take a message: SerdeError: the row has no nmae that can be a key; did you mean name?; "
         "to continue without such messages, give --dead_letter_topic\n"
     ) in capsys.readouterr().err
-    assert run("rows.jsonl", "rocketmq:b?key=nmae", cluster, dead_letter_topic="dead") == 0
-    assert len(cluster.records("dead")) == 5
+    (folder / "rows.jsonl").write_text('{"id": 1}\n{"name": "x"}\n{"id": 2}\n')
+    assert run("rows.jsonl", "rocketmq:b?key=id", cluster, dead_letter_topic="dead") == 0
+    assert len(cluster.records("dead")) == 1
+    assert "2 copied from rows.jsonl to rocketmq:b, 1 refused, which are in dead\n" in capsys.readouterr().out
 
 
 def test_the_direct_runner_closes_no_window_of_a_stream(
