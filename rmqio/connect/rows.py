@@ -5,35 +5,26 @@ from __future__ import annotations
 import base64
 import dataclasses
 import datetime as dt
-import json
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from rmqio.errors import SerdeError
-
-_SURELY_EXACT: Final = 16
-"""Characters of a number with a point: a float gives back each decimal of 15 digits."""
+from rmqio.serde.json_numbers import json_text, json_value
 
 
-class JsonNumber(Decimal):
-    """A number of JSON that no float holds, such as 0.12345678901234567890."""
-
-
-def to_row(element: Any, *, exact: bool = False) -> dict[str, Any]:
+def to_row(element: Any) -> dict[str, Any]:
     """Returns the fields of an element.
 
     Elements are dicts, `beam.Row`s, NamedTuples, dataclasses, or JSON objects: as bytes, as text, or as the body of a
-    `Record`, a `Message` or a `KafkaRecord`. Raises `SerdeError`.
-
-    Args:
-      exact: a number of JSON that no float holds is a `JsonNumber`; otherwise it is the nearest float.
+    `Record`, a `Message` or a `KafkaRecord`. A number of JSON that no float holds is a `JsonNumber`: the nearest float,
+    which keeps all digits. Raises `SerdeError`.
     """
     if isinstance(element, dict):
         return element
     body = element if isinstance(element, (bytes, bytearray, str)) else getattr(element, "body", None)
     if isinstance(body, (bytes, bytearray, str)):
-        return _object(body, exact)
+        return _object(body)
     if hasattr(element, "_asdict"):
         found = element._asdict()
     elif dataclasses.is_dataclass(element) and not isinstance(element, type):
@@ -48,16 +39,9 @@ def to_row(element: Any, *, exact: bool = False) -> dict[str, Any]:
     return dict(found)
 
 
-def _exact(text: str) -> float | JsonNumber:
-    found = float(text)
-    if len(text) <= _SURELY_EXACT or Decimal(text) == Decimal(repr(found)):
-        return found
-    return JsonNumber(text)
-
-
-def _object(body: bytes | bytearray | str, exact: bool) -> dict[str, Any]:
+def _object(body: bytes | bytearray | str) -> dict[str, Any]:
     try:
-        found = json.loads(body, parse_float=_exact if exact else None)
+        found = json_value(body)
     except (ValueError, RecursionError) as error:  # or it is nested too deeply
         raise SerdeError(f"the body is not JSON: {error}") from error
     if not isinstance(found, dict):
@@ -65,10 +49,10 @@ def _object(body: bytes | bytearray | str, exact: bool) -> dict[str, Any]:
     return found
 
 
-def to_json(value: Any) -> str:
+def to_json(value: Any, *, ensure_ascii: bool = False) -> str:
     """Returns JSON in one line. Dates are ISO 8601, decimals and UUIDs text, bytes Base64. Raises `SerdeError`."""
     try:
-        return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return json_text(value, default=_plain, ensure_ascii=ensure_ascii)
     except (TypeError, ValueError, RecursionError) as error:
         raise SerdeError(f"the row cannot be written as JSON: {error}") from error
 

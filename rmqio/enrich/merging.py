@@ -21,7 +21,7 @@ def fields_of(element: Any) -> Any:
         body = getattr(element, "body", None)  # a Record or a Message
         if not isinstance(body, bytes) or not hasattr(element, "properties"):
             return element
-    return object_of(body)
+    return object_of(body, exact=True)  # its numbers go on
 
 
 class KeyOf:

@@ -5,16 +5,16 @@ In this package, `import json` imports the standard library's module: imports ar
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from rmqio.errors import SerdeError
 from rmqio.model import Message, Record
 from rmqio.serde.base import message_of, undecodable, unencodable
 from rmqio.serde.fields import keys_of, names_of_keys, tag_of
+from rmqio.serde.json_numbers import json_text
 from rmqio.serde.json_parser import DECODER, NotJson, parsed
 from rmqio.serde.json_schema import JsonSchema
 from rmqio.serde.typed_json.decoder import TypedDecoder
@@ -114,7 +114,8 @@ class JsonSerializer:
 
     A call raises `SerdeError` for types that JSON does not have, NaN and infinity, circular references, lone
     surrogates, nesting deeper than Python's recursion limit, and elements that do not fit the schema. Tuples become
-    arrays, and names that are numbers, booleans or None become text, as in the standard library.
+    arrays, and names that are numbers, booleans or None become text, as in the standard library. A number that `Enrich`
+    or `rmqio.connect` has read from JSON keeps all its digits.
     """
 
     deterministic: bool = False
@@ -128,7 +129,7 @@ class JsonSerializer:
 
     def __call__(self, element: Any) -> Message:
         try:
-            text = _ENCODERS[self.deterministic].encode(element)
+            text = json_text(element, sort_keys=self.deterministic)
             body = text.encode()
             why = self.schema.violation(DECODER.decode(text), text) if isinstance(self.schema, JsonSchema) else None
         except UnicodeEncodeError as error:
@@ -149,12 +150,6 @@ class JsonSerializer:
             keys=keys_of(element, element, self.key_fields),
             tags=tag_of(element, element, self.tag_field),
         )
-
-
-_ENCODERS: Final = {
-    deterministic: json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), sort_keys=deterministic)
-    for deterministic in (False, True)
-}
 
 
 def _compiled(schema: SchemaSource | None) -> JsonSchema | None:

@@ -10,6 +10,7 @@ import json
 from typing import Any, Final
 
 from rmqio.errors import SerdeError
+from rmqio.serde.json_numbers import exact_float
 from rmqio.serde.json_parser import NotJson, parsed
 
 try:
@@ -32,12 +33,20 @@ def _refuse_constant(name: str) -> None:
 
 
 _DECODER: Final = json.JSONDecoder(parse_int=_whole_number, parse_constant=_refuse_constant)
+_EXACT_DECODER: Final = json.JSONDecoder(
+    parse_int=_whole_number, parse_constant=_refuse_constant, parse_float=exact_float
+)
+_QUICK_EXACT: Final = None if msgspec is None else msgspec.json.Decoder(float_hook=exact_float)
 
 
-def object_of(body: bytes | bytearray) -> dict[str, Any]:
-    """Returns the object that a body is. Raises `SerdeError`, whose text quotes nothing of the body."""
+def object_of(body: bytes | bytearray, *, exact: bool = False) -> dict[str, Any]:
+    """Returns the object that a body is. Raises `SerdeError`, whose text quotes nothing of the body.
+
+    Args:
+      exact: a number that no float holds is a `JsonNumber`, which keeps its digits where the value goes on.
+    """
     try:
-        value = _strictly(body) if msgspec is None else _quickly(body)
+        value = _strictly(body, exact) if msgspec is None else _quickly(body, exact)
     except UnicodeDecodeError as error:
         raise SerdeError(_not_utf8(body)) from error
     except RecursionError as error:
@@ -55,17 +64,17 @@ def object_of(body: bytes | bytearray) -> dict[str, Any]:
     return found
 
 
-def _quickly(body: bytes | bytearray) -> Any:
+def _quickly(body: bytes | bytearray, exact: bool) -> Any:
     try:
-        return msgspec.json.decode(body)
+        return _QUICK_EXACT.decode(body) if exact else msgspec.json.decode(body)
     except msgspec.ValidationError:  # a number beyond a double, or with too many digits: all else is a DecodeError
-        return _strictly(body)
+        return _strictly(body, exact)
     except msgspec.MsgspecError as error:
         raise NotJson(str(error)) from error
 
 
-def _strictly(body: bytes | bytearray) -> Any:
-    value, text = parsed(bytes(body), _DECODER)
+def _strictly(body: bytes | bytearray, exact: bool) -> Any:
+    value, text = parsed(bytes(body), _EXACT_DECODER if exact else _DECODER)
     if "\\u" in text:  # half of a surrogate pair can only be there as an escape
         try:
             json.dumps(value, ensure_ascii=False).encode()

@@ -111,16 +111,20 @@ def _text(body: bytes) -> str | None:
 
 def _json(text: str) -> Any:
     """Parse an object or array; return None for anything else."""
+    from rmqio.serde.json_numbers import json_value
+
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
-        return json.loads(text)
+        return json_value(text)
     except (ValueError, RecursionError):
         return None
 
 
 def _json_text(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, default=_as_text)
+    from rmqio.serde.json_numbers import json_text
+
+    return json_text(value, indent=2, default=_as_text, allow_nan=True)
 
 
 def _as_text(value: Any) -> str:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
+from rmqio.serde.json_numbers import JsonNumber
+
 _NUMBERS: Final[tuple[Any, ...]] = (numbers.Number, UUID)
 
 
@@ -72,6 +74,8 @@ def _is_changed(value: Any, name: str, *, is_given: bool) -> bool:
     if name == "float":
         return isinstance(value, bool)
     if name == "integer":
+        if isinstance(value, JsonNumber):  # it is not the integer of its float
+            return True
         try:
             return bool(int(value) != value)
         except (ValueError, OverflowError):  # NaN and infinity

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from rmqio.connect.files.exact import is_safe, misfit
@@ -41,6 +42,7 @@ def write_rows(rows: Iterable[dict[str, Any]], names: Sequence[str], schema: Any
     refused: Refused = []
     writer: Any = None
     is_given = schema is not None
+    decimals = {each.name for each in schema or () if pa.types.is_decimal(each.type)}
     for chunk in _chunks(rows):
         good = []
         for row in chunk:
@@ -48,7 +50,7 @@ def write_rows(rows: Iterable[dict[str, Any]], names: Sequence[str], schema: Any
                 hint = did_you_mean(unknown, names)
                 refused.append((row, RowRefused(f"the file has no column {unknown}{hint}")))
             else:
-                good.append({name: row.get(name) for name in names})
+                good.append({name: _decimal(row.get(name)) if name in decimals else row.get(name) for name in names})
         if not good:
             continue
         if schema is None:
@@ -82,6 +84,11 @@ def read_rows(file: Any) -> Iterator[dict[str, Any]]:
         raise SerdeError(str(error)) from error
 
 
+def _decimal(value: Any) -> Any:
+    """For a column of decimals: JSON has no others than floats."""
+    return Decimal(repr(value)) if isinstance(value, float) else value
+
+
 def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
     chunk: list[Any] = []
     for row in rows:
@@ -93,7 +100,7 @@ def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def _errors(pa: Any) -> tuple[type[Exception], ...]:
-    return (pa.ArrowException, TypeError, ValueError, OverflowError)
+    return (pa.ArrowException, TypeError, ValueError, ArithmeticError)
 
 
 def _type_of(pa: Any, values: list[Any]) -> Any:

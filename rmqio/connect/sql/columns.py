@@ -12,9 +12,11 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from rmqio.connect.rows import JsonNumber, text_of_duration, to_json
+from rmqio.connect.rows import text_of_duration, to_json
 from rmqio.connect.sink.base import RowRefused
+from rmqio.errors import SerdeError
 from rmqio.near_names import did_you_mean
+from rmqio.serde.json_numbers import JsonNumber
 
 
 def _nothing(value: float) -> bool:
@@ -27,6 +29,9 @@ def _infinite(value: float) -> bool:
 
 _LACKING: Final = {"mysql": _infinite, "mariadb": _infinite, "sqlite": math.isnan}
 """Numbers that databases do not have. SQLite would store NULL for NaN."""
+
+_TOO_LARGE: Final = 1e30
+"""For every column of integers."""
 
 _DURATION: Final = re.compile(
     r"(?:(-?)([0-9]{1,6}) days?, )?(-?)([0-9]{1,6}):([0-5]?[0-9])(?::([0-5]?[0-9])(?:\.([0-9]+))?)?"
@@ -66,7 +71,7 @@ class Columns:
                 made = found[name] = None if value is None else converter(value)
                 if isinstance(made, float) and self._lacks(made):
                     raise ValueError(f"the database has no number {made!r}")
-            except (ValueError, TypeError, InvalidOperation, binascii.Error, OverflowError) as error:
+            except (ValueError, TypeError, InvalidOperation, binascii.Error, OverflowError, SerdeError) as error:
                 raise RowRefused(f"{self._shown}, column {name}: {error}") from error
         if not found:
             raise RowRefused(f"{self._shown}: the row has none of its columns")
@@ -80,7 +85,7 @@ def converter_of(kind: Any) -> Callable[[Any], Any]:
 
     for types, converter in (
         ((sa.JSON,), _same),  # SQLAlchemy writes it
-        ((sa.ARRAY,), _same),
+        ((sa.ARRAY,), _array_of(converter_of(kind.item_type)) if isinstance(kind, sa.ARRAY) else _same),
         ((sa.LargeBinary, sa.types._Binary), _bytes),
         ((sa.DateTime,), _aware if getattr(kind, "timezone", False) else _naive),
         ((sa.Date,), _date),
@@ -98,17 +103,27 @@ def converter_of(kind: Any) -> Callable[[Any], Any]:
 
 
 def _same(value: Any) -> Any:
-    """The value, with floats instead of numbers that the writer of JSON and drivers do not know."""
-    if isinstance(value, JsonNumber):
-        return float(value)
-    if isinstance(value, dict):
-        return {name: _same(each) for name, each in value.items()}
-    return [_same(each) for each in value] if isinstance(value, list) else value
+    return value
+
+
+def _array_of(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """For a column of arrays, also of arrays in arrays. What is no list can be a text that the database reads."""
+
+    def item(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return array(value)
+        return None if value is None else convert(value)
+
+    def array(value: Any) -> Any:
+        return [item(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+    return array
 
 
 def _plain(value: Any) -> Any:
-    value = _same(value)
-    return to_json(value) if isinstance(value, (dict, list, tuple)) else value
+    if isinstance(value, (dict, list, tuple)):
+        return to_json(value)
+    return float(value) if isinstance(value, JsonNumber) else value  # drivers know no `JsonNumber`
 
 
 def _text(value: Any) -> str:
@@ -118,19 +133,21 @@ def _text(value: Any) -> str:
         return value.decode()
     if isinstance(value, bool):
         return "true" if value else "false"
-    return to_json(_same(value)) if isinstance(value, (dict, list, tuple)) else str(value)
+    return to_json(value) if isinstance(value, (dict, list, tuple)) else str(value)
 
 
 def _integer(value: Any) -> int:
     if isinstance(value, int):  # a boolean is 0 or 1: MySQL's BOOLEAN is a TINYINT
         return int(value)
+    if isinstance(value, JsonNumber) and abs(value) < _TOO_LARGE:
+        value = Decimal(repr(value))
     if isinstance(value, float) and not value.is_integer():
         raise ValueError(f"{value!r} is not a whole number")
     if isinstance(value, (float, str)):
         return int(_digits(value))
     if isinstance(value, Decimal) and value == value.to_integral_value():
         return int(value)
-    raise ValueError(f"{type(value).__name__} is not a whole number")
+    raise ValueError(f"{value if isinstance(value, Decimal) else type(value).__name__} is not a whole number")
 
 
 def _float(value: Any) -> float:
@@ -147,7 +164,7 @@ def _decimal(value: Any) -> Decimal:
     if isinstance(value, bool):
         raise ValueError("a boolean is not a number")
     text = repr(value) if isinstance(value, float) else _digits(value)
-    found = Decimal(text)  # drivers know no `JsonNumber`
+    found = Decimal(text)
     if not found.is_finite():
         raise ValueError(f"{value!r} is not a number of the column")
     return found

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rmqio.connect.rows import to_json
 from rmqio.connect.sink.base import Verdict
 from rmqio.errors import LocalError, RmqioError
+from rmqio.serde.json_numbers import json_value
 
 _DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "postgresql": "postgresql+psycopg",
                    "postgres": "postgresql+psycopg"}  # fmt: skip
@@ -18,6 +21,8 @@ _WITH_INIT_COMMAND: Final = ("pymysql", "mysqldb", "mariadbconnector")
 MySQL converts a TIMESTAMP from the zone of the session to UTC, and back. In the zone of the server, our times in UTC
 would be other moments, and an hour of each year would have no time.
 """
+_WITH_JSON: Final = ("mysql", "mariadb", "postgresql", "sqlite")
+"""SQLAlchemy's databases that take functions for JSON. Its own ones round numbers, and write NaN, which JSON lacks."""
 _MYSQL_ROWS: Final = {
     1048, 1062, 1118, 1136, 1153, 1169, 1171, 1216, 1217, 1264, 1265, 1292, 1300, 1364, 1366, 1367, 1406, 1411, 1416,
     1451, 1452, 1526, 1644, 1690, 3140, 3819, 4025, 4161,
@@ -82,8 +87,10 @@ class Database:
             if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
                 raise LocalError(f"{self.shown}: a database in memory ends with its connection; name a file")
             more: dict[str, Any] = {}
+            if url.get_backend_name() in _WITH_JSON:
+                more |= {"json_serializer": _json_of, "json_deserializer": json_value}
             if url.get_driver_name() in _WITH_INIT_COMMAND and "init_command" not in url.query:
-                more = {"connect_args": {"init_command": "SET time_zone = '+00:00'"}}
+                more["connect_args"] = {"init_command": "SET time_zone = '+00:00'"}
             if pooled:
                 # With psycopg2, SQLAlchemy would put many rows into one INSERT, and PostgreSQL refuses to change a row
                 # twice in one.
@@ -101,9 +108,13 @@ class Database:
             ) from error
 
 
+_json_of: Final = functools.partial(to_json, ensure_ascii=True)  # whatever the encoding of the database is
+
+
 def reason_of(error: Exception) -> str:
-    """Returns the database's own words, without the statement and its values."""
-    return " ".join(str(getattr(error, "orig", None) or error).split())
+    """Returns the database's own words, without the statement and SQLAlchemy's link."""
+    text, *_ = str(getattr(error, "orig", None) or error).split("(Background on this error at:")
+    return " ".join(text.split())
 
 
 def verdict_of(error: Exception) -> Verdict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -16,6 +15,7 @@ from rmqio.connect.sink.options import Retry
 from rmqio.connect.sink.tries import Tries
 from rmqio.connect.sql.engine import Database, DatabaseAway, is_away, reason_of
 from rmqio.errors import LocalError
+from rmqio.serde.json_numbers import json_value
 
 _ROWS: Final = 5_000
 _MYSQL_JSON: Final = 245
@@ -228,7 +228,7 @@ def json_columns(connection: Any, query: str, description: Any) -> frozenset[str
 def _document(value: Any) -> Any:
     """The value of JSON; a text that is none is left as it is, since SQLite stores any in a column of JSON."""
     try:
-        return json.loads(value) if isinstance(value, (str, bytes)) else value
+        return json_value(value) if isinstance(value, (str, bytes)) else value
     except (ValueError, RecursionError):
         return value
 

@@ -84,7 +84,7 @@ class SqlSink(BatchSink):
 
     def convert(self, element: Any) -> Any:
         """See `BatchSink`."""
-        row = to_row(element, exact=True)
+        row = to_row(element)
         missing = [each for each in self._options.key or () if row.get(each) is None]
         if missing and self._options.mode != "insert":
             hint = "" if missing[0] in row else did_you_mean(missing[0], map(str, row))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -16,6 +16,7 @@ from rmqio.enrich.sources.topic import Topic
 from rmqio.enrich.table.kinds import cut_at, require_key, shown_fraction, stored
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import KEYS, Record
+from rmqio.serde.json_numbers import json_value
 
 
 class Change(NamedTuple):
@@ -62,7 +63,7 @@ class Decoding:
         rows = [each for each in values if isinstance(each, dict)]
         try:
             typed: list[Any] = self._typed(rows)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        except (pa.ArrowException, ValueError, TypeError, ArithmeticError):
             typed = [self._one(each) for each in rows]
         made = iter(typed)
         for record, value in zip(records, values, strict=True):
@@ -74,7 +75,7 @@ class Decoding:
         if not record.body:
             return None
         try:
-            found = json.loads(record.body) if self._deserializer is None else self._deserializer(record)
+            found = json_value(record.body) if self._deserializer is None else self._deserializer(record)
         except Exception as error:  # noqa: BLE001  # a user's function can raise anything
             return BadRow(str(error))
         if not isinstance(found, dict):
@@ -93,7 +94,7 @@ class Decoding:
                 _array([row.get(name)], kind)
             except _CutError as error:
                 return BadRow(f"its field {name} is {error}: send an integer, or declare another type")
-            except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            except (pa.ArrowException, ValueError, TypeError, ArithmeticError):
                 return BadRow(f"its field {name} is {type(row.get(name)).__name__}, and no {kind}")
         return self._typed([row])[0]
 
@@ -130,7 +131,9 @@ class Decoding:
 
 
 def _array(values: list[Any], kind: pa.DataType, *, is_text: bool = False) -> pa.Array:
-    """The values as an array. JSON has no dates, times and decimals: text stands for them. `is_text`: for all types."""
+    """The values as an array. JSON has no dates and times: text stands for them, as for decimals. `is_text`: always."""
+    if pa.types.is_decimal(kind):
+        values = [Decimal(repr(each)) if isinstance(each, float) else each for each in values]  # with all digits
     if (place := cut_at(values, kind)) is not None:
         raise _CutError(f"{shown_fraction(values[place])}, which {kind} would cut")
     try:

@@ -23,6 +23,7 @@ from rmqio.enrich import Enrich, Table
 from rmqio.enrich.merging import Merge, fields_of
 from rmqio.enrich.refresh import close_all
 from rmqio.errors import LocalError, SerdeError
+from rmqio.serde import JsonSerializer
 from rmqio.testing import InMemoryClientFactory
 
 USERS = pa.table({"id": ["a", "b", "b"], "tier": ["gold", "tin", "zinc"], "visits": [1, 2, 3]})
@@ -236,6 +237,11 @@ def test_a_dict_of_another_class_keeps_its_fields() -> None:
     assert Merge(["tier"], None)(element, ("gold",)) == {"order": 7, "user": "u1", "tier": "gold"}
     with pytest.raises(SerdeError, match="has a field order already"):
         Merge(["order"], None)(element, (1,))
+
+
+def test_numbers_of_a_body_go_on_with_all_digits() -> None:
+    body = b'{"id":"a","n":12345678901234567890.0123456789}'
+    assert JsonSerializer()(Merge(["tier"], None)(fields_of(body), (1,))).body == body[:-1] + b',"tier":1}'
 
 
 def test_a_body_that_is_nested_too_deeply_is_an_error_of_its_own() -> None:

@@ -132,6 +132,7 @@ def broken_rule(imported: Import) -> str | None:
         ours = imported.is_of("rmqio.cli", "rmqio.command_line", "rmqio.client", "rmqio.__version__", *BASE)
         programs = (
             "rmqio.serde.avro",
+            "rmqio.serde.json_numbers",
             "rmqio.dead_letters",
             "rmqio.claims",
             "rmqio.schemas",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sqlite3
@@ -158,6 +159,33 @@ def test_rows_go_to_a_topic_with_keys(cluster: InMemoryCluster, folder: Path) ->
     assert run("rows.jsonl", "rocketmq:b?key=id", cluster) == 0
     found = {(record.body, record.keys) for record in cluster.records("b")}
     assert found == {(b'{"id":%d,"name":"n%d"}' % (n, n), (str(n),)) for n in range(5)}
+
+
+DIGITS = "12345678901234567890.0123456789"
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        ("rocketmq:b?id=n", f'{{"n":{DIGITS},"more":[{{"m":1e400}}]}}'),
+        ("out/?format=jsonl", f'{{"n":{DIGITS},"more":[{{"m":1e400}}]}}'),
+        ("out/?format=csv", f'n,more\n{DIGITS},"[{{""m"":1e400}}]"'),
+        ("sqlite:///shop.db#numbers?mode=insert", f'{DIGITS} [{{"m":1e400}}]'),
+    ],
+)
+def test_a_number_of_json_keeps_all_its_digits(
+    target: str, wanted: str, cluster: InMemoryCluster, folder: Path
+) -> None:
+    (folder / "rows.jsonl").write_text(f'{{"n": {DIGITS}, "more": [{{"m": 1e400}}]}}\n')
+    with contextlib.closing(sqlite3.connect("shop.db")) as connection:
+        connection.execute("CREATE TABLE numbers (n TEXT, more JSON)")
+        assert run("rows.jsonl", target, cluster) == 0
+        found = [" ".join(row) for row in connection.execute("SELECT * FROM numbers").fetchall()]
+    found += [record.body.decode() for record in cluster.records("b")]
+    found += ["\n".join(each.read_text().splitlines()) for each in folder.glob("out/*")]
+    assert found == [wanted]
+    if target.startswith("rocketmq"):
+        assert [record.message_id for record in cluster.records("b")] == [DIGITS]
 
 
 def test_random_ids_of_rows_are_said_with_the_option_that_makes_them_stable(

@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from rmqio.connect.files.formats import FileFormat
+from rmqio.serde.json_numbers import JsonNumber
 
 TIME = dt.datetime(2024, 1, 2, 3, 4, 5, 6)
 
@@ -33,6 +34,7 @@ def written(kind: FileFormat, values: list[Any]) -> tuple[list[Any], list[str]]:
         (1, float("nan"), 2),
         (1, float("inf"), None),
         (1, UUID(int=5), 2),
+        (1, JsonNumber("9007199254740993.0"), 2.0),
         (0.5, True, 2),
         (dt.date(2024, 1, 2), TIME, None),
         (dt.date(2024, 1, 2), 5, dt.date(1969, 1, 2)),
@@ -54,6 +56,16 @@ def test_parquet_changes_no_value_to_fit_the_type_of_the_first_rows(
     assert found == [value for value in values if value is not values[2]]
     where = "a.b" if is_nested else "a"
     assert [each.partition(": ")[2].startswith(f"{where} is {changed!r}") for each in refused] == [True], refused
+
+
+def test_numbers_of_json_fill_a_column_of_decimals_with_all_digits() -> None:
+    pa = pytest.importorskip("pyarrow", reason="files of parquet need pyarrow")
+    kind = FileFormat("parquet", schema=pa.schema([("a", pa.decimal128(30, 10))]))
+    digits = "12345678901234567890.0123456789"
+    numbers = [JsonNumber(digits), 1.5, 2, Decimal("0.25"), None]
+    found, refused = written(kind, [*numbers, float("nan"), JsonNumber("0.12345678901234567"), "1.5"])
+    assert found == [Decimal(digits), Decimal("1.5"), Decimal(2), Decimal("0.25"), None]
+    assert len(refused) == 3
 
 
 def test_parquet_keeps_fractions_beside_an_integer_that_no_float_can_hold() -> None:

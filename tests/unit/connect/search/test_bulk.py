@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from rmqio.batches import record_id
 from rmqio.connect import Retry, RowRefused, Verdict, WriteToElasticsearch
+from rmqio.connect.rows import to_row
 from rmqio.connect.search.bulk import Document, SearchBusy, SearchTooLarge, body_of, check_status, outcome_of
 from rmqio.connect.search.sink import SearchOptions, SearchSink, rounds_of
 from rmqio.connect.sink.buffer import Item
@@ -87,6 +88,8 @@ def test_the_lines_of_requests() -> None:
     documents = [Document("1", {"a": "ä"}), Document(None, {})]
     assert body_of(documents, "index").decode() == '{"index": {"_id": "1"}}\n{"a":"ä"}\n{"index": {}}\n{}\n'
     assert body_of(documents[:1], "update").decode().splitlines()[1] == '{"doc":{"a":"ä"},"doc_as_upsert":true}'
+    exact = Document("1", to_row(b'{"d": 12345678901234567890.0123456789}'))
+    assert body_of([exact], "index").endswith(b'{"d":12345678901234567890.0123456789}\n')
     assert body_of(documents[:1], "delete") == b'{"delete": {"_id": "1"}}\n'
 
 

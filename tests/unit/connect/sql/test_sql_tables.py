@@ -24,6 +24,7 @@ from rmqio.connect.sql.columns import converter_of
 from rmqio.connect.sql.engine import Database, is_away, verdict_of
 from rmqio.connect.sql.sink import SqlSink, TableOptions
 from rmqio.errors import LocalError
+from rmqio.serde.json_numbers import JsonNumber
 
 _TABLE = (
     "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL, mail TEXT UNIQUE, at DATETIME, price DECIMAL, "
@@ -160,7 +161,7 @@ def test_none_is_null_in_a_column_of_json_too(url: str) -> None:
     connection.close()
     rows = [{"id": 1, "name": "a", "doc": None}, {"id": 2, "name": "b", "doc": {"a": None}}]
     assert sink(url).write(rows, None) is None
-    assert stored(url, "SELECT id, doc FROM users ORDER BY id") == [(1, None), (2, '{"a": null}')]
+    assert stored(url, "SELECT id, doc FROM users ORDER BY id") == [(1, None), (2, '{"a":null}')]
 
 
 class DriverError(Exception):
@@ -240,6 +241,7 @@ def test_no_message_has_the_password() -> None:
     assert "secret" not in f"{found.display_data()} {Database('mysql://me:secret@h/x')!r}"
 
 
+DIGITS = "12345678901234567890.0123456789"
 _UTC = dt.datetime(2024, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 
 
@@ -264,6 +266,13 @@ _UTC = dt.datetime(2024, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
         (sa.String(), {"a": 1}, '{"a":1}'),
         (sa.String(), 12, "12"),
         (sa.JSON(), {"a": 1}, {"a": 1}),
+        (sa.Numeric(30, 10), JsonNumber(DIGITS), Decimal(DIGITS)),
+        (sa.Float(), JsonNumber(DIGITS), float(DIGITS)),
+        (sa.BigInteger(), JsonNumber("9007199254740993.0"), 9007199254740993),
+        (sa.String(), [JsonNumber(DIGITS)], f"[{DIGITS}]"),
+        (sa.ARRAY(sa.Numeric), [[JsonNumber(DIGITS), 1, None]], [[Decimal(DIGITS), Decimal(1), None]]),
+        (sa.ARRAY(sa.Numeric), "{1,2}", "{1,2}"),
+        (sa.types.NullType(), JsonNumber(DIGITS), float(DIGITS)),
     ],
 )
 def test_values_become_those_of_the_column(kind: Any, value: Any, wanted: Any) -> None:
@@ -341,9 +350,9 @@ def read(url: str, retry: Retry) -> None:
         _ = pipeline | ReadFromSql(url, "users", retry=retry) | beam.combiners.ToList() | beam.Map(check)
 
 
-def test_numbers_that_no_float_holds_are_floats_where_a_column_has_no_decimals(url: str) -> None:
+def test_numbers_that_no_float_holds_are_floats_only_in_columns_of_floats(url: str) -> None:
     with beam.Pipeline() as pipeline:
         body = b'{"id": 9007199254740993.0, "name": %s, "rate": %s, "more": [%s]}' % ((b"0.12345678901234567890",) * 3)
         _ = pipeline | beam.Create([body]) | WriteToSql(url, "users")
-    wanted = (9007199254740993, "0.12345678901234567890", 0.12345678901234568, "[0.12345678901234568]")
+    wanted = (9007199254740993, "0.12345678901234567890", 0.12345678901234568, "[0.12345678901234567890]")
     assert stored(url, "SELECT id, name, rate, more FROM users") == [wanted]

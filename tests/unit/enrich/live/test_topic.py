@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import time
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -204,6 +205,19 @@ def test_changes_become_files_while_it_is_read_and_a_restart_goes_on_there(users
     other = users.table(compact_at=1)
     users.put(59, "the newest")
     eventually(lambda: again.now()[0].get_one(59) == other.now()[0].get_one(59) == (None, "the newest"))
+
+
+def test_a_decimal_keeps_all_digits_of_its_number(users: Users) -> None:
+    digits = "12345678901234567890.0123456789"
+    for key, number in enumerate((digits, f'"{digits}"', "1.5", "2", "null")):
+        users.producer.send(Message(f'{{"id": {key}, "price": {number}}}'.encode(), topic="users"))
+    types = {"id": "int64", "price": "decimal128(30, 10)"}
+    table = users.table(types=types)
+    wanted = [Decimal(digits), Decimal(digits), Decimal("1.5"), Decimal(2), None]
+    assert [table.now()[0].get_one(key) for key in range(5)] == [(each,) for each in wanted]
+    users.producer.send(Message(b'{"id": 5, "price": 0.12345678901}', topic="users"))
+    with pytest.raises(RmqioError, match=r"its field price is float, and no decimal128\(30, 10\)"):
+        users.table(types=types)
 
 
 @pytest.mark.parametrize(
