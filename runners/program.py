@@ -21,6 +21,8 @@ from rmqio.runners.report import Refused, ReportOptions, report_of
 
 # How our errors look in a runner's text about a worker's failure, and what Beam appends.
 _OURS: Final = re.compile(r"^(?:.*\s)?rmqio\.(?:\w+\.)*\w+: (.+)$", re.MULTILINE)
+_RAISED: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?:: .*)?$", re.MULTILINE)
+"""The line of an error in a traceback: the next lines of its text say less, such as SQLAlchemy's link."""
 _WHERE: Final = re.compile(r" \[while running '.*", re.DOTALL)
 
 
@@ -106,7 +108,7 @@ def failure_text(error: Exception) -> str:
     ours: list[str] = _OURS.findall(str(error))
     if ours:
         return _WHERE.sub("", ours[-1])
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = _RAISED.findall(str(error)) or [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{lines[-1] if lines else type(error).__name__} (-v shows more)"
 
 

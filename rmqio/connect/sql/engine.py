@@ -86,7 +86,7 @@ class Database:
                 _require_file(url.database, self.shown)
             if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
                 raise LocalError(f"{self.shown}: a database in memory ends with its connection; name a file")
-            more: dict[str, Any] = {}
+            more: dict[str, Any] = {"hide_parameters": True}  # in errors and logs: they are the values of rows
             if url.get_backend_name() in _WITH_JSON:
                 more |= {"json_serializer": _json_of, "json_deserializer": json_value}
             if url.get_driver_name() in _WITH_INIT_COMMAND and "init_command" not in url.query:
@@ -128,20 +128,25 @@ def verdict_of(error: Exception) -> Verdict:
     original = getattr(error, "orig", None)
     state = getattr(original, "sqlstate", None)  # of PostgreSQL's driver
     if isinstance(state, str):
-        if state[:2] in ("21", "22", "23", "44", "54", "P0"):  # values, constraints, views, limits, and triggers
+        # Values, constraints, views, limits, triggers; a value of a type that the column cannot be given.
+        if state[:2] in ("21", "22", "23", "44", "54", "P0") or state in ("42804", "42846"):
             return Verdict.ROWS
         return Verdict.FAIL if state[:2] in ("28", "3D", "3F", "42", "0A") or state == "25006" else Verdict.RETRY
     code = original.args[0] if original is not None and original.args else None
-    if isinstance(code, int):  # of MySQL's driver
-        return Verdict.ROWS if code in _MYSQL_ROWS else Verdict.FAIL if code in _MYSQL_SET_UP else Verdict.RETRY
-    if isinstance(error, (sa.exc.IntegrityError, sa.exc.DataError)):
+    if code in _MYSQL_ROWS or isinstance(error, (sa.exc.IntegrityError, sa.exc.DataError)):
         return Verdict.ROWS
+    if isinstance(code, int):  # of MySQL's driver
+        return Verdict.FAIL if code in _MYSQL_SET_UP else Verdict.RETRY
     if isinstance(error, sa.exc.OperationalError):
-        return Verdict.FAIL if _SET_UP.search(str(original)) else Verdict.RETRY
+        if _SET_UP.search(str(original)):
+            return Verdict.FAIL
+        # SQLite's general error: a trigger or a generated column that cannot take the value, as of malformed JSON.
+        return Verdict.ROWS if getattr(original, "sqlite_errorname", None) == "SQLITE_ERROR" else Verdict.RETRY
     if isinstance(error, sa.exc.InterfaceError):
         return Verdict.ROWS if "bind" in str(original) else Verdict.RETRY
     if isinstance(error, sa.exc.ProgrammingError):  # a value that has no type in the database
-        return Verdict.ROWS if any(each in str(original) for each in ("bind", "adapt")) else Verdict.FAIL
+        of_values = ("bind", "adapt", "can not be used")  # of SQLite, PostgreSQL and MySQL
+        return Verdict.ROWS if any(each in str(original) for each in of_values) else Verdict.FAIL
     if isinstance(error, sa.exc.DBAPIError):
         return Verdict.RETRY
     # A value that SQLAlchemy cannot convert.

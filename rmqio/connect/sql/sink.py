@@ -124,14 +124,14 @@ class SqlSink(BatchSink):
                     with contextlib.suppress(sa.exc.SQLAlchemyError):
                         self._engine.dispose()
                     raise DatabaseAway(reason_of(error)) from error
-                raise
+                raise LocalError(f"{self.name} cannot be written: {reason_of(error)}") from error
         return Written(refused) if refused else None
 
     def judge(self, error: Exception) -> Verdict:
         """See `BatchSink`."""
         if type(error).__module__.startswith("sqlalchemy."):
             return verdict_of(error)
-        if isinstance(error, (ValueError, OverflowError)) and not isinstance(error, LocalError):
+        if isinstance(error, (ValueError, TypeError, ArithmeticError)) and not isinstance(error, LocalError):
             return Verdict.ROWS  # a driver's own error: half a surrogate pair, a number of more than 64 bits
         return super().judge(error)
 

@@ -151,6 +151,16 @@ def test_a_job_elsewhere_that_does_not_end_well(
             "last",
         ),
         (RuntimeError("Traceback\n  File x\nKeyError: 'a'\n\n"), "KeyError: 'a' (-v shows more)"),
+        (
+            RuntimeError(
+                "Traceback\n  File x\npymysql.err.ProgrammingError: nan\n\nThe above exception\nTraceback\n  File y\n"
+                "sqlalchemy.exc.ProgrammingError: (pymysql.err.ProgrammingError) nan can not be used with MySQL\n"
+                "[SQL: INSERT]\n(Background on this error at: https://sqlalche.me/e/20/f405)\n [while running 'Write']"
+            ),
+            "sqlalchemy.exc.ProgrammingError: (pymysql.err.ProgrammingError) nan can not be used with MySQL"
+            " (-v shows more)",
+        ),
+        (RuntimeError("Traceback\n  File x\nOSError\n\n\tat org.apache.beam.X\n"), "OSError (-v shows more)"),
         (RuntimeError(""), "RuntimeError (-v shows more)"),
     ],
 )

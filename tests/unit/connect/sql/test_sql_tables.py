@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import re
 import sqlite3
 import threading
+import traceback
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -140,6 +142,7 @@ def test_a_table_that_cannot_be_used_fails_at_the_start(url: str, options: dict[
         ({"id": 1 << 70, "name": "x"}, "Python int too large"),
         (b'{"id": 3, "name": "x", "rate": NaN}', "column rate: the database has no number nan"),  # it would be NULL
         ({"id": 3, "name": "x", "more": float("nan")}, "column more: the database has no number nan"),
+        ({"id": 3, "name": "x", "more": [float("inf")]}, "column more: the row cannot be written as JSON"),
     ],
 )
 def test_one_bad_row_stops_no_other(url: str, row: Any, message: str) -> None:
@@ -152,6 +155,29 @@ def test_one_bad_row_stops_no_other(url: str, row: Any, message: str) -> None:
         result = pipeline | beam.Create([rows]) | WriteToSql(url, "users", batches=True, on_failure="output")
         _ = result.failed | beam.combiners.ToList() | beam.Map(check)
     assert stored(url) == [(1, "a"), (2, "b")]
+
+
+def test_a_value_that_an_index_cannot_be_computed_of_refuses_its_row(url: str) -> None:
+    """SQLite has one code for this and for much else; it was taken for a server that is away."""
+    found = sink(url)
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        connection.execute("CREATE INDEX of_more ON users (json_extract(more, '$.a'))")
+    with pytest.raises(RowRefused, match="malformed JSON"):
+        found.write([{"id": 1, "name": "a", "more": "no JSON"}], None)
+
+
+def test_a_write_that_fails_says_why_and_shows_no_values(url: str) -> None:
+    """SQLAlchemy's text has the statement, the values of all rows, and, in its last line, a link."""
+    found, name = sink(url), "x" * 30
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        connection.execute("ALTER TABLE users DROP COLUMN rate")
+    with pytest.raises(LocalError) as caught:
+        found.write([{"id": 1, "name": name, "rate": 1.5}], None)
+    assert re.fullmatch(
+        r"table users of sqlite:.*shop.db cannot be written: table users has no column named rate", str(caught.value)
+    )
+    assert found.judge(caught.value) is Verdict.FAIL
+    assert name not in "".join(traceback.format_exception(caught.value))
 
 
 def test_none_is_null_in_a_column_of_json_too(url: str) -> None:
@@ -176,6 +202,7 @@ class DriverError(Exception):
         (1062, Verdict.ROWS), (1153, Verdict.ROWS), (1644, Verdict.ROWS), (1146, Verdict.FAIL), (1213, Verdict.RETRY),
         ("23505", Verdict.ROWS), ("21000", Verdict.ROWS), ("44000", Verdict.ROWS), ("54000", Verdict.ROWS),
         ("P0001", Verdict.ROWS), ("42P01", Verdict.FAIL), ("40P01", Verdict.RETRY), ("57P01", Verdict.RETRY),
+        ("42804", Verdict.ROWS), ("42846", Verdict.ROWS),
     ],
 )  # fmt: skip
 def test_what_errors_of_servers_mean(code: int | str, verdict: Verdict) -> None:
@@ -193,6 +220,24 @@ def test_what_errors_of_servers_mean(code: int | str, verdict: Verdict) -> None:
 def test_a_read_is_tried_again_only_if_the_server_is_away(code: int | str, away: bool) -> None:
     """A query with an error of syntax would otherwise be tried for two minutes."""
     assert is_away(sa.exc.DBAPIError("SELECT", {}, DriverError(code))) is away
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "verdict"),
+    [
+        (sa.exc.ProgrammingError, "nan can not be used with MySQL", Verdict.ROWS),
+        (sa.exc.ProgrammingError, "cannot adapt type 'object' using placeholder '%s'", Verdict.ROWS),
+        (sa.exc.ProgrammingError, "no such table: users", Verdict.FAIL),
+        (sa.exc.DataError, 3988, Verdict.ROWS),
+        (sa.exc.IntegrityError, 9999, Verdict.ROWS),
+        (sa.exc.OperationalError, 9999, Verdict.RETRY),
+    ],
+)
+def test_what_errors_of_drivers_mean(kind: Any, given: Any, verdict: Verdict) -> None:
+    """A driver refuses a value by itself; of a code that is not known, the class of the error counts."""
+    error = DriverError(given)
+    error.sqlstate = None
+    assert verdict_of(kind("INSERT", {}, error)) is verdict
 
 
 @pytest.mark.parametrize(
