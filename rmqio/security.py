@@ -7,6 +7,7 @@ reads them there. Therefore no secret is in pipeline options, pickles, checkpoin
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import logging
 import os
@@ -102,7 +103,39 @@ class EnvironmentCredentials:
         return Credentials(access_key, secret_key, os.environ.get(self.security_token_variable))
 
 
+def password_from(variable: str | None, file: str | None) -> str | None:
+    """Returns the password that an environment variable or the first line of a file has; None: neither is given.
+
+    Each process that connects calls it, so that no pipeline has the password. Raises `CredentialsError`.
+    """
+    if variable is not None:
+        if variable not in os.environ:
+            raise CredentialsError(
+                f"the environment variable {variable} is not set in process {os.getpid()}; on a cluster it must be set "
+                "for its workers too"
+            )
+        return os.environ[variable]
+    if file is None:
+        return None
+    _warn_if_readable(file)
+    try:
+        first, *_ = [*Path(file).read_text(encoding="utf-8-sig").splitlines(), ""]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise CredentialsError(f"the password cannot be read from {file}: {reason}") from None
+    return first
+
+
 _warned: set[str] = set()
+
+
+def _warn_if_readable(path: str) -> None:
+    with contextlib.suppress(OSError):  # reading it says why
+        if os.stat(path).st_mode & stat.S_IROTH and path not in _warned:
+            _warned.add(path)
+            _LOGGER.warning("everyone on this machine can read the credentials in %s", path)
+
+
 _FILE_KEYS: Final = {"accesskey": "access_key", "secretkey": "secret_key", "securitytoken": "security_token"}
 
 
@@ -122,10 +155,8 @@ class FileCredentials:
 
     def get(self) -> Credentials:
         """See `CredentialsSource.get`. Logs a warning if everybody on the machine can read the file."""
+        _warn_if_readable(self.path)
         try:
-            if os.stat(self.path).st_mode & stat.S_IROTH and self.path not in _warned:
-                _warned.add(self.path)
-                _LOGGER.warning("everyone on this machine can read the credentials in %s", self.path)
             text = Path(self.path).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             # Not the decoder's own message: it quotes the file's content.

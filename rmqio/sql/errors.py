@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from rmqio.carets import line_with_carets
 from rmqio.errors import LocalError
+from rmqio.sql.secret_options import masked_line, masked_message
 
 _LONG_WORD: Final = re.compile(r"(\S{100})\S{100,}")
 
@@ -57,17 +58,19 @@ class Source:
     file: str = ""
 
     def error(self, message: str, span: Span | None) -> SqlError:
-        """Returns an error that shows the line of the span, with carets under the span."""
+        """Returns an error that shows the line of the span, with carets under the span, and `***` for passwords."""
+        message = masked_message(message, self.text)
         message = _LONG_WORD.sub(r"\1...", message)
         if span is None:
             return SqlError(message, self.file)
         start = min(span.start, len(self.text))
         begin = self.text.rfind("\n", 0, start) + 1
         end = self.text.find("\n", start)
-        line = self.text[begin : end if end >= 0 else len(self.text)].rstrip("\r")
+        end = end if end >= 0 else len(self.text)
+        line, first, last = masked_line(self.text, begin, end, start, max(start, span.end))
         number = self.text.count("\n", 0, start) + 1
         column = start - begin + 1
-        return SqlError(message, self.file, number, column, line_with_carets(line, start - begin, span.end - start))
+        return SqlError(message, self.file, number, column, line_with_carets(line.rstrip("\r"), first, last - first))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -25,6 +25,8 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "table_name": ("table-name", "tableName", "table"),
     "username": ("username", "user"),
     "password": ("password",),
+    "password_env": ("password_env", "password-env"),
+    "password_file": ("password_file", "password-file"),
     "refresh": (
         "lookup.cache.ttl", "refresh", "lookup.partial-cache.expire-after-write",
         "lookup.full-cache.periodic-reload.interval", "cacheTTL",
@@ -40,10 +42,11 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """The options of these connectors, by names of their own, in all spellings."""
 
+_PASSWORDS: Final = ("password", "password_env", "password_file")
 _OF_LOOKUP: Final = ("refresh", "refresh_ms", "cache", "lookup_ignored")
 _OF_CONNECTOR: Final = {
     FILES: ("path", "shards", "first_line", *_OF_LOOKUP),
-    DATABASE: ("url", "table_name", "username", "password", *_OF_LOOKUP),
+    DATABASE: ("url", "table_name", "username", *_PASSWORDS, *_OF_LOOKUP),
     "rocketmq": _OF_LOOKUP,
 }
 _SHARED: Final = ("connector", "on_error", "dead_letters", "name_server", "zone", "ignored")
@@ -60,6 +63,7 @@ class ConnectorOptions:
       skips_first_line: the first line of a file names its columns.
       url: of a database, as SQLAlchemy spells it.
       table_name: the table in the database, also with its schema.
+      password_env, password_file: where each process that connects reads the password.
       refresh_ms: how often a dimension is loaded again, in milliseconds; 0: never.
     """
 
@@ -70,6 +74,8 @@ class ConnectorOptions:
     table_name: str = ""
     username: str | None = None
     password: str | None = None
+    password_env: str | None = None
+    password_file: str | None = None
     refresh_ms: int = 0
 
     def __repr__(self) -> str:  # no password in a log
@@ -101,7 +107,7 @@ def connector_options(connector: str, found: Mapping[str, Option], table: str) -
         url=_url(found["url"]) if connector == DATABASE else "",
         table_name=text("table_name"),
         username=found["username"].value if "username" in found else None,
-        password=found["password"].value if "password" in found else None,
+        **_password(found),
         refresh_ms=_refresh_ms(found),
     )
 
@@ -173,6 +179,17 @@ def _url(option: Option) -> str:
             f"{option.key} is {option.value!r}; it must be like 'postgresql://host:5432/database'", option.value_span
         )
     return url
+
+
+def _password(found: Mapping[str, Option]) -> dict[str, str]:
+    given = [found[name] for name in _PASSWORDS if name in found]
+    if len(given) > 1:
+        raise Refusal(f"{given[0].key!r} and {given[1].key!r} both say the password: leave one of them out",
+                      given[1].span)  # fmt: skip
+    option = found.get("password_env")
+    if option is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", option.value):  # it may be the password
+        raise Refusal(f"the value of {option.key!r} is not the name of an environment variable", option.span)
+    return {name: found[name].value for name in _PASSWORDS if name in found}
 
 
 def _shards(found: Mapping[str, Option]) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rmqio.enrich.sources.engines import engine_of, shown_url
 from rmqio.errors import LocalError
+from rmqio.security import password_from
 from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.lookup.files import CHUNK, Line
 
@@ -18,7 +19,11 @@ def rows_of(options: ConnectorOptions, names: Sequence[str]) -> Iterator[list[Li
     Raises `LocalError` if the database cannot be reached, or has no such table or columns.
     """
     shown = place_of(options)
-    engine = engine_of(options.url, options.username, options.password, shown)
+    try:
+        password = options.password or password_from(options.password_env, options.password_file)
+    except LocalError as error:
+        raise LocalError(f"{shown} cannot be read: {error}") from error
+    engine = engine_of(options.url, options.username, password, shown)
     import sqlalchemy as sa
 
     schema, _, name = options.table_name.rpartition(".")

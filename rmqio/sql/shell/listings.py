@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Final
 
 from rmqio.sql.analysis.queries import scan_of
 from rmqio.sql.analysis.values.functions import function_names
@@ -15,10 +13,6 @@ from rmqio.sql.syntax.parser import RESERVED
 
 Listing = tuple[tuple[str, ...], list[tuple[str, ...]]]
 """The titles of columns, and rows."""
-_SECRET: Final = re.compile(
-    r"((?<![\w.\-])'?[\w.\-]*(?:password|secret|token)[\w.\-]*'?\s*=\s*)'(?:[^']|'')*'", re.IGNORECASE
-)
-"""From the beginning of a word only: a long one that is searched from each of its letters takes minutes."""
 
 
 def tables(catalog: Catalog) -> Listing:
@@ -70,8 +64,3 @@ def quoted(name: str) -> str:
     if name.isidentifier() and name.upper() not in RESERVED:
         return name
     return "`" + name.replace("`", "``") + "`"
-
-
-def masked(text: str) -> str:
-    """Returns a statement without the passwords of its options."""
-    return _SECRET.sub(r"\1'******'", text)

@@ -21,6 +21,7 @@ from rmqio.sql.explain.fitting import for_terminal
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.scripts.script import Script
+from rmqio.sql.secret_options import masked
 from rmqio.sql.shell import listings
 from rmqio.sql.shell.plans import Bounds, branches, for_reading, tables
 from rmqio.sql.shell.rendering import RowPrinter, print_table
@@ -242,7 +243,7 @@ class Session:
         text = self._texts.get((kind, name.text))
         if text is None and self.script.catalog.further is not None:
             text = self.script.catalog.further.text(name.text)
-        return f"{listings.masked(text or '')};"
+        return f"{masked(text or '')};"
 
     def _list(self, listing: listings.Listing) -> None:
         names, rows = listing

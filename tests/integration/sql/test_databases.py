@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def looked_up(url: str, columns: str, key: Any, table: str = 'shop."Order lines"
         shared.close_all()
 
 
-def test_every_type_of_postgresql(url: str) -> None:
+def test_every_type_of_postgresql(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import psycopg
 
     row = (
@@ -71,7 +72,12 @@ def test_every_type_of_postgresql(url: str) -> None:
         connection.execute("GRANT USAGE ON SCHEMA shop TO reader")
         connection.execute("GRANT SELECT ON shop.lines TO reader")
     ours = url.replace("postgres@", "")
-    found = looked_up(ours, COLUMNS, 1, "shop.lines", ", 'username' = 'reader', 'password' = 'p@ss/word'")
+    monkeypatch.setenv("PW_OF_TEST", "p@ss/word")
+    (tmp_path / "password").write_text("p@ss/word\n")
+    (tmp_path / "password").chmod(0o600)
+    ways = "'password' = 'p@ss/word'", "'password_env' = 'PW_OF_TEST'", f"'password_file' = '{tmp_path}/password'"
+    found, *others = (looked_up(ours, COLUMNS, 1, "shop.lines", f", 'username' = 'reader', {each}") for each in ways)
+    assert others == [found, found]
     day = 19_782
     assert found == [(
         1, True, 1 << 40, 0.5, Decimal("1.50"), "text", day, 3_723_500_000, day * 86_400_000_000 + 3_723_000_004, 0,

@@ -88,6 +88,24 @@ def test_what_is_wrong_is_said_once(text: str, message: str, file: Path, capsys:
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("'pasword' = 'hunter2', 'table-name' = 'c'", "'pasword'"),
+        ("'password' = 'hunter2' 'table-name' = 'c'", "unexpected 'table-name'"),
+        ("'password' 'hunter2', 'table-name' = 'c'", "unexpected '***'"),
+        ("'password' = 'hunter2', 'password_env' = 'X', 'table-name' = 'c'", "both say the password"),
+        ("'password_env' = 'hunter2!', 'table-name' = 'c'", "'password_env' is not the name of"),
+    ],
+)
+def test_no_error_shows_a_password(options: str, message: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(f"CREATE TABLE c (a INT) WITH ('connector' = 'jdbc', 'url' = 'sqlite:///x', {options});")
+    assert main(["sql", str(file), "--check"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "hunter2" not in error
+
+
 def test_a_file_that_is_not_there_or_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sql", str(tmp_path / "none.sql")]) == 2
     (tmp_path / "bad.sql").write_bytes(b"SELECT '\xff'")

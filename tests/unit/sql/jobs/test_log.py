@@ -28,6 +28,17 @@ def test_a_full_log_becomes_an_older_one(tmp_path: Path) -> None:
     assert list(last_lines(path, 0)) == []
 
 
+def test_only_its_owner_can_read_a_log(tmp_path: Path) -> None:
+    """Also that of an older version, and the files before it."""
+    path = tmp_path / "log"
+    path.write_text("older\n")
+    path.chmod(0o644)
+    log = Log(path, most=10)
+    log.write(b"a line of some length\n")
+    log.close()
+    assert {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {"log": 0o600, "log.1": 0o600}
+
+
 def test_a_log_is_followed_over_a_rotation(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = Log(path, most=110)

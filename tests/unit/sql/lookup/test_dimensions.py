@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import given as given_rows
 from hypothesis import strategies as st
 
+from rmqio.errors import LocalError
+from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.lookup import shared
+from rmqio.sql.lookup.database import rows_of
 from rmqio.sql.planning.plan import LookupJoin, Scan
 from rmqio.sql.runtime.bounded import dimension_of, look_up
 from rmqio.sql.runtime.connection import Connection
@@ -227,6 +231,18 @@ def test_rows_are_those_of_duckdb(
     assert not mapped.failed
     assert Counter(mapped.values) == Counter(wanted)
     assert list(mapped.positions) == sorted(mapped.positions)
+
+
+def test_a_password_is_read_where_its_table_is(tmp_path: Path) -> None:
+    """SQLite has none. tests/integration/sql/test_databases.py has a server that asks for it."""
+    for options, message in (
+        (ConnectorOptions(password_env="NOT_THERE_7"), "environment variable NOT_THERE_7 is not set"),
+        (ConnectorOptions(password_file="/none/x"), "the password cannot be read from /none/x: No such file"),
+    ):
+        given = replace(options, url=f"sqlite:///{tmp_path}/x.db", table_name="c")
+        with pytest.raises(LocalError, match=f"table c of sqlite:.* cannot be read: .*{message}"):
+            list(rows_of(given, ["id"]))
+        assert "secret" not in repr(given)
 
 
 def test_no_password_is_in_a_plan_or_its_repr() -> None:

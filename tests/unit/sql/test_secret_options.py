@@ -1,0 +1,54 @@
+"""Passwords in scripts: errors and listings show `***` in their place."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqio.sql.errors import Source, Span
+from rmqio.sql.secret_options import is_secret, masked
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("'pasword' = 'hunter2', 'table-name' = 'c'", "'pasword' = '***', 'table-name' = 'c'"),
+        ("'password' = 'it''s' 'table-name' = 'c'", "'password' = '***' 'table-name' = 'c'"),
+        ("'secretKey' 'abcd'", "'secretKey' '***'"),
+        ("'username' 'password' = 'hunter2'", "'username' 'password' = '***'"),
+        ("'password' =\n  'hunter2'", "'password' =\n  '***'"),
+        ("'password' = 'hunter2", "'password' = '***"),
+        ("password = hunter2, a = 'b'", "password = ***, a = 'b'"),
+        ("'url' = 'postgresql://me:pa@ss@h/db'", "'url' = 'postgresql://me:***@h/db'"),
+        ("'url' = 'jdbc:mysql://h/db?user=me&password=hunter2'", "'url' = 'jdbc:mysql://h/db?user=me&password=***'"),
+        ("'password_env' = 'DB', 'password_file' = '/run/x'", "'password_env' = 'DB', 'password_file' = '/run/x'"),
+        ("'password_env' = 'hunter-2'", "'password_env' = '***'"),
+        ("CREATE TABLE t (password STRING, token INT)", "CREATE TABLE t (password STRING, token INT)"),
+        ("ON a.token = b.token AND f(token) > 3", "ON a.token = b.token AND f(token) > 3"),
+        ("'topic' = 'password'", "'topic' = 'password'"),
+    ],
+)
+def test_values_of_secret_options_are_hidden(text: str, wanted: str) -> None:
+    assert masked(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("key", "secret"),
+    [
+        ("passwrod", True), ("PASSWORD", True), ("sasl.password", True), ("secert-key", True), ("apiToken", True),
+        ("pwd", True), ("password-file", False), ("topic", False), ("table-name", False), ("path", False), ("1", False),
+    ],
+)  # fmt: skip
+def test_which_options_are_secret(key: str, secret: bool) -> None:
+    assert is_secret(key) is secret
+
+
+@pytest.mark.parametrize(("place", "carets"), [("'tabel'", 7), ("'hunter2'", 5), ("WITH", 4), ("'pasword'", 9)])
+def test_carets_stand_below_their_place(place: str, carets: int) -> None:
+    text = "CREATE TABLE t (a INT)\nWITH ('pasword' = 'hunter2', 'tabel' = 'c')\n;"
+    start = text.index(place)
+    shown = str(Source(text, "job.sql").error(f"unexpected {place}: it is hunter2", Span(start, start + len(place))))
+    assert "hunter2" not in shown
+    _, line, marks = shown.splitlines()
+    assert line == "  WITH ('pasword' = '***', 'tabel' = 'c')"
+    assert marks.count("^") == carets
+    assert line[marks.index("^")] == place[0]
