@@ -12,13 +12,14 @@ from rmqio.connect.kafka.reports import Reports, transient
 from rmqio.errors import LocalError, RmqioError
 
 _OURS: Final = {
-    "bootstrap.servers": "the first argument",
-    "enable.auto.commit": "nothing: the runner keeps the positions",
-    "auto.offset.reset": "start=",
-    "group.id": "nothing: partitions are assigned, and the runner keeps the positions",
-    "enable.idempotence": "nothing: it is on",
-    "acks": "nothing: all replicas in sync acknowledge",
+    "bootstrap.servers": "the address of the topic says it",
+    "enable.auto.commit": "the runner keeps the positions",
+    "auto.offset.reset": "start says where to begin",
+    "group.id": "partitions are assigned, and the runner keeps the positions",
+    "enable.idempotence": "it is on",
+    "acks": "all replicas in sync acknowledge",
 }
+"""Options that cannot be given, and why."""
 _TIMEOUT_S: Final = 30.0
 _FIRST_STEP_S: Final = 2.0
 T = TypeVar("T")
@@ -45,7 +46,7 @@ class Cluster:
         _require_client()
         for name in config or {}:
             if name in _OURS:
-                raise LocalError(f"config cannot set {name}: use {_OURS[name]}")
+                raise LocalError(f"the option {name} cannot be set: {_OURS[name]}")
         return cls(servers, tuple(sorted((config or {}).items())))
 
     def __repr__(self) -> str:

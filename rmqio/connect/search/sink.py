@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, NamedTuple
@@ -53,6 +54,8 @@ class SearchSink(BatchSink):
         elif options.username is not None:
             session.auth = (options.username, options.password or "")
         if options.ca_file is not None:
+            if not os.path.exists(options.ca_file):  # requests' error is one of the network, which is tried again
+                raise LocalError(f"{self.name}: ca_file: there is no file {options.ca_file}")
             session.verify = options.ca_file
         self._session = session
 

@@ -86,6 +86,7 @@ def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str
         ("x.jsonl", "out/?format=jsonl&window_s=60", "window_s needs rows with times, and those of x.jsonl have none"),
         ("x.jsonl", "sqlite:///none.db#t?mode=merge", "sqlite:///none.db#t: mode is 'merge'"),
         ("x.jsonl", "sqlite:///none.db#t?mode=upsrt", "mode is 'upsrt'; .*; did you mean upsert?"),
+        ("kafka://h:1/t?auto.offset.reset=latest", "-", "/t: the option auto.offset.reset cannot be set: start says"),
         ("x.jsonl", "sqlite:///x.db#t?password_env=NOT_THERE_7", "environment variable NOT_THERE_7 is not set"),
     ],
 )

@@ -219,3 +219,10 @@ def test_rounds() -> None:
 def test_arguments_are_checked_when_it_is_built(given_: dict[str, Any], message: str) -> None:
     with pytest.raises(LocalError, match=message):
         WriteToElasticsearch(**{"url": "http://host:9200", "index": "orders", **given_})
+
+
+def test_certificates_that_are_not_there_are_an_error_at_once() -> None:
+    sink = SearchSink("https://host", "orders", SearchOptions(None, "index", None, None, None, "none.pem", 1.0))
+    with pytest.raises(LocalError, match="index orders of https://host: ca_file: there is no file none") as caught:
+        sink.open()
+    assert sink.judge(caught.value) is Verdict.FAIL
