@@ -29,6 +29,9 @@ class DirectRunner(FnApiRunner):
     Beam that it was not tested with, unless `RMQIO_UNTESTED_VERSIONS` is 1.
     """
 
+    looks_up_topics: Final = True
+    """For transforms, which need not do in a worker what was done when the pipeline was submitted."""
+
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
         """Runs the pipeline to its end and returns its result."""
         versions.check("DirectRunner")

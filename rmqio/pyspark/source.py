@@ -110,6 +110,7 @@ class RocketMQReader(DataSourceReader):
             queues = queues_of(settings.subscription, client)
             settings.start.check(queues)
             settings.stop.check(queues)
+            settings.start.warn_if_unread(settings.subscription, queues, client, settings.stop.resolve)
             admitted = [queue for queue in queues if self._narrowing.admits(queue)]
             ranges = all_or_error(resolve_all(admitted, client, self._range))
         finally:

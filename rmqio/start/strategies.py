@@ -162,6 +162,17 @@ class StartFrom:
             "commit one, or use reset='earliest' or 'latest'"
         )
 
+    @property
+    def may_begin_at_end(self) -> bool:
+        """Whether there can be a queue that is read from its end: see `begins_at_end`."""
+        return (self.reset if self.needs_group else self.kind) == "latest"
+
+    def begins_at_end(self, queue: MessageQueue, lookup: OffsetLookup, group: str | None) -> bool:
+        """Whether a queue is read from its end: the start is latest, or the group has no offset to begin at."""
+        if not self.may_begin_at_end or queue in self.named:
+            return False
+        return not self.needs_group or group is None or lookup.committed_offset(group, queue) is None
+
     def _resolve_timestamp(self, queue: MessageQueue, lookup: OffsetLookup, after_end: str) -> int:
         # The end is looked up first, so that a message stored between the two lookups is not skipped.
         end = lookup.max_offset(queue)

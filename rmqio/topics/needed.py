@@ -24,7 +24,7 @@ def require_readable(factory: ClientFactory, topics: Iterable[str]) -> None:
 
     Any other failure is left to the run.
     """
-    with _connected(factory) as client:
+    with connected(factory) as client:
         for topic in topics:
             try:
                 client.queues(topic)
@@ -34,7 +34,7 @@ def require_readable(factory: ClientFactory, topics: Iterable[str]) -> None:
 
 def require_writable(factory: ClientFactory, group: str, topics: Iterable[str]) -> None:
     """As `require_readable`, for writes: a topic that the first send creates needs not exist."""
-    with _connected(factory) as client, contextlib.closing(_impatient(factory).producer(group)) as producer:
+    with connected(factory) as client, contextlib.closing(_impatient(factory).producer(group)) as producer:
         for topic in topics:
             _require_writable(producer, topic, client)
 
@@ -73,8 +73,8 @@ def _missing(topic: str, client: QueueClient) -> LocalError:
 
 
 @contextlib.contextmanager
-def _connected(factory: ClientFactory) -> Iterator[QueueClient]:
-    """A client for the block. An error that is not about a topic ends the block silently."""
+def connected(factory: ClientFactory) -> Iterator[QueueClient]:
+    """A client for the block, which does not retry. An error that is not about a topic ends the block silently."""
     client = _impatient(factory).queue_client()
     try:
         yield client

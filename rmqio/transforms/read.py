@@ -19,7 +19,7 @@ from rmqio.model import MessageFilter, Record
 from rmqio.options import ClientOptions, ReadOptions
 from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
-from rmqio.topics.needed import require_readable
+from rmqio.topics.needed import connected, require_readable
 from rmqio.topics.subscription import Subscription
 from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.decode import DecodeRecords
@@ -45,6 +45,9 @@ from rmqio.wire.properties import validate_topic
 
 class _Read(beam.PTransform):
     """Common base of both reads."""
+
+    start_advice: str | None = None
+    """The end of the warning that a read can read nothing, in the words of whoever built the pipeline."""
 
     def __init__(
         self,
@@ -145,6 +148,7 @@ class _Read(beam.PTransform):
             new_queue_start=config.options.new_queue_start,
             on_out_of_range=config.options.on_offset_out_of_range,
             on_timestamp_after_end=config.options.on_timestamp_after_end,
+            start_advice=self.start_advice,
         )
 
     def _read_queues(self, descriptors: Any) -> Any:
@@ -292,7 +296,8 @@ class ReadFromRocketMQ(_Read):
             raise LocalError(f"dead_letter_topic {dead_letter_topic!r} is among the topics that are read")
 
     def expand(self, pbegin: Any) -> Any:
-        discovery = self._discovery(self._subscription)
+        is_checked = hasattr(pbegin.pipeline.runner, "looks_up_topics")
+        discovery = dataclasses.replace(self._discovery(self._subscription), is_checked=is_checked)
         if self._rate is not None:
             limit = RateLimit(
                 self._rate,
@@ -314,8 +319,15 @@ class ReadFromRocketMQ(_Read):
         return self._read_queues(start | "Discover queues" >> beam.ParDo(fn).with_output_types(QueueDescriptor))
 
     def look_up_topics(self) -> None:
-        """Looks up the topics when the pipeline is submitted. Raises `LocalError` if one does not exist."""
+        """Looks up the topics when the pipeline is submitted. Raises `LocalError` if one does not exist.
+
+        Logs a warning if the read ends and begins at the end of queues that hold messages.
+        """
         require_readable(self._config.factory, self._subscription.named_topics)
+        if self._config.stop is None or not self._config.start.may_begin_at_end:
+            return
+        with connected(self._config.factory) as client:
+            self._discovery(self._subscription).warn_if_unread(self._subscription.find_queues(client), client)
 
     def commits(self, group: str, topic: str) -> bool:
         """Whether this read commits the group's offsets of the topic: see `WriteToRocketMQ.commits`."""
@@ -391,7 +403,7 @@ class ReadAllFromRocketMQ(_Read):
             raise LocalError("max_num_records has no effect on ReadAllFromRocketMQ; use QueueDescriptor(limit=...)")
 
     def expand(self, pcoll: Any) -> Any:
-        fn = DescribeFn(self._config)
+        fn = DescribeFn(self._config, self.start_advice)
         descriptors = pcoll | "To queues" >> beam.ParDo(fn).with_output_types(QueueDescriptor)
         return self._read_queues(descriptors)
 

@@ -85,6 +85,7 @@ class ReadFromRocketMQ(beam.PTransform):
             **place,
             **time,
         )
+        self._read.start_advice = "give `start: earliest`"
 
     def expand(self, pipeline: Any) -> Any:
         on_error = "fail" if self._errors is None else "output"

@@ -7,7 +7,7 @@ import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from apache_beam.options.pipeline_options import (
     DebugOptions,
@@ -69,6 +69,9 @@ class FlinkRunner(BeamFlinkRunner):
     Raises `LocalError` for unsuitable options and pipelines, and on a Beam that it was not tested with (unless
     `RMQIO_UNTESTED_VERSIONS` is 1); `JobServerError` if no job server is available.
     """
+
+    looks_up_topics: Final = True
+    """For transforms, which need not do in a worker what was done when the pipeline was submitted."""
 
     def report(self, pipeline: Any, options: PipelineOptions) -> Report:
         """Report how Flink meets the needs of a pipeline in portable form. Raises `LocalError` for a bad option."""

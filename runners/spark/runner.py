@@ -14,7 +14,7 @@ import threading
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
@@ -135,6 +135,9 @@ class SparkRunner(runner.PipelineRunner):
             return compare(pipeline, Mode.SPARK)
         kept = options.view_as(CheckpointOptions).checkpoint_dir
         return compare(pipeline, Mode.SPARK_STREAMING, of_options=[] if kept else [NO_CHECKPOINT_DIR])
+
+    looks_up_topics: Final = True
+    """For transforms, which need not do in a worker what was done when the pipeline was submitted."""
 
     def planned_source(self, options: PipelineOptions) -> type[PlannedSource] | None:
         """Returns the transform on which transforms that plan their reads are built; None in bounded pipelines."""

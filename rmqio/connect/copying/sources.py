@@ -62,7 +62,9 @@ def _rocketmq(end: End, follow: bool, where: dict[str, Any]) -> Any:
     end.require_known(("start", "stop", "group"))
     if end.place and "client_factory" not in where:
         where = {**where, "name_server": end.place}
-    return ReadFromRocketMQ(end.name, consumer_group=end.options.get("group"), **_range(end, follow), **where)
+    read = ReadFromRocketMQ(end.name, consumer_group=end.options.get("group"), **_range(end, follow), **where)
+    read.start_advice = f"add start=earliest to the options of {end.shown}"
+    return read
 
 
 def _kafka(end: End, follow: bool) -> Any:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
-from rmqio.interfaces import ClientFactory, OffsetLookup
+from rmqio.interfaces import ClientFactory, OffsetLookup, QueueClient
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.pyspark.options.given import (
     OUTAGE_MS,
@@ -25,9 +26,12 @@ from rmqio.pyspark.options.given import (
 from rmqio.pyspark.options.secured import SECURITY_NAMES
 from rmqio.pyspark.reading.values import VALUE_NAMES, Values, value_options
 from rmqio.start import LateQueue, StartFrom, StartOffsetError, check_named, clamp_offset
+from rmqio.start.unread import unread, why_unread
 from rmqio.topics.subscription import Subscription
 from rmqio.wire.names import validate_subscription
 from rmqio.wire.properties import validate_group
+
+_LOGGER = logging.getLogger("rmqio.pyspark")
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -87,6 +91,26 @@ class Start:
         """Raises `LocalError` if an offset or a time is given for a queue that is not read."""
         check_named([queue for queue, _ in self.named], queues, "startingOffsets")
         check_named([queue for queue, _ in self.times], queues, "startingOffsetsByTimestamp")
+
+    def begins_at_end(self, queue: MessageQueue, lookup: OffsetLookup) -> bool:
+        """Whether a queue is read from its end: see `StartFrom.begins_at_end`."""
+        if queue in dict(self.times):
+            return False
+        if queue in dict(self.named):
+            return dict(self.named)[queue] == LATEST
+        return self.strategy.begins_at_end(queue, lookup, self.group)
+
+    def warn_if_unread(
+        self, what: Subscription, queues: Sequence[MessageQueue], client: QueueClient, stop: Callable[..., int | None]
+    ) -> None:
+        """Logs a warning if the queues hold messages, and the read can read none of them."""
+        if not self.named and not self.strategy.may_begin_at_end:
+            return
+        count = unread(queues, client, begins_at_end=self.begins_at_end, stop=stop)
+        if count:
+            group = self.group if self.strategy.needs_group else None
+            advice = f"give {'startingOffsets' if group is None else 'groupOffsetsReset'} as 'earliest'"
+            _LOGGER.warning("%s", why_unread(count, str(what), group, advice))
 
     def resolve(self, queue: MessageQueue, lookup: OffsetLookup, late: LateQueue | None = None) -> int:
         """Returns the first offset. Raises `StartOffsetError`, `OffsetOutOfRange`, `BrokerError`, `TransportError`."""

@@ -82,9 +82,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         began_ms = int(time.time() * 1000)
         queues = queues_of(self._settings.subscription, self._client)
         self._settings.start.check(queues)
+        if self._target is not None:  # a run with an end
+            self._settings.start.warn_if_unread(self._settings.subscription, queues, self._client, self._stop_of)
         begins = self._starts(queues, None)
         waiting = frozenset(queue for queue in queues if queue not in begins)
         return Position(begins, began_ms, waiting, is_new=True)
+
+    def _stop_of(self, queue: MessageQueue, lookup: OffsetLookup) -> int | None:
+        return (self._target or {}).get(queue)
 
     def _starts(self, queues: Sequence[MessageQueue], found_later: Position | None) -> QueueNumbers:
         """Returns where queues begin, as far as their brokers answer. Raises `TransportError` if none does."""

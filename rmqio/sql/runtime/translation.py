@@ -264,6 +264,7 @@ class Translation:
             **time,
             **self.connection.of(table),
         )
+        read.start_advice = "give --start=earliest, or the table 'scan.startup.mode' = 'earliest-offset'"
         records = self.pipeline | self._label(f"Read {table.name}") >> read
         self._reads[id(table)] = table, records
         return records

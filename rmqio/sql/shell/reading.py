@@ -19,6 +19,7 @@ from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
 from rmqio.sql.shell.plans import Bounds, Branch
 from rmqio.start.lookups import resolve_all
+from rmqio.start.unread import unread, why_unread
 
 Row = tuple[Any, ...]
 _WAIT_MS: Final = 100
@@ -137,8 +138,19 @@ class _TableReader:
         self._rounds = 0
 
     def open(self) -> None:
-        topic = self._table.options.topic or ""
-        self._open(list(self._client.queues(topic, refresh=True)), is_first=True)
+        topic, group = self._table.options.topic or "", self._table.options.group
+        queues = list(self._client.queues(topic, refresh=True))
+        start, stop = self._bounds.start_of(self._table), self._bounds.stop_of(self._table)
+        if stop is not None and start.may_begin_at_end:
+
+            def begins_at_end(queue: MessageQueue, lookup: OffsetLookup) -> bool:
+                return start.begins_at_end(queue, lookup, group)
+
+            count = unread(queues, self._client, begins_at_end=begins_at_end, stop=stop.resolve)
+            if count:
+                advice = "SET 'scan.startup.mode' = 'earliest-offset'"
+                self._note(why_unread(count, topic, group if start.needs_group else None, advice))
+        self._open(queues, is_first=True)
 
     def _open(self, queues: list[MessageQueue], *, is_first: bool) -> None:
         group = self._table.options.group

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from rmqio import Message, MessageQueue, ReadFromRocketMQ, StopAt, WriteToRocketMQ, runners
 from rmqio.client.factory import RemotingClientFactory
@@ -60,6 +63,31 @@ def test_a_job_that_resumes_is_not_refused(cluster: InMemoryCluster, tmp_path: P
     (tmp_path / "offsets").write_text("")
     with pytest.raises(Exception, match="TOPIC_NOT_EXIST"):
         reading("oders", cluster, f"--checkpoint_dir={tmp_path}").run()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"consumer_group": "bilings"}, "group 'bilings' has no offset there"),
+        ({"consumer_group": "bilings", "topic": re.compile("ord.*")}, "topics that match 'ord.*' reads none of 1"),
+        ({}, "begins at the latest offset"),
+    ],
+    ids=["group", "pattern", "latest"],
+)
+@pytest.mark.parametrize("runner", [None, FnApiRunner()], ids=["ours", "Beam's"])
+def test_a_read_that_can_read_nothing_says_so_once(
+    cluster: InMemoryCluster, caplog: pytest.LogCaptureFixture, runner: Any, given: dict[str, Any], words: str
+) -> None:
+    cluster.append("orders", b"x")
+    for expected in (1, 1 if "consumer_group" not in given else 0):  # then the group has an offset
+        caplog.clear()
+        with beam.Pipeline(runner, options=runners.options([])) as pipeline:
+            topic, factory = given.get("topic", "orders"), InMemoryClientFactory(cluster.name)
+            group = given.get("consumer_group")
+            _ = pipeline | ReadFromRocketMQ(topic, consumer_group=group, stop=StopAt.latest(), client_factory=factory)
+        said = [each.getMessage() for each in caplog.records if "reads none of" in each.getMessage()]
+        assert len(said) == expected
+        assert all(words in each and "start=StartFrom" in each for each in said)
 
 
 def test_other_failures_are_left_to_the_run(cluster: InMemoryCluster) -> None:

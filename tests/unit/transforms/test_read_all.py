@@ -45,6 +45,19 @@ def test_read_all_reads_equal_elements_twice(cluster: InMemoryCluster) -> None:
         assert_that(records | beam.Map(body), equal_to(bodies(queue, range(3)) * 2))
 
 
+def test_read_all_that_can_read_nothing_says_so_once(
+    cluster: InMemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(cluster, 2, 1)
+    (queue,) = fill(cluster, 4, topic="u")
+    elements = ["t", queue, QueueDescriptor(queue)]
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        read = read_all(cluster, start=StartFrom.group_offsets(), consumer_group="bilings")
+        assert_that(pipeline | beam.Create(elements, reshuffle=False) | read, equal_to([]))
+    (said,) = [text for text in caplog.messages if "reads none of" in text]
+    assert "group 'bilings' has no offset there" in said
+
+
 def test_read_all_fails_on_a_missing_topic(cluster: InMemoryCluster) -> None:
     pipeline = beam.Pipeline(runner=FnApiRunner())
     _ = pipeline | beam.Create(["gone"]) | read_all(cluster)

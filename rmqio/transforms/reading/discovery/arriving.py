@@ -12,6 +12,7 @@ from rmqio.start import check_named
 from rmqio.topics.subscription import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.config import ReadConfig
+from rmqio.transforms.reading.discovery.discover_fn import warn_if_unread
 from rmqio.transforms.shared import shared_client
 from rmqio.wire.names import validate_queue, validate_subscription
 
@@ -20,11 +21,13 @@ class DescribeFn(beam.DoFn):
     """Converts an element of `ReadAllFromRocketMQ` to descriptors.
 
     The transform's start and stop can name queues of any topic that arrives. For a topic that has arrived, named queues
-    that do not exist are refused.
+    that do not exist are refused. An instance says once that what has arrived is not read: see `warn_if_unread`.
     """
 
-    def __init__(self, config: ReadConfig) -> None:
+    def __init__(self, config: ReadConfig, start_advice: str | None = None) -> None:
         self._factory = config.factory
+        self._config, self._advice = config, start_advice
+        self._has_warned = False
         self._named = (
             ("start=StartFrom.specific_offsets(...)", config.start.named),
             ("stop=StopAt.offsets(...)", () if config.stop is None else config.stop.named),
@@ -36,13 +39,26 @@ class DescribeFn(beam.DoFn):
         if isinstance(element, QueueDescriptor):
             validate_queue(element.queue)
             self._check(element.queue.topic, client)
+            self._warn(str(element.queue), [element.queue], client, element)
             return [element]
         what = Subscription.of(element)
         validate_subscription(what)
         queues = what.find_queues(client)
         for topic in sorted({queue.topic for queue in queues}):
             self._check(topic, client)
+        self._warn(str(what), queues, client)
         return [QueueDescriptor(queue) for queue in queues]
+
+    def _warn(
+        self, what: str, queues: list[MessageQueue], client: QueueClient, own: QueueDescriptor | None = None
+    ) -> None:
+        config = self._config
+        start, stop = (own and own.start) or config.start, (own and own.stop) or config.stop
+        if stop is None or self._has_warned:
+            return
+        self._has_warned = warn_if_unread(
+            what, queues, client, start=start, stop=stop, group=config.group, advice=self._advice
+        )
 
     def _check(self, topic: str, client: QueueClient) -> None:
         if topic in self._checked:

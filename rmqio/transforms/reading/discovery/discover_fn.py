@@ -19,6 +19,7 @@ from rmqio.model import MessageQueue
 from rmqio.options import OffsetPolicy
 from rmqio.start import LateQueue, StartFrom, StopAt, check_named
 from rmqio.start.lookups import all_or_error, resolve_all
+from rmqio.start.unread import unread, why_unread
 from rmqio.topics.subscription import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.discovery.known import Known, KnownCoder, KnownTracker, Look
@@ -27,6 +28,7 @@ from rmqio.transforms.shared import shared_client
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_RESUME_MS = 1_000
+_OF_GROUP = "give start=StartFrom.group_offsets(reset='earliest')"
 _WARN_EVERY_S = 60.0
 _warned_at: dict[str, float] = {}
 """By subscription: when this process last logged that queues wait."""
@@ -46,6 +48,10 @@ class DiscoveryConfig:
     new_queue_start: Literal["earliest", "latest"] = "earliest"
     on_out_of_range: OffsetPolicy = "fail"
     on_timestamp_after_end: Literal["latest", "fail"] = "latest"
+    start_advice: str | None = None
+    """What to give if the read can read nothing, in the words of whoever built the pipeline; None: in Python."""
+    is_checked: bool = False
+    """Whether the runner looks, when the pipeline is submitted, for a read that can read nothing."""
 
     def check_named(self, queues: Sequence[MessageQueue]) -> None:
         """Raises `LocalError` if the start or the stop names a queue that is not among these.
@@ -94,6 +100,13 @@ class DiscoveryConfig:
             )
 
         return resolve_all(queues, client, resolve)
+
+    def warn_if_unread(self, queues: Sequence[MessageQueue], client: QueueClient, stop: StopAt | None = None) -> None:
+        """As the function, for these queues of the subscription. `stop`: of this run, if the read has none."""
+        stop = self.stop or stop
+        if stop is not None:
+            what, advice = str(self.subscription), self.start_advice
+            warn_if_unread(what, queues, client, start=self.start, stop=stop, group=self.group, advice=advice)
 
     def stops(
         self, queues: Sequence[MessageQueue], client: QueueClient, stop: StopAt
@@ -155,6 +168,34 @@ def share_limit(limit: int, available: Sequence[int | None]) -> list[int]:
     return shares
 
 
+def warn_if_unread(
+    what: str,
+    queues: Sequence[MessageQueue],
+    client: QueueClient,
+    *,
+    start: StartFrom,
+    stop: StopAt,
+    group: str | None,
+    advice: str | None,
+) -> bool:
+    """Logs a warning, and returns True, if the queues of `what` hold messages, and the read can read none of them.
+
+    `advice`: what to give, in the words of whoever built the pipeline; None: in Python.
+    """
+    if not start.may_begin_at_end:
+        return False
+
+    def begins_at_end(queue: MessageQueue, lookup: OffsetLookup) -> bool:
+        return start.begins_at_end(queue, lookup, group)
+
+    count = unread(queues, client, begins_at_end=begins_at_end, stop=stop.resolve)
+    if count:
+        without = group if start.needs_group else None
+        advice = advice or ("give start=StartFrom.earliest()" if without is None else _OF_GROUP)
+        _LOGGER.warning("%s", why_unread(count, what, without, advice))
+    return count > 0
+
+
 class DiscoverFn(beam.DoFn):
     """Emits the descriptors of the subscription's queues once, for an impulse."""
 
@@ -166,6 +207,8 @@ class DiscoverFn(beam.DoFn):
         queues = self._config.subscription.find_queues(client)
         if not queues:
             _LOGGER.warning("%s: there are no queues to read", self._config.subscription)
+        if not self._config.is_checked:
+            self._config.warn_if_unread(queues, client)
         yield from describe(queues, client, self._config)
 
 

@@ -279,6 +279,8 @@ class QueuePlanner:
             may_wait = any(isinstance(each, int) for each in found.values())
             starts = known_starts(found, may_wait=may_wait, on_wait=self._pass_over)
         else:
+            if self._config.stop is None:  # of one with a stop it was said when the pipeline was submitted
+                discovery.warn_if_unread(list(queues), client, stop_at)
             stops = discovery.stops(list(queues), client, stop_at)
             queues = [queue for queue in queues if stops[queue] is not None]
             starts = all_or_error(discovery.starts(queues, client))

@@ -318,6 +318,36 @@ def test_a_hole_in_a_queue_is_data_loss(
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"startingOffsets": "latest"}, "give startingOffsets as 'earliest'"),
+        ({"startingOffsets": "group", "consumerGroup": "bilings"}, "give groupOffsetsReset as 'earliest'"),
+        ({"startingOffsets": '{"t": {"broker-a": {"0": -1}}}'}, "give startingOffsets as 'earliest'"),
+        ({"startingOffsets": '{"t": {"broker-a": {"0": 100}}}'}, None),
+        ({"startingOffsets": "group", "consumerGroup": "new", "groupOffsetsReset": "earliest"}, None),
+        ({}, None),
+    ],
+)
+def test_a_read_that_can_read_nothing_says_so_once(
+    cluster: InMemoryCluster,
+    queue: MessageQueue,
+    stream: Callable[..., RocketMQStreamReader],
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, Any],
+    words: str | None,
+) -> None:
+    RocketMQReader(settings(cluster, False, options), ("queueOffset",)).partitions()
+    if words is not None:  # the run of a stream that ends at what is there
+        endless, ending = stream(**options), stream(**options)
+        endless.initialOffset()
+        ending.prepareForTriggerAvailableNow()
+        ending.initialOffset()
+    said = [text for text in caplog.messages if "reads none of 100 messages" in text]
+    assert len(said) == (0 if words is None else 2)
+    assert all(words in each for each in said if words)
+
+
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
 def test_an_offset_of_a_queue_that_is_not_read_is_refused(
     option: str, cluster: InMemoryCluster, queue: MessageQueue

@@ -67,6 +67,7 @@ def test_where_a_select_begins_and_ends_can_be_set(cluster: InMemoryCluster, she
         assert len(shell.rows(f"{LATEST} {count}")) == 10
         assert len(shell.rows(f"SET 'scan.startup.mode' = 'group'; {count}")) == 2
         assert len(shell.rows(f"SET 'scan.startup.mode' = 'latest-offset'; {count}")) == 0
+        assert "reads none of 10 messages" in shell.notes[0]
         assert len(shell.rows(f"RESET 'scan.startup.mode'; {count}")) == 10
         shell("DROP TABLE orders;" + ORDERS.format(more=", 'scan.startup.mode' = 'latest'"))
         assert len(shell.rows(count)) == 0

@@ -145,6 +145,17 @@ def test_a_read_with_a_stop_ends_there(clocked: InMemoryCluster) -> None:
     assert advance(planner, third) == third
 
 
+@pytest.mark.parametrize(("until_now", "said"), [(True, 1), (False, 0)])
+def test_a_run_until_now_says_that_it_can_read_nothing(
+    clocked: InMemoryCluster, caplog: pytest.LogCaptureFixture, until_now: bool, said: int
+) -> None:
+    fill(clocked, 10)
+    planner = planner_of(clocked, start=StartFrom.latest())
+    first = advance(planner, None, until_now=until_now)
+    advance(planner, first, until_now=until_now)
+    assert len([text for text in caplog.messages if "reads none of 10 messages" in text]) == said
+
+
 def test_a_run_until_now_ends_and_the_next_goes_on(clocked: InMemoryCluster) -> None:
     fill(clocked, 10)
     planner = planner_of(clocked)
