@@ -163,6 +163,11 @@ class StartFrom:
         )
 
     @property
+    def reads_again(self) -> bool:
+        """Whether a read that starts anew can emit what an earlier one has emitted."""
+        return self.kind != "latest"
+
+    @property
     def may_begin_at_end(self) -> bool:
         """Whether there can be a queue that is read from its end: see `begins_at_end`."""
         return (self.reset if self.needs_group else self.kind) == "latest"

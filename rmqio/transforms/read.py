@@ -6,10 +6,9 @@ import dataclasses
 import functools
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import DirectOptions
 from apache_beam.transforms.display import DisplayDataItem
 
 from rmqio.claims.check import ClaimCheck, checked_claim_check
@@ -32,7 +31,7 @@ from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.reading.discovery.arriving import DescribeFn
 from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
 from rmqio.transforms.reading.display import shown_config
-from rmqio.transforms.reading.in_process import ReadSubscriptionFn, is_in_process
+from rmqio.transforms.reading.in_process import ReadSubscriptionFn, is_alone, is_in_process
 from rmqio.transforms.reading.pacing import RateLimit, checked_rate
 from rmqio.transforms.reading.planned.planner import QueuePlanner
 from rmqio.transforms.reading.planned.ranges import WATERMARKS_TAG, ReadRangesFn
@@ -115,6 +114,8 @@ class _Read(beam.PTransform):
             errors_to_output=dead_letter_topic is not None,
             claim_check=checked_claim_check(claim_check),
         )
+        self.read_id: Final = uuid.uuid4().hex
+        """Under which a read that no checkpoint covers notes what a restart reads again: see `restarts`."""
         self._timestamp = timestamp
         self._dead_letter_topic = dead_letter_topic
         self._deduplicate = deduplicate
@@ -130,6 +131,10 @@ class _Read(beam.PTransform):
         deserializer = self._config.deserializer
         one: Any = Record if deserializer is None else getattr(deserializer, "output_type", Any)
         return BatchConstraint(one) if self._config.batches else one
+
+    def _note_restarts(self, pipeline: Any) -> None:
+        if is_alone(pipeline):
+            self._config = dataclasses.replace(self._config, notes_as=self.read_id)
 
     @property
     def _is_bounded(self) -> bool:
@@ -291,19 +296,19 @@ class ReadFromRocketMQ(_Read):
         self._subscription = Subscription.of(topic if topic is not None else self._config.options.topic)
         validate_subscription(self._subscription)
         self._rate = checked_rate(max_records_per_second)
-        self._read_id = uuid.uuid4().hex
         if dead_letter_topic is not None and names_topic(self._subscription, dead_letter_topic):
             raise LocalError(f"dead_letter_topic {dead_letter_topic!r} is among the topics that are read")
 
     def expand(self, pbegin: Any) -> Any:
+        self._note_restarts(pbegin.pipeline)
         is_checked = hasattr(pbegin.pipeline.runner, "looks_up_topics")
         discovery = dataclasses.replace(self._discovery(self._subscription), is_checked=is_checked)
         if self._rate is not None:
             limit = RateLimit(
                 self._rate,
                 self._subscription,
-                self._read_id,
-                alone=_is_alone(pbegin.pipeline),
+                self.read_id,
+                alone=is_alone(pbegin.pipeline),
                 splits_per_queue=self._config.options.splits_per_queue,
             )
             self._config = dataclasses.replace(self._config, rate_limit=limit)
@@ -403,6 +408,7 @@ class ReadAllFromRocketMQ(_Read):
             raise LocalError("max_num_records has no effect on ReadAllFromRocketMQ; use QueueDescriptor(limit=...)")
 
     def expand(self, pcoll: Any) -> Any:
+        self._note_restarts(pcoll.pipeline)
         fn = DescribeFn(self._config, self.start_advice)
         descriptors = pcoll | "To queues" >> beam.ParDo(fn).with_output_types(QueueDescriptor)
         return self._read_queues(descriptors)
@@ -410,11 +416,6 @@ class ReadAllFromRocketMQ(_Read):
 
 def _in_process_fn(discovery: DiscoveryConfig, config: ReadConfig) -> ReadSubscriptionFn:
     return ReadSubscriptionFn(config, discovery)
-
-
-def _is_alone(pipeline: Any) -> bool:
-    """Whether one process reads everything."""
-    return is_in_process(pipeline) and pipeline.options.view_as(DirectOptions).direct_num_workers == 1
 
 
 def _ends(stop: StopAt | None, options: ReadOptions) -> bool:

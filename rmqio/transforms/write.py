@@ -28,6 +28,7 @@ from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
 from rmqio.topics.needed import require_writable
 from rmqio.transforms.coders.batch import BatchConstraint
+from rmqio.transforms.reading.in_process import is_in_process, reads_of
 from rmqio.transforms.reading.options import name_of
 from rmqio.transforms.writing import options as write_options
 from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
@@ -290,7 +291,8 @@ class WriteToRocketMQ(beam.PTransform):
                 f"{getattr(pcoll.element_type, '__name__', pcoll.element_type)} are random: give id_fn="
             )
         group = self._position_group if _is_stream(pcoll) else None
-        return Sink(factory, group, look_back, int(time.time() * 1000))
+        reads = reads_of(pcoll) if group is not None and is_in_process(pcoll.pipeline) else None
+        return Sink(factory, group, look_back, int(time.time() * 1000), reads)
 
     def _write_letters(self, letters: PCollection[Message], factory: ClientFactory) -> None:
         letters.element_type = Message

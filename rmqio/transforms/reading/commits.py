@@ -18,6 +18,7 @@ from rmqio.errors import CommitIgnored, GroupOffsetReset, RmqioError
 from rmqio.interfaces import ClientFactory, OffsetQuery, QueueClient
 from rmqio.logs import event
 from rmqio.model import MessageQueue
+from rmqio.repeats import restarts
 from rmqio.transforms.metrics import observe_process, queue_labels
 from rmqio.transforms.shared import shared_client
 
@@ -170,6 +171,7 @@ def _commit(
             telemetry.record("commits", queue_labels(queue), 1)
         before = known[queue]
         table.offsets[queue] = offset if queue in ahead or not isinstance(before, int) else before
+        restarts.committed((factory, group), queue, table.offsets[queue])
         table.times[queue] = time.monotonic()
     return failed
 

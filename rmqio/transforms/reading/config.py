@@ -30,6 +30,8 @@ class ReadConfig:
     errors_to_output: bool = False
     claim_check: ClaimCheck | None = None
     rate_limit: RateLimit | None = None
+    notes_as: str | None = None
+    """The id under which the read notes what a restart reads again (`restarts`). None: the runner has checkpoints."""
 
     @property
     def committed_group(self) -> str | None:

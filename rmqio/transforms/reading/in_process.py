@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.coders import Coder
 from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
+from apache_beam.options.pipeline_options import DirectOptions
 
 from rmqio.errors import WireError
 from rmqio.model import MessageQueue
@@ -205,3 +206,38 @@ _IN_PROCESS_RUNNERS = ("FnApiRunner", "DirectRunner", "BundleBasedDirectRunner",
 def is_in_process(pipeline: Any) -> bool:
     """Whether the pipeline's runner needs an endless read as one element."""
     return type(getattr(pipeline, "runner", None)).__name__ in _IN_PROCESS_RUNNERS
+
+
+def is_alone(pipeline: Any) -> bool:
+    """Whether one process, which keeps no checkpoint, runs everything."""
+    return is_in_process(pipeline) and pipeline.options.view_as(DirectOptions).direct_num_workers == 1
+
+
+def reads_of(pcoll: Any) -> tuple[str, ...]:
+    """The ids of the reads of RocketMQ from which all elements come, if one process runs all; none if some do not."""
+    found: set[str] = set()
+    waiting, seen = [pcoll.producer], set()
+    while waiting:
+        applied = waiting.pop()
+        if applied in seen:
+            continue
+        seen.add(applied)
+        read = _read_id(applied)
+        if read is not None:
+            found.add(read)
+            continue
+        before = [each.producer for each in applied.inputs if each.producer is not None]
+        if not before:  # a source of another kind
+            return ()
+        waiting += before
+    return tuple(sorted(found)) if is_alone(pcoll.pipeline) else ()
+
+
+def _read_id(applied: Any) -> str | None:
+    """The id of the read that a transform is a part of."""
+    while applied is not None:
+        read_id: str | None = getattr(applied.transform, "read_id", None)
+        if read_id is not None:
+            return read_id
+        applied = applied.parent
+    return None

@@ -19,7 +19,9 @@ from rmqio.errors import OffsetOutOfRange, OffsetsLost, RmqioError
 from rmqio.interfaces import FetchedBatch, QueueReader
 from rmqio.logs import event
 from rmqio.model import MessageQueue, Record
+from rmqio.repeats import restarts
 from rmqio.sending.traces.tracing import ReadTrace
+from rmqio.start import StartFrom
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.metrics import ReadMetrics, observe_process, queue_labels
 from rmqio.transforms.reading.commits import begin_reading, commit_position, is_commit_due, raise_reset, take_counts
@@ -158,6 +160,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             self._metrics.gauges(queue).watermark(estimator.get_estimator_state())
             tracker.defer_remainder(RESUME_DELAY)
             return
+        self._begin_to_emit(element)
         position, left, emitted = restriction.start, restriction.limit, 0
         # Queues share a bundle's time, so that a slow pipeline does not starve the last ones.
         deadline = time.monotonic() + options.max_bundle_ms / 1000 / max(1, len(readers))
@@ -221,6 +224,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         if slot.reader.position == position:  # else a limit has cut an answer, whose rest is not read yet
             self._follow_clock(slot, estimator)
         self._metrics.gauges(queue).watermark(estimator.get_estimator_state())
+        self._end_to_emit(element, restriction.start, position)
         self._commit(queue, position, finalizer, finished)
         if finished:
             readers.release(queue)
@@ -228,6 +232,18 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
                 pacer.done(part)
         else:
             tracker.defer_remainder(RESUME_DELAY)
+
+    def _begin_to_emit(self, element: QueueDescriptor) -> None:
+        config = self._config
+        if config.notes_as is not None and (start := _start_of(config, element)).reads_again:
+            resumes = config.committed_group is not None and start.needs_group and element.queue not in start.named
+            commits = (config.factory, config.committed_group) if resumes else None
+            restarts.began(config.notes_as, element.queue, commits)
+
+    def _end_to_emit(self, element: QueueDescriptor, before: int, position: int) -> None:
+        config = self._config
+        if config.notes_as is not None and _start_of(config, element).reads_again:
+            restarts.ended(config.notes_as, element.queue, before, position)
 
     def _pacer(self) -> Pacer | None:
         limit = self._config.rate_limit
@@ -338,6 +354,11 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
             self._metrics.commits.add_told(done)
         if failed:
             self._metrics.commit_failures.add_told(failed)
+
+
+def _start_of(config: ReadConfig, element: QueueDescriptor) -> StartFrom:
+    """Where a pipeline that starts anew begins to read the queue."""
+    return config.start if element.start is None or element.start.kind == "resolved" else element.start
 
 
 def _give_back(pacer: Pacer | None, count: int) -> None:

@@ -73,6 +73,12 @@ class ExactBench:
 
     _written = 0
 
+    def is_committed(self) -> bool:
+        """Whether the job's group has committed all that was sent."""
+        client = self.client
+        queues = client.queues(self.source)
+        return all(client.committed_offset(self.group, each) == client.max_offset(each) for each in queues)
+
     def wait_for(self, job: Job, count: float) -> None:
         """Waits until `count` messages are in the sink."""
         job.wait_until(lambda: self.written >= count, f"{count:,.0f} in the sink", timeout_s=300)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,24 @@ def test_nothing_is_lost_or_there_twice_whatever_is_killed(
     made = bench(COUNT)
     with killable(mode) as using:
         made.run_through(using, ["driver", "worker", "broker"])
+    assert made.counted(java) == (0, 0), [path.read_text()[-3000:] for path in made.logs]
+
+
+@pytest.mark.exhaustive
+def test_on_direct_from_the_offsets_of_the_group(bench: Callable[[int], ExactBench], java: JavaClient) -> None:
+    """The group commits every 5 s. Each run is killed between two commits, when bundles of 3 s have been sent."""
+    made, direct = bench(4_000), Mode("Direct", ("--runner=DirectRunner",), "--direct_num_workers=1", True)
+    for _ in range(2):
+        with started(made.job(direct, "--start=group:earliest")) as job:
+            for _ in range(8):
+                made.send(250)
+                made.wait_for(job, made.sent)
+                time.sleep(0.4)
+            job.kill()
+    with started(made.job(direct, "--start=group:earliest")) as job:
+        made.wait_for(job, made.sent)
+        job.wait_until(made.is_committed, "all to be committed")
+        assert job.interrupt() == 130, job.log.read_text()[-4000:]
     assert made.counted(java) == (0, 0), [path.read_text()[-3000:] for path in made.logs]
 
 

@@ -8,10 +8,12 @@ one.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -20,6 +22,7 @@ from rmqio.errors import RmqioError, TransportError
 from rmqio.interfaces import ClientFactory, OffsetQuery, QueueClient
 from rmqio.logs import event
 from rmqio.model import MessageQueue
+from rmqio.repeats import restarts
 from rmqio.repeats.look_back import LookBack
 from rmqio.sending.stored_ids import stored_ids
 from rmqio.transforms.shared import shared_client
@@ -35,6 +38,9 @@ LANDING_S: Final = 1.0
 QUEUES: Final = "_queues"
 """Suffix of the group's name: the offsets of that group store the number of queues."""
 _COMMIT_EVERY_S: Final = 1.0
+_HELD_S: Final = 15.0
+"""How long a position waits when it is safe: a broker that is killed loses the commits of a read of its last 5 s, and a
+read that starts without its checkpoint goes on from a commit that can be `offset_commit_interval_ms` (5 s) old."""
 
 Offsets = Mapping[MessageQueue, int]
 
@@ -48,12 +54,25 @@ class Sink:
       group: the group whose offsets are the position; None: there is no position, and `built_ms` counts.
       look_back: the user's `LookBack`.
       built_ms: when the pipeline was built.
+      reads: the ids of the reads that the position waits for, since a restart goes on from what they have committed;
+        none: nobody knows from where, so the position stays. None: it goes on from a checkpoint of the runner.
     """
 
     factory: ClientFactory
     group: str | None
     look_back: LookBack
     built_ms: int
+    reads: tuple[str, ...] | None = None
+
+
+@dataclass(slots=True)
+class _Held:
+    """Positions, and the tick by which everything before them was stored."""
+
+    at: int
+    offsets: Offsets
+    until: float | None = None
+    """How long they are held after the reads have committed what was emitted before the tick; None: not yet."""
 
 
 class SinkState:
@@ -80,11 +99,14 @@ class SinkState:
         self._kept_until = float("-inf")
         self._alone_until = float("-inf")
         self._stays_until: dict[MessageQueue, float] = {}
+        self._held: deque[_Held] = deque()
+        """Positions that wait for commits of the reads, and then for `_HELD_S`."""
         self._waiting: dict[MessageQueue, int] = {}
         """Positions that are safe once the queue's position has stayed long enough."""
         self._wanted: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
         self._committed_at = float("-inf")
+        self._held_at = float("-inf")
 
     @property
     def client(self) -> QueueClient:
@@ -289,12 +311,19 @@ class SinkState:
             for queue, offset in offsets.items():
                 self.final[queue] = max(offset, self.final.get(queue, 0))
 
-    def move(self, offsets: Offsets) -> None:
-        """Move the position, forward only, and at most once per second. A failure is only logged: it costs time."""
+    def move(self, offsets: Offsets, at: int = 0) -> None:
+        """Move the position, forward only, and at most once per second. A failure is only logged: it costs time.
+
+        `at`: the tick (`restarts`) by which everything before these offsets was stored.
+        """
+        if self.sink.reads == ():
+            return
         now = time.monotonic()
         with self._lock:
-            for queue, offset in offsets.items():
-                self._waiting[queue] = max(offset, self._waiting.get(queue, 0))
+            if now - self._held_at >= _COMMIT_EVERY_S:
+                self._held_at = now
+                self._held.append(_Held(at, offsets))
+            self._release(now)
             self._let_go()
             if now - self._committed_at < _COMMIT_EVERY_S:
                 return
@@ -304,6 +333,17 @@ class SinkState:
             self._commit(moved)
         except RmqioError as error:
             _LOGGER.warning("group %s: the position of the sink was not moved: %s", self.sink.group, error)
+
+    def _release(self, now: float) -> None:
+        """Lets the positions wait no more that a restart cannot read before. Must be called with the lock."""
+        since = math.inf if self.sink.reads is None else restarts.uncommitted_since(self.sink.reads)
+        for each in self._held:
+            if each.at > since:
+                break
+            each.until = each.until or now + _HELD_S
+        while self._held and (until := self._held[0].until) is not None and until <= now:
+            for queue, offset in self._held.popleft().offsets.items():
+                self._waiting[queue] = max(offset, self._waiting.get(queue, 0))
 
     def _let_go(self) -> None:
         """Release the positions that have waited long enough. Must be called with the lock."""

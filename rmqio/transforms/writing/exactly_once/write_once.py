@@ -13,7 +13,7 @@ import apache_beam as beam
 
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue, SendResult
-from rmqio.repeats import attempts
+from rmqio.repeats import attempts, restarts
 from rmqio.sending.batch import ProducerBatch
 from rmqio.sending.stored_ids import stored_ids
 from rmqio.transforms.writing.exactly_once.sink import LANDING_S, Offsets, Sink, as_list, from_list, state_of
@@ -45,6 +45,7 @@ class WriteOnce:
         self._attempt: attempts.Attempt | None = None
         self._commits_together = False
         self._safe: Offsets = {}
+        self._began = 0
         self._has_sent = False
 
     # ---- bundles ---------------------------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ class WriteOnce:
             if not self._looks:
                 self._state.forget()
         # Bundles that are already committed belong to an earlier commit than this one: see `mark`.
-        self._safe = self._state.all_final()
+        self._safe, self._began = self._state.all_final(), restarts.tick()
         self._has_sent = False
 
     def mark(self) -> bytes | None:
@@ -79,6 +80,7 @@ class WriteOnce:
         found = {
             "process": self._state.token,
             "together": self._commits_together,
+            "began": self._began,
             "safe": as_list(self._safe),
             "stored": as_list(self._state.all_stored()),
         }
@@ -196,6 +198,6 @@ def committed(sink: Sink, mark: bytes) -> None:
     if found["together"]:
         state.move(stored)
         return
-    state.move(from_list(found["safe"]))
+    state.move(from_list(found["safe"]), found["began"])
     if found["process"] == state.token:
         state.note_final(stored)

@@ -19,6 +19,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (sinks, write_once):
         monkeypatch.setattr(module, "LANDING_S", 0.0)
     monkeypatch.setattr(sinks, "_COMMIT_EVERY_S", 0.0)
+    monkeypatch.setattr(sinks, "_HELD_S", 0.0)
     monkeypatch.setattr(certain, "_PAUSE_S", 0.0)
     sinks._states.clear()
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from rmqio.model import MessageQueue
+from rmqio.repeats import restarts
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms.writing.exactly_once import sink as sinks
 from rmqio.transforms.writing.exactly_once.sink import state_of
@@ -31,6 +35,56 @@ def test_elsewhere_it_stays_a_commit_behind(cluster: InMemoryCluster) -> None:
     assert position(cluster) == 24
     writer.commit(writer.run(range(36, 48)))
     assert position(cluster) == 36
+
+
+def test_it_waits_until_what_a_restart_reads_again_is_committed(cluster: InMemoryCluster) -> None:
+    sink, source = dataclasses.replace(sink_of(cluster), reads=("r",)), MessageQueue("source", "b", 0)
+    writer = Writer(cluster, sink)
+    moved = []
+    for begin in range(0, 60, 12):
+        writer.begin()
+        restarts.began("r", source, "g")
+        writer.process(range(begin, begin + 12))
+        marks = writer.finish()
+        restarts.ended("r", source, begin, begin + 12)
+        if begin == 24:
+            restarts.committed("g", source, 24)  # but for the last bundle
+        writer.commit(marks)
+        moved.append(position(cluster))
+    assert moved == [0, 0, 24, 24, 24]
+    restarts.committed("g", source, 60)
+    writer.commit(writer.run(range(60, 72)))
+    assert position(cluster) == 60
+
+
+def test_a_read_that_has_failed_in_a_bundle_holds_it_back(cluster: InMemoryCluster) -> None:
+    sink, source = dataclasses.replace(sink_of(cluster), reads=("s",)), MessageQueue("source", "b", 0)
+    restarts.began("s", source, "h")
+    writer = Writer(cluster, sink)
+    for begin in (0, 12, 24):
+        writer.commit(writer.run(range(begin, begin + 12)))
+    assert position(cluster) == 0
+    restarts.began("s", source, "h")  # it is run again
+    restarts.ended("s", source, 0, 36)
+    restarts.committed("h", source, 36)
+    writer.commit(writer.run(range(36, 48)))
+    assert position(cluster) == 36
+
+
+def test_it_waits_until_a_broker_has_written_the_commits_of_reads(
+    cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is killed loses those of its last 5 s, and then a restart reads more."""
+    clock = ManualClock()
+    monkeypatch.setattr(sinks, "time", clock)
+    monkeypatch.setattr(sinks, "_HELD_S", 15.0)
+    writer = Writer(cluster, attempt=NORMAL)
+    moved = []
+    for begin in range(0, 60, 12):
+        writer.commit(writer.run(range(begin, begin + 12)))
+        moved.append(position(cluster))
+        clock.advance(5)
+    assert moved == [0, 0, 0, 12, 24]
 
 
 def test_it_stays_while_work_may_be_left_that_is_to_be_repeated(cluster: InMemoryCluster) -> None:
