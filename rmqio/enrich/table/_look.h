@@ -10,7 +10,6 @@
 
 /* ---- hashes: rmqio/enrich/table/hashing.py has the same with numpy ------------------------------------------------ */
 
-#define MIX_LENGTH 0x9E3779B97F4A7C15ULL
 #define MIX_WORD 0xD6E8FEB86659FD93ULL
 #define MIX_LAST_1 0xFF51AFD7ED558CCDULL
 #define MIX_LAST_2 0xC4CEB9FE1A85EC53ULL
@@ -45,10 +44,12 @@ static inline uint64_t short_word_at(const uint8_t *at, size_t size)
     return word;
 }
 
+/* The size is a word of its own: else an empty part would change nothing, and the keys ("x", "") and ("", "x") would
+   have one hash, whatever the seed. */
 static inline uint64_t mix_bytes(uint64_t hash, const uint8_t *at, size_t size)
 {
     size_t left = size;
-    hash ^= (uint64_t)size * MIX_LENGTH;
+    hash = mix_word(hash, (uint64_t)size);
     for (; left >= 8; left -= 8, at += 8)
         hash = mix_word(hash, word_at(at));
     if (left)
@@ -68,7 +69,7 @@ static inline int is_same(const uint8_t *one, const uint8_t *other, size_t size)
 
 static inline uint64_t mix_int(uint64_t hash, int64_t value)
 {
-    return mix_word(hash ^ 8 * MIX_LENGTH, (uint64_t)value);
+    return mix_word(hash, (uint64_t)value);
 }
 
 static inline uint64_t mix_last(uint64_t hash)

@@ -11,10 +11,8 @@ import pyarrow as pa
 from rmqio.enrich.table import native
 from rmqio.enrich.table.kinds import Layout, layout_of
 
-NAME: Final = "rmqio-mix-1"
-"""The name of the hash in a manifest."""
-_LENGTH: Final = np.uint64(0x9E3779B97F4A7C15)
-_EIGHT: Final = np.uint64(8 * 0x9E3779B97F4A7C15 % (1 << 64))
+NAME: Final = "rmqio-mix-2"
+"""The name of the hash in a manifest. It changes with each change of the hash."""
 _WORD: Final = np.uint64(0xD6E8FEB86659FD93)
 _LAST_1: Final = np.uint64(0xFF51AFD7ED558CCD)
 _LAST_2: Final = np.uint64(0xC4CEB9FE1A85EC53)
@@ -83,12 +81,11 @@ def _mix(hashes: Hashes, column: pa.Array) -> None:
             numbers = column.cast(pa.uint8())
         words = numbers.to_numpy(zero_copy_only=False)
         words = words.astype(np.int64).view(np.uint64) if layout is Layout.INTS else words.astype(np.uint64)
-        hashes ^= _EIGHT
         _mix_words(hashes, slice(None), words)
 
 
 def _mix_bytes(hashes: Hashes, starts: Any, sizes: Any, data: Any) -> None:
-    hashes ^= sizes.astype(np.uint64) * _LENGTH
+    _mix_words(hashes, slice(None), sizes.astype(np.uint64))  # an empty text, too, changes the hash
     padded = np.concatenate([np.frombuffer(data, np.uint8), np.zeros(8, np.uint8)])
     views = np.lib.stride_tricks.sliding_window_view(padded, 8)
     done = 0

@@ -79,8 +79,12 @@ def read(folder: Path) -> Manifest:
         fields = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if not isinstance(fields, dict):
             raise BadTable(f"{folder}: its manifest is not an object")
-        if (fields.get("format"), fields.get("hash")) != (FORMAT, hashing.NAME):
-            raise BadTable(f"{folder} has format {fields.get('format')!r}, and this version of rmqio reads {FORMAT}")
+        found_form, known_form = (fields.get("format"), fields.get("hash")), (FORMAT, hashing.NAME)
+        if found_form != known_form:
+            raise BadTable(
+                f"{folder} is a table of another version of rmqio: its format and hash are {found_form}, and "
+                f"this version reads {known_form}. Delete the folder, and load the table again"
+            )
         if fields["version"] != _digest_of(fields):
             raise BadTable(f"{folder}: its manifest was changed")
         fields = {each.name: fields[each.name] for each in dataclasses.fields(Manifest)}

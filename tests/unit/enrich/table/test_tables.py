@@ -78,7 +78,7 @@ def how_built(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    "kinds", [*([each] for each in KEYS), ["text", "int64"], ["date", "bytes", "bool"]], ids="-".join
+    "kinds", [*([each] for each in KEYS), ["text", "int64"], ["text", "bytes"], ["date", "bytes", "bool"]], ids="-".join
 )
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
@@ -225,6 +225,41 @@ def test_keys_that_collide_get_another_seed(how_built: str, tmp_path: Path) -> N
     assert sorted(each.name for each in tmp_path.iterdir() if each.name.startswith("part-")) == []
 
 
+LIKE_KEYS: list[tuple[list[pa.DataType], list[tuple[Any, ...]]]] = [
+    ([pa.string(), pa.string()], [("x", ""), ("", "x"), ("", "")]),
+    ([pa.string(), pa.string()], [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc")]),
+    ([pa.binary(), pa.binary()], [(b"x", b""), (b"", b"x"), (b"", b""), (b"\0", b""), (b"", b"\0")]),
+    ([pa.string()] * 3, [("x", "", ""), ("", "x", ""), ("", "", "x"), ("", "", "")]),
+    ([pa.string(), pa.int64(), pa.string()], [("x", 0, ""), ("", 0, "x"), ("", 1, ""), ("", 0, "")]),
+    # With the first hash, keys of 7 and of 8 bytes collided with each seed.
+    ([pa.binary()], [(b"1234567",), ((0x37363534333231 ^ 0xA23F99D9815A843B).to_bytes(8, "little"),)]),
+]
+
+
+@pytest.mark.parametrize(("kinds", "keys"), LIKE_KEYS)
+def test_keys_that_are_alike_do_not_collide(
+    kinds: list[pa.DataType], keys: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
+    names = [f"k{place}" for place in range(len(kinds))]
+    schema = pa.schema([*zip(names, kinds, strict=True), ("n", pa.int64())])
+    with_null = (*keys[0][:-1], None)
+    rows = [(*key, number) for number, key in enumerate([*keys, with_null])]
+    made = build(batches_of(schema, rows), Spec(tuple(names)), tmp_path)
+    assert (made.seed, made.rows, made.null_keys) == (0, len(keys), 1)
+    asked: list[Any] = [key if len(kinds) > 1 else key[0] for key in (*keys, with_null)]
+    expected = [*((number,) for number in range(len(keys))), None]
+    for plain in (False, True):
+        assert MappedTable(tmp_path, plain=plain).get(asked) == expected
+    check_columns(MappedTable(tmp_path), kinds, asked, expected)
+
+
+def test_a_hash_of_another_meaning_has_another_name() -> None:
+    """Tables that are on disk are read by these hashes: whoever changes them changes the name, too."""
+    columns = [pa.array(["x", ""]), pa.array(["", "123456789"]), pa.array([1, -1], pa.int32())]
+    hashes = hashing.hashes_of(columns, 7).tolist()
+    assert (hashing.NAME, hashes) == ("rmqio-mix-2", [6528221461908585834, 5112770390092694257])
+
+
 def test_keys_that_always_collide_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="collide with 4 seeds"):
         build([pa.RecordBatch.from_pydict({"id": [1, 2], "v": [1, 2]})], Spec(("id",)), tmp_path,
@@ -300,6 +335,14 @@ def test_a_folder_that_is_not_whole_is_refused(name: str, harm: str, tmp_path: P
         fields = json.loads((tmp_path / "manifest.json").read_text())
         (tmp_path / "manifest.json").write_text(json.dumps({**fields, "format": 99}))
     with pytest.raises(BadTable):
+        MappedTable(tmp_path)
+
+
+def test_a_table_with_the_hash_of_an_older_version_is_refused_in_a_line(tmp_path: Path) -> None:
+    build([pa.RecordBatch.from_pydict({"id": ["a"], "v": [1]})], Spec(("id",)), tmp_path)
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hash": "rmqio-mix-1"}))
+    with pytest.raises(BadTable, match=r"^[^\n]* another version of rmqio: [^\n]*Delete .* load the table again$"):
         MappedTable(tmp_path)
 
 
