@@ -18,7 +18,7 @@ from rmqio.audit.compare.order import Order
 from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, edges_of, passed_of
 from rmqio.audit.identity import Identity, candidates, hash_of, origin_of, parse_identity
 from rmqio.audit.reading import Side, Sketches, bounds_of, choose, read_into, sample
-from rmqio.audit.result import Request, Result
+from rmqio.audit.result import CLOCKS_MS, Request, Result
 from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, mixed_one
 from rmqio.audit.units import NO_QUEUE, Unit, Units, units_of
 from rmqio.errors import LocalError
@@ -32,19 +32,17 @@ _COPIES: Final = 3
 """Further values of a message that are looked for among messages of no message there."""
 _MOST_COPIED: Final = 5_000_000
 """Messages for which they are looked for, since each takes 3 us."""
-_CLOCKS_MS: Final = 60_000
-"""How far the clocks of two brokers may be apart."""
-_PLAIN: Final = 2
-"""Identities to choose from without a label: the unique id, and the place."""
 _NEVER_MS: Final = 1 << 62
 
 
 def audit(client: QueueClient, request: Request, tell: Callable[[str], None] = lambda text: None) -> Result:
-    """Audit once. Raises `RmqioError`."""
-    with contextlib.ExitStack() as stack:
-        checker = stack.enter_context(Checker(client, request, tell))
+    """Audit once. Raises `RmqioError`, also if messages look lost that may have arrived by an id that is not known."""
+    with Checker(client, request, tell) as checker:
         checker.read()
-        return checker.result()
+        result = checker.result()
+        if result.doubt:
+            raise LocalError(f"{result.doubt}. Or say with --by what else identifies a message, e.g. --by=keys")
+        return result
 
 
 class Checker:
@@ -119,7 +117,7 @@ class Checker:
             source.begins[queue] = max(source.begins.get(queue, 0), highest + 1)
         rows = self.sink.spool.all()
         # By the clock of its broker, a message can have come before it was sent.
-        is_near = (rows["time"] < before_ms) & (rows["time"] >= before_ms - _CLOCKS_MS)
+        is_near = (rows["time"] < before_ms) & (rows["time"] >= before_ms - CLOCKS_MS)
         is_wanted = rows["time"] >= before_ms
         is_wanted[is_near] = np.isin(rows["id"][is_near], kept["id"])
         self.sink.spool.keep(rows[is_wanted])
@@ -271,7 +269,7 @@ class Checker:
         """Find copies that have an id of their own: a function gave several values for one value of a batch."""
         if identity.of_copy is None or self.source.spool.count > _MOST_COPIED:
             return
-        since_ms = self.checked_ms - _CLOCKS_MS
+        since_ms = self.checked_ms - CLOCKS_MS
         if self._is_live and all(place.time_ms >= since_ms for place in findings.places["foreign"]):
             return  # those of messages that were sent after the source's end was taken
         queues = self.source.spool.queues
@@ -303,12 +301,6 @@ class Checker:
         notes = list(self._notes)
         if request.audit_topic is not None and not hops:
             notes.append(f"{request.audit_topic} has no sketch of messages of {request.from_topic}")
-        has_labels = len(self._candidates()) > _PLAIN
-        if has_labels and self._is_on_disk and findings.total.lost and findings.total.foreign:
-            notes.append(
-                "topics that do not fit into --memory_mb are compared by ids with one label of MapRecords, here "
-                f"{identity.steps!r}: messages that another one has written look lost"
-            )
         if not self._sketches.is_whole:
             notes.append(
                 f"retention has deleted messages of {request.audit_topic}: what they had counted looks lost or doubled "
@@ -330,6 +322,8 @@ class Checker:
             units_left_out=0,
             notes=notes,
             checked_ms=self.checked_ms,
+            labels=tuple(each.steps for each in self._candidates()[1:]),
+            is_on_disk=self._is_on_disk,
         )
         for by_id in (False, True):
             of_kind = {name: passed.units for name, passed in hops.items() if passed.by_id == by_id}
@@ -339,12 +333,13 @@ class Checker:
             units = {unit for each in totals.values() for unit in each}
             judged = self._judged(units, waits, by_id=by_id)
             places = findings.places
-            gone = [(each.queue, each.offset, each.id) for each in places["lost"]] + list(diverted)
+            gone = [(each.queue, each.offset, each.id) for each in places["lost"]]
+            letters = [*diverted]
             if not by_id:
-                gone += [(queue, offset, 0) for queue, some in self.source.in_letters.items() for offset in some]
+                letters += [(queue, offset, 0) for queue, some in self.source.in_letters.items() for offset in some]
             more = [(each.queue, each.offset, each.id) for each in places["doubled"]]
             own = [edge for edge in edges if edge.hop in of_kind or set(edge.before) & of_kind.keys()]
-            comparison = Comparison(totals, own, _by_unit(gone, by_id), _by_unit(more, by_id))
+            comparison = Comparison(totals, own, *(_by_unit(some, by_id) for some in (gone, more, letters)))
             result.faults += comparison.faults(judged)
             result.units_judged += len(judged)
             result.units_left_out += len(units) - len(judged)
@@ -384,7 +379,7 @@ def _from_time(start: StartFrom) -> StartFrom:
     """The start in the second topic: what came of a message was stored later."""
     if start.kind != "timestamp":
         return StartFrom.earliest()
-    return StartFrom.timestamp(max(0, start.timestamp_ms - _CLOCKS_MS))
+    return StartFrom.timestamp(max(0, start.timestamp_ms - CLOCKS_MS))
 
 
 __all__ = ["Checker", "Request", "Result", "audit"]

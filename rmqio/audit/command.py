@@ -85,7 +85,9 @@ def _live(client: QueueClient, request: Request, found: argparse.Namespace) -> i
             before_ms = checker.checked_ms - found.keep
             result = checker.result(before_ms)
             so_far = _so_far(result, forgotten)
-            hint = "nothing has arrived by id or place: see --by" if checker.is_unsure and so_far["lost"] else ""
+            hint = "what looks lost may have arrived with another label: see --steps" if result.doubt else ""
+            if checker.is_unsure and so_far["lost"]:
+                hint = "nothing has arrived by id or place: see --by"
             report: dict[str, Any] = {}
             if found.json or found.html is not None:
                 report = report_of(client, result, found.limit)

@@ -40,11 +40,38 @@ class Fault(NamedTuple):
     edge: Edge
     unit: Unit
     lost: int
+    """At least so many, as of the other kinds; exactly if the messages are known."""
+    letters: int
+    """Became dead letters."""
+    unclear: int
+    """Were lost or became dead letters: it is not known which of both."""
     doubled: int
-    """At least so many; exactly if the messages are known."""
-    lost_messages: tuple[Candidate, ...]
+    lost_messages: tuple[Candidate, ...] = ()
     """Empty: it is not known which."""
-    doubled_messages: tuple[Candidate, ...]
+    letter_messages: tuple[Candidate, ...] = ()
+    doubled_messages: tuple[Candidate, ...] = ()
+
+
+class _Causes(NamedTuple):
+    """What can explain the differences of a unit."""
+
+    lost: Sequence[Candidate]
+    letters: Sequence[Candidate]
+    doubled: Sequence[Candidate]
+
+    @property
+    def surplus(self) -> int:
+        """How many more messages there are behind an edge where all of them happen."""
+        return len(self.doubled) - len(self.lost) - len(self.letters)
+
+    @property
+    def hash_sum(self) -> int:
+        gone, more = ((each.hash for each in some) for some in ((*self.lost, *self.letters), self.doubled))
+        return (sum(more) - sum(gone)) & MASK
+
+    def without(self, others: _Causes) -> _Causes:
+        some = {*others.lost, *others.letters}, {*others.lost, *others.letters}, {*others.doubled}
+        return _Causes(*([each for each in own if each not in gone] for own, gone in zip(self, some, strict=True)))
 
 
 @dataclass
@@ -116,14 +143,15 @@ class Comparison:
     Args:
       totals: by hop, `SOURCE` and `SINK`: the total of each unit.
       edges: as `edges_of` returns them.
-      lost, doubled: by unit: the messages that are too few or too many in the end. Messages that became dead letters
-        are among those that were lost: they leave the pipeline somewhere, too.
+      lost, doubled: by unit: the messages that are too few or too many in the end.
+      letters: by unit: the messages that became dead letters, which leave the pipeline somewhere, too.
     """
 
     totals: Mapping[str, Totals]
     edges: Sequence[Edge]
     lost: Mapping[Unit, Sequence[Candidate]]
     doubled: Mapping[Unit, Sequence[Candidate]]
+    letters: Mapping[Unit, Sequence[Candidate]]
 
     def faults(self, units: Collection[Unit]) -> list[Fault]:
         """Return what is wrong in these units."""
@@ -139,27 +167,21 @@ class Comparison:
         return found
 
     def _of_unit(self, unit: Unit) -> Iterator[Fault]:
-        wrong = [
-            (edge, count, sum_)
+        wrong = {
+            edge: difference
             for edge in self.edges
-            if not self._is_split(edge, unit)
-            for count, sum_ in [self._difference(edge, unit)]
-            if count or sum_
-        ]
-        lost, doubled = list(self.lost.get(unit, ())), list(self.doubled.get(unit, ()))
-        for edge, count, sum_ in wrong:
-            if len(wrong) == 1 and len(doubled) - len(lost) == count:
-                found: tuple[Sequence[Candidate], Sequence[Candidate]] | None = lost, doubled
-            else:
-                found = _solve(count, sum_, lost, doubled)
+            if not self._is_split(edge, unit) and any(difference := self._difference(edge, unit))
+        }
+        left = _Causes(*(each.get(unit, ()) for each in (self.lost, self.letters, self.doubled)))
+        known: dict[Edge, _Causes] = {}
+        while len(known) < len(wrong):
+            found = _explained({edge: wrong[edge] for edge in wrong if edge not in known}, left)
             if found is None:
-                yield Fault(edge, unit, max(0, -count) or int(not count), max(0, count) or int(not count), (), ())
-                continue
-            gone, more = found
-            are_gone, are_more = set(gone), set(more)
-            lost = [each for each in lost if each not in are_gone]
-            doubled = [each for each in doubled if each not in are_more]
-            yield Fault(edge, unit, len(gone), len(more), tuple(gone), tuple(more))
+                break
+            known[found[0]] = found[1]
+            left = left.without(found[1])
+        for edge, (count, _) in wrong.items():
+            yield _named(edge, unit, known[edge]) if edge in known else _unnamed(edge, unit, count, left)
 
     def _difference(self, edge: Edge, unit: Unit) -> tuple[int, int]:
         before, behind = self._sum(edge.before, unit), self._of(edge.hop, unit)
@@ -190,21 +212,59 @@ def _same(one: Total, other: Total) -> bool:
     return (one.elements, one.hash_sum) == (other.elements, other.hash_sum)
 
 
-def _solve(
-    count: int, hash_sum: int, lost: Sequence[Candidate], doubled: Sequence[Candidate]
-) -> tuple[Sequence[Candidate], Sequence[Candidate]] | None:
-    """The fewest of the lost and doubled that explain a difference; None: none do, or there are too many to try."""
+def _explained(wrong: Mapping[Edge, tuple[int, int]], left: _Causes) -> tuple[Edge, _Causes] | None:
+    """An edge whose difference is explained, and by what; None: there is none."""
+    if len(wrong) == 1:
+        ((edge, (count, _)),) = wrong.items()
+        if left.surplus == count and any(left):
+            return edge, left
+    smallest_first = sorted(wrong.items(), key=lambda item: abs(item[1][0]))
+    for explain in (_wholly, _solve):  # what is lost together is often lost at one edge, as are dead letters
+        for edge, (count, hash_sum) in smallest_first:
+            found = explain(count, hash_sum, left)
+            if found is not None:
+                return edge, found
+    return None
+
+
+def _wholly(count: int, hash_sum: int, left: _Causes) -> _Causes | None:
+    """The kinds of causes that explain a difference as a whole; None: none do."""
+    for some in itertools.product(*({(), tuple(each)} for each in left)):
+        causes = _Causes(*some)
+        if any(some) and causes.surplus == count and causes.hash_sum == hash_sum:
+            return causes
+    return None
+
+
+def _solve(count: int, hash_sum: int, left: _Causes) -> _Causes | None:
+    """The fewest messages that explain a difference; None: none do, or there are too many to try."""
+    candidates, doubled = [*left.lost, *left.letters], left.doubled
     tries = 0
-    for gone in range(max(0, -count), len(lost) + 1):
+    for gone in range(max(0, -count), len(candidates) + 1):
         more = gone + count
         if more > len(doubled):
             break
-        tries += math.comb(len(lost), gone) * math.comb(len(doubled), more)
+        tries += math.comb(len(candidates), gone) * math.comb(len(doubled), more)
         if tries > _MOST_TRIES:
             return None
-        for some in itertools.combinations(lost, gone):
+        for some in itertools.combinations(candidates, gone):
             wanted = (hash_sum + sum(each.hash for each in some)) & MASK
             for others in itertools.combinations(doubled, more):
                 if sum(each.hash for each in others) & MASK == wanted:
-                    return some, others
+                    letters = {*left.letters}
+                    lost = [each for each in some if each not in letters]
+                    return _Causes(lost, [each for each in some if each in letters], others)
     return None
+
+
+def _named(edge: Edge, unit: Unit, causes: _Causes) -> Fault:
+    lost, letters, doubled = map(tuple, causes)
+    return Fault(edge, unit, len(lost), len(letters), 0, len(doubled), lost, letters, doubled)
+
+
+def _unnamed(edge: Edge, unit: Unit, count: int, left: _Causes) -> Fault:
+    """A fault of which the counts alone are known: what is missing can be any of the messages that are left."""
+    missing = max(0, -count) or int(not count)
+    letters = min(len(left.letters), max(0, missing - len(left.lost)))
+    lost = max(0, missing - len(left.letters))
+    return Fault(edge, unit, lost, letters, missing - lost - letters, max(0, count) or int(not count))

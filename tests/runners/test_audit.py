@@ -77,12 +77,12 @@ def test_each_fault_is_named_with_its_hop(
     faults = {
         (each["after"][0], each["before"], kind, int(at["queue"].rpartition(":")[2]), at["offset"])
         for each in report["faults"]
-        for kind in ("lost", "doubled")
+        for kind in ("lost", "dead_letter", "doubled")
         for at in each[f"{kind}_messages"]
     }
     assert faults == {
         *(("read", "parsed", "lost", *place) for place in DROPPED),
-        ("read", "parsed", "lost", *BAD),  # it left for the dead letters there
+        ("read", "parsed", "dead_letter", *BAD),
         ("parsed", "doubled", "doubled", *DOUBLED),
     }
     assert all(

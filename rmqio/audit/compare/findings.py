@@ -40,6 +40,8 @@ class Counts:
 
     sent: int = 0
     arrived: int = 0
+    in_dead_letters: int = 0
+    """Are not in the second topic, but dead letters."""
     lost: int = 0
     pending: int = 0
     doubled: int = 0
@@ -73,8 +75,6 @@ class Findings:
     total: Counts = field(default_factory=Counts)
     old: Counts = field(default_factory=Counts)
     """The part of `total` that is about to be forgotten; only sent, lost, doubled, late and out of order."""
-    in_letters: int = 0
-    """How many of those that arrived are dead letters."""
     sources: dict[MessageQueue, Counts] = field(default_factory=dict)
     sinks: dict[MessageQueue, Counts] = field(default_factory=dict)
     windows: dict[int, Counts] = field(default_factory=dict)
@@ -86,32 +86,27 @@ class Findings:
         """Add what was matched; `letters`: numbers of queues with dead letters."""
         waits = found.lost["time"] >= self.pending_since_ms
         lost, pending = found.lost[~waits], found.lost[waits]
-        delays = found.got["time"] - found.sent["time"]
+        is_letter = np.isin(found.got["queue"], list(letters))
+        arrived, got = found.sent[~is_letter], found.got[~is_letter]
+        delays = got["time"] - arrived["time"]
         is_late = delays > self.late_ms
-        late, late_got = found.sent[is_late], found.got[is_late]
-        if letters:
-            self.in_letters += int(np.isin(found.got["queue"], list(letters)).sum())
+        late, late_got = arrived[is_late], got[is_late]
         for name, rows in (
-            ("sent", np.concatenate((found.sent, found.lost))),
-            ("arrived", found.sent), ("lost", lost), ("pending", pending), ("late", late),
+            ("sent", np.concatenate((found.sent, found.lost))), ("arrived", arrived),
+            ("in_dead_letters", found.sent[is_letter]), ("lost", lost), ("pending", pending), ("late", late),
         ):  # fmt: skip
             self._count(name, rows, sources, self.sources)
             self._count_windows(name, rows)
             self._count_old(name, rows)
+            setattr(self.total, name, getattr(self.total, name) + len(rows))
         self._count_old("doubled", found.doubled_of)
         self._count_windows("doubled", found.doubled_of)
-        for name, rows in (("arrived", found.got), ("doubled", found.doubled), ("foreign", found.foreign),
-                           ("late", late_got)):  # fmt: skip
+        for name, rows in (("arrived", got), ("in_dead_letters", found.got[is_letter]), ("doubled", found.doubled),
+                           ("foreign", found.foreign), ("late", late_got)):  # fmt: skip
             self._count(name, rows, sinks, self.sinks)
-        total = self.total
-        total.sent += len(found.sent) + len(lost) + len(pending)
-        total.arrived += len(found.sent)
-        total.lost += len(lost)
-        total.pending += len(pending)
-        total.doubled += len(found.doubled)
-        total.foreign += len(found.foreign)
-        total.late += len(late)
-        self._add_delays(found.sent, delays)
+        self.total.doubled += len(found.doubled)
+        self.total.foreign += len(found.foreign)
+        self._add_delays(arrived, delays)
         self._keep("lost", lost, sources)
         self._keep("pending", pending, sources)
         self._keep("foreign", found.foreign, sinks)

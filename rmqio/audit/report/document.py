@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rmqio.audit.checking import Result
 from rmqio.audit.compare.findings import Place
-from rmqio.audit.hops import SINK, SOURCE, Edge, Fault
+from rmqio.audit.hops import SINK, SOURCE, Candidate, Edge, Fault
 from rmqio.audit.units import NO_QUEUE
 from rmqio.model import MessageQueue
 
@@ -33,7 +33,6 @@ def document(result: Result, most: int, ids: dict[tuple[MessageQueue, int], dict
         "is_good": not result.wrong,
         "wrong": result.wrong,
         **total.as_dict(),
-        "in_dead_letters": findings.in_letters,
         "unidentified": result.source.unidentified + result.sink.unidentified,
         "late_ms": request.late_ms,
         "delay_ms": {
@@ -123,10 +122,17 @@ def _fault(result: Result, fault: Fault) -> dict[str, Any]:
         "first_offset": None if queue == NO_QUEUE else max(offsets.start, result.source.begins.get(queue, 0)),
         "last_offset": None if queue == NO_QUEUE else min(offsets.stop, result.source.ends.get(queue, 0)) - 1,
         "lost": fault.lost,
+        "dead_letters": fault.letters,
+        "lost_or_dead_letters": fault.unclear,
         "doubled": fault.doubled,
-        "lost_messages": [{"queue": name_of(each.queue), "offset": each.offset} for each in fault.lost_messages],
-        "doubled_messages": [{"queue": name_of(each.queue), "offset": each.offset} for each in fault.doubled_messages],
+        "lost_messages": _places(fault.lost_messages),
+        "dead_letter_messages": _places(fault.letter_messages),
+        "doubled_messages": _places(fault.doubled_messages),
     }
+
+
+def _places(messages: Iterable[Candidate]) -> list[dict[str, Any]]:
+    return [{"queue": name_of(each.queue), "offset": each.offset} for each in messages]
 
 
 def _message(result: Result, place: Place, ids: dict[tuple[MessageQueue, int], dict[str, Any]]) -> dict[str, Any]:

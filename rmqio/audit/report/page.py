@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, Final
 
 from rmqio.audit.report.plot import Panel, Series, svg
-from rmqio.audit.report.text import TITLES, duration, summary, time_text
+from rmqio.audit.report.text import FAULTS, TITLES, duration, summary, time_text
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1d2430; --soft: #667085; --line: #d8dde6; --page: #fff; --good: #2e7d4f;
@@ -28,7 +28,7 @@ svg .title { fill: var(--ink); font-weight: 600; } svg .tick { text-anchor: end;
 .s-on_time { fill: var(--arrived); } .s-lost { fill: var(--lost); } .s-doubled { fill: var(--doubled); }
 .s-late { fill: var(--late); } .s-pending { fill: var(--pending); } .s-max_delay_ms { fill: var(--arrived); }
 """
-_KEYS: Final = ("arrived", "lost", "doubled", "late", "pending")
+_KEYS: Final = ("arrived", "in_dead_letters", "lost", "doubled", "late", "pending")
 _ALWAYS: Final = ("sent", "lost", "doubled")
 """Figures that are shown if they are 0, too."""
 
@@ -56,7 +56,6 @@ def _body(report: dict[str, Any]) -> Iterator[str]:
         yield _figures([(TITLES.get(kind, kind), n) for kind, n in so_far.items() if n or kind in _ALWAYS])
         yield f"<h2>Watched now: what was stored in the last {duration(report['keep_ms'])}</h2>"
     figures = [("sent", report["sent"]), ("arrived", report["arrived"])]
-    figures += [("as dead letters", report["in_dead_letters"])] if report["in_dead_letters"] else []
     figures += [(title, report[kind]) for kind, title in TITLES.items() if report[kind] or kind in _ALWAYS]
     yield _figures(figures)
     if report["arrived"]:
@@ -85,9 +84,9 @@ def _body(report: dict[str, Any]) -> Iterator[str]:
         )
     if report["faults"]:
         yield "<h2>Where it happened</h2>" + _table(
-            ("where", "queue", ">first offset", ">last offset", ">lost", ">doubled"),
+            ("where", "queue", ">first offset", ">last offset", *(f">{title}" for title in FAULTS.values())),
             [
-                (each["where"], each["queue"], each["first_offset"], each["last_offset"], each["lost"], each["doubled"])
+                tuple(each[name] for name in ("where", "queue", "first_offset", "last_offset", *FAULTS))
                 for each in report["faults"]
             ],
         )
@@ -140,7 +139,8 @@ def _count(number: float) -> str:
 
 
 def _queues(queues: Sequence[dict[str, Any]], *, with_topic: bool) -> str:
-    names = ("arrived", "doubled", "foreign", "late", "out_of_order") if with_topic else ("sent", *_KEYS)
+    of_sink = ("arrived", "in_dead_letters", "doubled", "foreign", "late", "out_of_order")
+    names = of_sink if with_topic else ("sent", *_KEYS)
     first = ("topic", "queue") if with_topic else ("queue",)
     titles = [*first, *(f">{TITLES.get(name, name)}" for name in names)]
     return _table(titles, [[each[name] for name in (*first, *names)] for each in queues])

@@ -10,6 +10,7 @@ from rmqio.command_line.terminal import safe_line
 
 _MOST_LINES: Final = 20
 TITLES: Final = {
+    "in_dead_letters": "dead letters",
     "lost": "lost",
     "doubled": "doubled",
     "late": "late",
@@ -17,14 +18,20 @@ TITLES: Final = {
     "foreign": "of no message there",
     "pending": "on their way",
 }
+FAULTS: Final = {
+    "lost": "lost",
+    "dead_letters": "dead letters",
+    "lost_or_dead_letters": "lost or dead letters",
+    "doubled": "doubled",
+}
+"""What the faults between two hops count."""
 
 
 def lines(report: dict[str, Any], *, most: int = _MOST_LINES) -> Iterator[str]:
     """Yield the lines of a report."""
     yield summary(report)
-    for title, key in (("sent", "sent"), ("arrived", "arrived"), ("dead letters", "in_dead_letters")):
-        if key != "in_dead_letters" or report[key]:
-            yield f"  {title:<20}{report[key]:>14,}"
+    for key in ("sent", "arrived"):
+        yield f"  {key:<20}{report[key]:>14,}"
     for kind, title in TITLES.items():
         if report[kind] or kind in ("lost", "doubled"):
             yield f"  {title:<20}{report[kind]:>14,}"
@@ -42,6 +49,10 @@ def lines(report: dict[str, Any], *, most: int = _MOST_LINES) -> Iterator[str]:
         for hop in hops:
             delay_text = f"   {duration(hop['mean_delay_ms'])} after the one before" if "mean_delay_ms" in hop else ""
             yield f"  {safe_line(hop['hop']):<20}{hop['count']:>14,}{delay_text}"
+    if report["faults"]:
+        yield ""
+        yield "where it happened:"
+        yield from _edges(report["faults"])
     for kind in ("lost", "doubled"):
         ranges = report["ranges"].get(kind, [])
         if ranges:
@@ -84,6 +95,18 @@ def time_text(ms: int) -> str:
         return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):
         return f"{ms} ms"
+
+
+def _edges(faults: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield for each pair of hops what happened between them, in all blocks."""
+    counts: dict[str, dict[str, int]] = {}
+    for fault in faults:
+        found = counts.setdefault(fault["where"], dict.fromkeys(FAULTS, 0))
+        for kind in FAULTS:
+            found[kind] += fault[kind]
+    for where, found in counts.items():
+        shown = ", ".join(f"{count:,} {FAULTS[kind]}" for kind, count in found.items() if count)
+        yield safe_line(f"  {where}   {shown}")
 
 
 def _some(found: list[str], most: int) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from rmqio import Batch, MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.audit import Audit
-from rmqio.audit.audit_fn import CountFn, TotalsFn, _signed
+from rmqio.audit.audit_fn import CountFn, TotalsFn, _signed, message_of
 from rmqio.audit.checking import Request, Result, audit
 from rmqio.audit.report.document import document
-from rmqio.audit.sketch import Total, decode, encode
+from rmqio.audit.report.text import lines
+from rmqio.audit.sketch import Hop, Total, decode, encode
 from rmqio.batches import record_id
 from rmqio.errors import LocalError, WireError
 from rmqio.model import MessageQueue
@@ -175,7 +177,7 @@ def test_in_batches_with_steps_and_dead_letters(flow: Flow) -> None:
     result = flow.audit(dead_letter_topic="dead")
     total = result.findings.total
     assert (total.sent, total.lost, total.doubled, total.foreign) == (COUNT, 5, 1, 0), "the copy has an id of its own"
-    assert result.findings.in_letters == 1
+    assert (total.arrived, total.in_dead_letters) == (COUNT - 6, 1)
     report = document(result, 10, {})
     faults = {
         (tuple(each["after"]), each["before"]): [(each["offset"], each["queue"]) for each in each["lost_messages"]]
@@ -232,9 +234,71 @@ def test_ids_of_several_labels_are_those_of_one_topic(form: str, flow: Flow) -> 
     assert (total.arrived, total.lost, total.doubled, total.foreign) == (COUNT, 0, doubled, 0)
     with_steps = flow.audit(audit_topic=None, steps=("/Even", "/Odd")).findings.total
     assert (with_steps.arrived, with_steps.lost, with_steps.doubled) == (COUNT, 0, doubled)
-    in_files = flow.audit(most_rows=10)
-    assert in_files.findings.total.lost == COUNT // 2
-    assert any("by ids with one label" in note for note in in_files.notes)
+    for refused, reason in (
+        ({"most_rows": 10}, r"are compared by ids with one label, here '/(Even|Odd)'"),
+        ({"audit_topic": None, "steps": ("/Even",)}, r"not all labels are known here \(known: '/Even'\)"),
+        ({"audit_topic": None, "by": "place"}, r"not all labels are known here \(known: none\)"),
+    ):
+        with pytest.raises(LocalError, match=reason):
+            flow.audit(**refused)
+
+
+def fail_tenth(record: Record) -> Message:
+    if number_of(record) % 10 == 0:
+        raise ValueError("bad")
+    return Message(record.body, keys=record.keys)
+
+
+class DropManyFn(beam.DoFn):
+    """Leaves 238 values out."""
+
+    def process(self, element: Any) -> Any:
+        kept = [n for n, each in enumerate(element) if int(each.body) % 4 != 1 or int(each.body) >= 952]
+        yield element.with_values([element[n] for n in kept], kept)
+
+
+def test_many_losses_beside_dead_letters_are_named_with_their_hop(flow: Flow) -> None:
+    for number in range(COUNT, 1_000):
+        flow.cluster.append("source", b"%d" % number, keys=(f"k{number}",), queue_id=number % 2)
+    mapping = MapRecords(fail_tenth, dead_letter_topic="dead", client_factory=flow.factory)
+    flow.run(
+        lambda pipeline: (
+            pipeline
+            | flow.read(batches=True)
+            | flow.hop("read")
+            | "Parse" >> mapping
+            | flow.hop("parsed")
+            | "Drop" >> beam.ParDo(DropManyFn()).with_output_types(BatchConstraint(Message))
+            | flow.hop("kept")
+            | flow.write(batches=True)
+        )
+    )
+    for by in ("auto", "place", "keys"):
+        report = document(flow.audit(by=by, dead_letter_topic="dead"), 10, {})
+        assert (report["sent"], report["arrived"], report["in_dead_letters"]) == (1_000, 662, 100)
+        assert report["wrong"] == {"lost": 238}
+        assert {each["where"] for each in report["messages"]["lost"]} == {"between 'parsed' and 'kept'"}
+        text = "\n".join(lines(report))
+        assert "  between 'read' and 'parsed'   100 dead letters\n  between 'parsed' and 'kept'   238 lost\n" in text
+    without = {"audit_topic": None, "dead_letter_topic": "dead"}
+    report = document(flow.audit(by="place", steps=("/Parse",), **without), 10, {})
+    assert report["wrong"] == {"lost": 238}
+    for by, reason in (("place", "not all labels are known"), ("auto", "use --by to say what")):
+        with pytest.raises(LocalError, match=reason):
+            flow.audit(by=by, **without)
+
+
+def test_a_bundle_writes_a_sketch_for_each_block_label_and_window() -> None:
+    """This is what an audit topic costs, as docs/operate/audit.md says."""
+    counting = CountFn("hop", "run", None, 60_000, beam.window.GlobalWindows())
+    counting.start_bundle()
+    for at_s, (start, steps) in itertools.product((0, 59, 60), ((4_000, ""), (4_095, "/Map"), (100, ""))):
+        batch: Batch[bytes] = Batch([b"x"] * 2, MessageQueue("t", "b", 0), range(start, start + 2), steps)
+        counting.process(batch, timestamp=beam.utils.timestamp.Timestamp(at_s))
+    sketches = [output.value.value for output in counting.finish_bundle()]
+    assert len(sketches) == 2 * 3, "in two minutes: one block without a label, two with it"
+    bodies = [message_of(text, Hop("hop", 0, ()), Total(*total)).body for text, total in sketches]
+    assert max(map(len, bodies)) < 400
 
 
 def test_elements_without_a_place_are_counted_by_their_ids(flow: Flow) -> None:
