@@ -6,7 +6,6 @@ everywhere: Python keeps `Random.random` stable, and this module uses nothing el
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any, Final, TypeVar
 
+from rmqio.command_line.parser import Parser
 from rmqio.pipelines.common.provinces import PROVINCES
 
 SAMPLE_SIZE: Final = 3_000
@@ -93,8 +93,8 @@ def _pick(rng: random.Random, choices: Sequence[T]) -> T:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="addresses.py", description="Print the sample addresses, one JSON a line.")
-    parser.parse_args(argv)
+    parser = Parser(prog="addresses.py", description="Print the sample addresses, one JSON a line.")
+    parser.parse(sys.argv[1:] if argv is None else argv)
     for address in addresses():
         sys.stdout.buffer.write(json.dumps(address, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
 

@@ -7,7 +7,6 @@ coordinates (queue and offset) of its source message in a property. The check ig
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.command_line.arguments import add_connection, client_options
+from rmqio.command_line.parser import Parser
 from rmqio.dead_letters.letters import ORIGIN
 from rmqio.errors import RmqioError
 from rmqio.interfaces import QueueClient
@@ -127,7 +127,7 @@ def read_topic(client: QueueClient, topic: str) -> Iterator[Record]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare, print, and return the exit status: 0 all is there once, 1 it is not or a failure, 2 wrong usage."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="check.py",
         description="Compare the source and the sink of province.py, and report lost and duplicated messages.",
         epilog="exit status: 0 every message arrived once, 1 otherwise or on failure, 2 wrong usage, 130 interrupted",
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="TOPIC",
         help="the topic with the dead letters; without it, bad input counts as lost",
     )
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse(sys.argv[1:] if argv is None else argv)
     try:
         options = client_options(arguments)
     except RmqioError as error:

@@ -25,9 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_name_server(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="log what Beam does, and show tracebacks")
     add_arguments(parser)
-    found, rest = parser.parse_known_args(list(sys.argv[1:] if argv is None else argv))
-    found.rest = rest
-    return command.run(found)
+    parser.passes_on = True
+    return command.run(parser.parse(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

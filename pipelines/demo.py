@@ -28,6 +28,8 @@ from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.pipelines.addresses import SAMPLE_SIZE, addresses, sample_lines
 from rmqio.pipelines.check import body_of, read_topic
+from rmqio.pipelines.common.arguments import make_parser, options_of
+from rmqio.runners.flags import misspelt
 
 SOURCE: Final = "addresses"
 SINK: Final = "provinces"
@@ -159,6 +161,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--count", type=int, default=SAMPLE_SIZE, metavar="N", help="number of addresses; default: %(default)s"
     )
+    argv = sys.argv[1:] if argv is None else argv
+    if wrong := misspelt(argv, options_of(parser) | options_of(make_parser())):
+        parser.error(wrong)
     arguments, rest = parser.parse_known_args(argv)
     if arguments.count < 1:
         parser.error("--count must be at least 1")

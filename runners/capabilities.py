@@ -137,15 +137,15 @@ TABLE: Final[Mapping[Requirement, Row]] = MappingProxyType(
             _yes(
                 "tests/integration/pipelines/test_province.py::test_an_endless_run_writes_while_it_reads_and_ends_on_ctrl_c"
             ),
-            _refused("give --streaming, or the read a stop, e.g. stop=StopAt.latest()", _REFUSALS),
+            _refused("give --streaming, or the read a stop: --stop latest, stop=StopAt.latest()", _REFUSALS),
             _yes(_SPARK_KILLED),
             _none(_A_STREAM),
             _yes(_FLINK_KILLED),
         ),
         Requirement.SHUFFLES_BEHIND: _row(
             _refused(
-                "it would wait forever for the end of the read; give the read a stop, or use SparkRunner --streaming "
-                "or FlinkRunner",
+                "it would wait forever for the end of the read; give the read a stop (--stop latest), or use "
+                "SparkRunner --streaming or FlinkRunner",
                 f"{_ENDLESS}a_shuffle_behind_a_read_without_end_would_wait_for_ever",
                 _REFUSALS,
             ),

@@ -16,7 +16,7 @@ from rmqio.runners.tracebacks.failures import without_callers
 
 _SEVERAL_WORKERS: Final = Cell(
     Verdict.REFUSED,
-    "it would end at once and read nothing; leave --direct_num_workers at 1, or give the read a stop",
+    "it would end at once and read nothing; leave --direct_num_workers at 1, or give the read a stop (--stop latest)",
     (),
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rmqio import security
 from rmqio.command_line.arguments import add_name_server, start_parser, stop_parser
 from rmqio.errors import LocalError
+from rmqio.near_names import did_you_mean
 from rmqio.options import parse_name_server
+from rmqio.runners.flags import misspelt
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.start.texts import TIME_HELP
@@ -143,11 +144,18 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def options_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Return the options that the help of a program names."""
+    return set(re.findall(r"--\w+", parser.format_help()))
+
+
 def parse(argv: Sequence[str]) -> Arguments:
     """Parse a command line. Wrong usage and `--help` end the program as argparse does, with status 2 or 0."""
     parser = make_parser()
+    if wrong := misspelt(argv, options_of(parser)):
+        parser.error(wrong)
     found, rest = parser.parse_known_args(argv)
-    from rmqio import runners  # imports Beam, which --help need not wait for
+    from rmqio import runners
 
     try:
         parse_name_server(found.name_server)
@@ -168,9 +176,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         parser.error(str(error))
     unknown = [*_stray(rest), *runners.unknown_flags(beam_options)]
     if unknown:
-        known = re.findall(r"--\w+", parser.format_help())
-        nearest = difflib.get_close_matches(unknown[0], known, n=1)
-        parser.error(f"unknown argument {unknown[0]}" + (f"; did you mean {nearest[0]}?" if nearest else ""))
+        parser.error(f"unknown argument {unknown[0]}" + did_you_mean(unknown[0], options_of(parser)))
     return Arguments(province, beam_options, found.verbose)
 
 

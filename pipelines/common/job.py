@@ -18,7 +18,8 @@ from rmqio.command_line.arguments import add_name_server
 from rmqio.command_line.exits import FAILED, WRONG_USAGE
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
-from rmqio.pipelines.common.arguments import parse_start, parse_stop
+from rmqio.pipelines.common.arguments import options_of, parse_start, parse_stop
+from rmqio.runners.flags import misspelt
 from rmqio.runners.options import options as pipeline_options
 from rmqio.runners.options import unknown_flags
 from rmqio.runners.program import count, count_written, failure_text, run_program
@@ -79,7 +80,11 @@ def run_job(
 
     `check` raises `LocalError` for bad options, and another `RmqioError` for servers that do not answer as they should.
     """
-    arguments, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+    argv = sys.argv[1:] if argv is None else argv
+    if wrong := misspelt(argv, options_of(parser)):
+        print(f"{parser.prog}: {wrong}", file=sys.stderr)
+        return WRONG_USAGE
+    arguments, rest = parser.parse_known_args(argv)
     try:
         found = pipeline_options(rest)
         if unknown := unknown_flags(found):

@@ -17,6 +17,8 @@ from rmqio.command_line.terminal import COLUMNS
 from rmqio.near_names import did_you_mean, nearest
 
 _HELP_COLUMN: Final = 28
+_CLOSE: Final = 0.8
+"""How close a name is that was meant for sure."""
 _FEW: Final = 4
 """Commands that the usage names."""
 
@@ -36,6 +38,7 @@ class Parser(argparse.ArgumentParser):
         self.passes_on = False
         """Whether it takes arguments that it does not know, for another parser: they are in `found.rest`."""
         self._optional_commands: dict[str, Parser] = {}
+        self._given: Sequence[str] = ()
 
     def add_optional_command(self, command: Parser, name: str) -> None:
         """Add a command of a command that also acts by itself: `rmqio topics create` beside `rmqio topics`."""
@@ -59,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._filled()
-        argv = list(self._spelled(sys.argv[1:] if args is None else args))
+        argv = self._given = list(self._spelled(sys.argv[1:] if args is None else args))
         at = self._first_word(argv) if self._optional_commands else None
         if at is not None and argv[at] in self._optional_commands:
             return self._optional_commands[argv[at]].parse_known_args(argv[:at] + argv[at + 1 :], namespace)
@@ -84,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         unknown = next((argument for argument in rest if argument.startswith("-")), rest[0])
         text = f"unknown argument {unknown!r}"
         if unknown.startswith("-"):
-            return text + did_you_mean(unknown.partition("=")[0], self._option_names())
+            return text + did_you_mean(unknown.partition("=")[0], self.option_names)
         # `rmqio topics creat orders`: what was to be a command has been taken for an argument.
         found = (nearest(argument, self._optional_commands) for argument in argv)
         name = next((name for name in found if name is not None), None)
@@ -96,11 +99,21 @@ class Parser(argparse.ArgumentParser):
             names = [name.strip(" '") for name in choice[2].split(",")]  # quoted or not, as Python's version has it
             message = f"{choice[1]!r} is not one of {', '.join(names)}" + did_you_mean(choice[1], names)
         elif missing := re.search(r"the following arguments are required: (.*)", message):
-            self.print_usage(sys.stderr)
             *first, last = missing[1].split(", ")
-            message = f"{', '.join(first)} and {last} are missing" if first else f"{last} is missing"
+            message = self._misspelt([*first, last])
+            if not message:
+                self.print_usage(sys.stderr)
+                message = f"{', '.join(first)} and {last} are missing" if first else f"{last} is missing"
         print(f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)", file=sys.stderr, flush=True)
         sys.exit(2)
+
+    def _misspelt(self, missing: Sequence[str]) -> str:
+        """Return the error message for the first given option that is near a missing one; empty if none is."""
+        names = [name for name in missing if name.startswith("--")]
+        for given in (argument.partition("=")[0] for argument in self._given if argument.startswith("--")):
+            if given not in self.option_names and (near := nearest(given, names, cutoff=_CLOSE)):
+                return f"unknown argument {given!r}; did you mean {near}?"
+        return ""
 
     def format_usage(self) -> str:
         self._set_usage()
@@ -135,7 +148,9 @@ class Parser(argparse.ArgumentParser):
             words.append("[OPTIONS]")
         self.usage = " ".join(words).replace("%", "%%")
 
-    def _option_names(self) -> set[str]:
+    @property
+    def option_names(self) -> set[str]:
+        """The parser's options, with two hyphens."""
         return {name for action in self.arguments for name in action.option_strings if name.startswith("--")}
 
     def _spelled(self, argv: Sequence[str]) -> Iterable[str]:

@@ -72,7 +72,7 @@ class BoundedGroupIntoBatches(beam.PTransform):
         if not pairs.is_bounded and is_in_process(pairs.pipeline):
             raise LocalError(
                 "BoundedGroupIntoBatches after a read without end: the Direct runner fires its timers immediately. "
-                "Give the read a stop, or use --runner=SparkRunner --streaming or --runner=FlinkRunner"
+                "Give the read a stop (--stop latest), or use --runner=SparkRunner --streaming or --runner=FlinkRunner"
             )
         key_type, value_type = types
         limits = registry.get_coder(value_type), self._batch_size, self._max_bytes

@@ -12,6 +12,7 @@ from rmqio.command_line.arguments import start_parser, stop_parser
 from rmqio.command_line.exits import OK, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
+from rmqio.runners.flags import misspelt
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.fitting import for_terminal
@@ -79,6 +80,8 @@ def add_options(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns the exit status."""
+    if wrong := misspelt(arguments.rest, arguments.parser.option_names):
+        arguments.parser.error(wrong)
     if arguments.jobs is not None:
         return jobs.run(arguments)
     script = Script()

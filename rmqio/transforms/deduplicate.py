@@ -56,7 +56,8 @@ class DropDuplicates(beam.PTransform):
         if not records.is_bounded and is_in_process(records.pipeline):
             raise LocalError(
                 "DropDuplicates after a read without end: the Direct runner fires its timers immediately, so copies "
-                "would pass. Give the read a stop, or use --runner=SparkRunner --streaming or --runner=FlinkRunner"
+                "would pass. Give the read a stop (--stop latest), or use --runner=SparkRunner --streaming or "
+                "--runner=FlinkRunner"
             )
         by_id = records | "By id" >> beam.ParDo(_ByIdFn(self.id_of)).with_output_types(Tuple[bytes, Record])
         return by_id | "First of each id" >> beam.ParDo(_FirstFn(self.within_ms)).with_output_types(Record)

@@ -11,6 +11,7 @@ from rmqio.command_line.exits import WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.connect.copying.urls import FORMS, End, parse_end
 from rmqio.errors import LocalError
+from rmqio.runners.flags import misspelt
 
 _MORE: Final = f"""\
 URLs: {FORMS}
@@ -44,13 +45,15 @@ def add_options(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns the exit status."""
+    if wrong := misspelt(arguments.rest, arguments.parser.option_names):
+        arguments.parser.error(wrong)
     from rmqio.connect.copying.job import copy
     from rmqio.runners.options import options as pipeline_options
     from rmqio.runners.options import unknown_flags
 
     try:
         source, target = parse_end(arguments.source), parse_end(arguments.target)
-        options = pipeline_options(getattr(arguments, "rest", []), runner=arguments.runner or "DirectRunner")
+        options = pipeline_options(arguments.rest, runner=arguments.runner or "DirectRunner")
         if unknown := unknown_flags(options):
             raise LocalError(f"unknown option {', '.join(unknown)}; --help lists the options of the command")
         where = _where(arguments, source, target)

@@ -75,6 +75,12 @@ def test_hyphens_behind_a_double_hyphen_are_a_body() -> None:
         ("peek orders --queue b:x", "queue 'b:x' is not BROKER:ID, e.g. broker-a:3"),
         ("peek orders --from yesterday", "'yesterday' is not earliest, latest or a TIME like 10m or 2026-01-31T"),
         ("peek orders --from latst", "; did you mean latest?"),
+        ("sql job.sql --stopp latest", "rmqio sql: unknown argument '--stopp'; did you mean --stop? (see rmqio sql"),
+        ("sql job.sql --runner SparkRunner --streamin", "'--streamin'; did you mean --streaming?"),
+        ("sql --jobs d --checkpoint-dr=x", "'--checkpoint-dr'; did you mean --checkpoint_dir?"),
+        ("sql ps --jbos d", "rmqio sql ps: unknown argument '--jbos'; did you mean --jobs? (see rmqio sql ps --help)"),
+        ("copy --from a:b --to c:d --folow", "rmqio copy: unknown argument '--folow'; did you mean --follow?"),
+        ("audit --from_topc a --to_topic b", "unknown argument '--from_topc'; did you mean --from_topic?"),
         ("peek orders --from 10x", "time '10x' is neither ISO 8601"),
         ("peek orders --from 2026-01-31T12:00", "has no time zone; add one"),
         ("produce orders x --property a=", "property 'a=' is not NAME=VALUE"),
@@ -88,6 +94,13 @@ def test_wrong_usage_is_one_line(line: str, expected: str, capsys: pytest.Captur
     assert captured.out == ""
     assert expected in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_a_misspelt_option_does_not_wait_for_beam() -> None:
+    work = "import sys; from rmqio.cli.main import main; main(sys.argv[1:]); sys.exit('apache_beam' in sys.modules)"
+    for line in ("sql job.sql --stopp latest", "copy --from a:b --to c:d --stremaing"):
+        done = subprocess.run([sys.executable, "-c", work, *line.split()], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr.count("did you mean")) == (0, 1), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import types
@@ -9,13 +10,15 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio import runners
 from rmqio.errors import LocalError
+from rmqio.runners.beam.portable import add_arguments
 from rmqio.runners.direct import DirectRunner
+from rmqio.runners.flags import misspelt
 from rmqio.runners.flink import FlinkRunner
 
 
@@ -133,6 +136,24 @@ def test_an_option_near_a_known_one_is_refused(argv: list[str], wrong: str) -> N
     with pytest.raises(LocalError, match=f"^unknown option .*{wrong}"):
         runners.options(argv)
     runners.options([*argv, "--allow_unknown_options"])
+
+
+def test_options_that_somebody_knows_are_not_misspelt() -> None:
+    """Their names come from the text of sources: what Beam defines must be there, however near it is to another one."""
+    from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
+
+    taken = argparse.ArgumentParser(add_help=False, conflict_handler="resolve", allow_abbrev=False)
+    for kind in PipelineOptions.__subclasses__():
+        if kind.__module__.startswith(("apache_beam.options.", "rmqio.runners.")):
+            add_arguments(kind, taken)
+    given = [name for action in taken._actions for name in action.option_strings]
+    given += [f"--{name}" for name in JOB_SERVER_OPTIONS]
+    own = {"--stop", "--start", "--from", "--to", "--runner", "--jobs", "--check", "--catalog", "--name_server", "-v"}
+    assert len(given) > 200
+    assert {flag: wrong for flag in given if (wrong := misspelt([flag], own))} == {}
+    assert misspelt(["--alike=none", "-vv", "stopp", "--", "--stopp"], own) is None
+    assert misspelt(["--strat", "latest"], own) == "unknown argument '--strat'; did you mean --start?"
+    assert misspelt(["--strat", "latest", "--allow_unknown_options"], own) is None
 
 
 def test_an_option_like_no_other_may_belong_to_the_program() -> None:

@@ -198,8 +198,9 @@ needed                      by                          on DirectRunner
 --------------------------  --------------------------  --------------------------------------------
 reads without end           Read                        yes
 shuffles after a read       Group                       refused: it would wait forever for the end
-without end                                             of the read; give the read a stop, or use
-                                                        SparkRunner --streaming or FlinkRunner
+without end                                             of the read; give the read a stop (--stop
+                                                        latest), or use SparkRunner --streaming or
+                                                        FlinkRunner
 splittable DoFns that       Read                        yes
 defer themselves
 bundle finalization         Read                        yes

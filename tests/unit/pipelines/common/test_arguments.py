@@ -122,7 +122,7 @@ def test_name_server_may_come_from_the_environment(monkeypatch: pytest.MonkeyPat
         ([*BASE, "--start=group"], "needs --consumer_group"),
         ([*BASE, "--start=newest"], "argument --start: 'newest' is not earliest"),
         ([*BASE, "--runner=SprakRunner"], "the nearest known one is 'SparkRunner'"),
-        ([*BASE, "--stpo=latest"], "unknown argument --stpo; did you mean --stop?"),
+        ([*BASE, "--stpo=latest"], "unknown argument '--stpo'; did you mean --stop?"),
         ([*BASE, "--streaming", "--wrong", "1"], "unknown argument --wrong"),
         ([*BASE, "stray"], "unknown argument stray"),
     ],

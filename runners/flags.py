@@ -1,0 +1,47 @@
+"""Misspelt options, found before Beam is imported: that takes seconds."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from rmqio.near_names import nearest
+
+_CLOSE: Final = 0.8
+"""Below it, an option is not taken for a misspelt one: a job server can have options that are not known here."""
+_FLAG: Final = re.compile(r"""["'](--[\w-]+)["']""")
+_OURS: Final = ("report.py", "usage.py", "checkpoints/options.py", "flink/options.py", "spark/options.py")
+
+
+def misspelt(argv: Sequence[str], own: Iterable[str]) -> str | None:
+    """Returns what is wrong with the first option that nobody knows and that is near a known one; None: nothing is.
+
+    Args:
+      argv: arguments of a program. Those that it does not know go to Beam and its runner.
+      own: the options of the program.
+    """
+    given = [each.partition("=")[0] for each in argv[: argv.index("--") if "--" in argv else None]]
+    if "--allow_unknown_options" in given:
+        return None
+    known = known_flags().union(own)
+    for flag in (each for each in given if each.startswith("--") and each not in known):
+        if near := nearest(flag.replace("-", "_").replace("__", "--", 1), known, cutoff=_CLOSE):
+            return f"unknown argument {flag!r}; did you mean {near}?"
+    return None
+
+
+@functools.cache
+def known_flags() -> frozenset[str]:
+    """Returns the options of Beam and of our runners, as the text of their sources has them."""
+    from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
+
+    files = [Path(__file__).parent / name for name in _OURS]
+    beam = importlib.util.find_spec("apache_beam")
+    for folder in (beam.submodule_search_locations if beam is not None else None) or ():
+        files.append(Path(folder, "options/pipeline_options.py"))
+    texts = [path.read_text(encoding="utf-8") for path in files if path.is_file()]
+    return frozenset(f"--{name}" for name in JOB_SERVER_OPTIONS).union(*map(_FLAG.findall, texts))
