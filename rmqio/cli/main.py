@@ -54,10 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     for stream in (sys.stdout, sys.stderr):
         allow_any_text(stream)
-    verbose = writes = False
+    arguments = argparse.Namespace(verbose=False, writes=False)
     try:
         arguments = parse(make_parser(), sys.argv[1:] if argv is None else argv)
-        verbose, writes = arguments.verbose, arguments.writes
         status: int = arguments.run(arguments)
         sys.stdout.flush()
     except SystemExit as end:  # argparse: --help or wrong usage
@@ -67,11 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError as error:
         # Python flushes standard output at exit, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _end(FAILED, f"standard output was closed: {error}") if writes else OK
+        return _end(FAILED, f"standard output was closed: {error}") if arguments.writes else OK
     except LocalError as error:
-        return _end(WRONG_USAGE, str(error), verbose=verbose)
+        return _end(WRONG_USAGE, str(error), verbose=arguments.verbose)
     except (RmqioError, OSError) as error:
-        return _end(FAILED, _with_advice(error), verbose=verbose)
+        return _end(FAILED, _with_advice(error), verbose=arguments.verbose)
     return status
 
 

@@ -34,14 +34,23 @@ _ANY_SERVER: Final = "127.0.0.1:9876"
 _MORE: Final = """\
 All other options go to Beam and its runner, such as --streaming --checkpoint_dir=/var/lib/job.
 
-example: rmqio sql job.sql --name_server 127.0.0.1:9876 --runner SparkRunner --streaming"""
+Statements on standard input are one job, or, if a SELECT or SHOW is among them, run one by one.
+
+examples:
+  rmqio sql job.sql --name_server 127.0.0.1:9876 --runner SparkRunner --streaming
+  rmqio sql -e "SELECT * FROM orders LIMIT 5" --name_server 127.0.0.1:9876"""
 
 
 def add_options(parser: Parser) -> None:
     """Adds the arguments of the command."""
     parser.epilog = f"{_MORE}\n\n{parser.epilog or ''}".rstrip()
     add = parser.add_argument
-    add("file", nargs="?", metavar="FILE", help="SQL in UTF-8; -: standard input; without it: a shell, on a terminal")
+    add("file", nargs="?", metavar="FILE", help="SQL in UTF-8, run as one job; -: standard input; without it: a shell,"
+        " on a terminal")  # fmt: skip
+    add("-e", dest="execute", action="append", default=[], metavar="STATEMENT",
+        help="run statements one by one, and print the rows of SELECT; repeatable; long: --execute")  # fmt: skip
+    # Not in completions, whose scripts skip values before they know the command: elsewhere, --execute has none.
+    add("--execute", action="append", default=[], help=argparse.SUPPRESS)
     add("--runner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner")
     add(
         "--catalog",
@@ -80,6 +89,8 @@ def add_options(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns the exit status."""
+    if arguments.jobs is not None:
+        jobs.refuse_others(arguments)
     if wrong := misspelt(arguments.rest, arguments.parser.option_names):
         arguments.parser.error(wrong)
     if arguments.jobs is not None:
@@ -89,10 +100,12 @@ def run(arguments: argparse.Namespace) -> int:
         if shell.is_wanted(arguments):
             arguments.runner = arguments.runner or "DirectRunner"
             return shell.run(arguments)
-        arguments.file = arguments.file or "-"
+        text = _text(arguments)
+        if _is_for_session(arguments, text):
+            arguments.runner = arguments.runner or "DirectRunner"
+            return shell.run_text(arguments, text)
         load_catalogs(script, arguments.catalog)
-        name = "" if arguments.file == "-" else arguments.file
-        script.run(_text_of(arguments.text_of or arguments.file, arguments.file), name)
+        script.run(text, "" if arguments.file == "-" else arguments.file)
         if not script.sinks and not script.explained:
             raise SqlError(f"{arguments.file}: there is nothing to do: no INSERT INTO")
         if arguments.stop is None:
@@ -138,6 +151,23 @@ def _check(script: Script, arguments: argparse.Namespace, valid: int) -> int:
         return WRONG_USAGE
     print(f"{arguments.file}: valid, {len(script.sinks)} INSERT INTO")
     return valid
+
+
+def _text(arguments: argparse.Namespace) -> str:
+    """Returns the statements of the command line, of the file or of standard input."""
+    if arguments.execute and arguments.file is not None:
+        raise SqlError(f"--execute has the statements: omit {arguments.file!r}")
+    arguments.file = arguments.file or "-"
+    if arguments.execute:
+        return "\n;\n".join(arguments.execute)  # a statement can end with a comment
+    return _text_of(arguments.text_of or arguments.file, arguments.file)
+
+
+def _is_for_session(arguments: argparse.Namespace, text: str) -> bool:
+    """Returns whether statements run one after the other. Standard input without a SELECT and the like is one job."""
+    if arguments.check or arguments.explain or arguments.file != "-":
+        return False
+    return bool(arguments.execute) or shell.prints(text)
 
 
 def _text_of(file: str, name: str) -> str:

@@ -78,7 +78,6 @@ def add_options(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Supervises the jobs of a folder until SIGTERM or SIGINT; with `--check` only checks them."""
     folder = _folder(arguments)
-    _refuse_others(arguments)
     commands = _Commands(arguments)
     if arguments.check:
         return _check_all(folder, _state(arguments, folder), commands)
@@ -135,9 +134,12 @@ def _holds_something(folder: Path) -> bool:
     return folder.is_dir() and any(folder.iterdir())
 
 
-def _refuse_others(arguments: argparse.Namespace) -> None:
+def refuse_others(arguments: argparse.Namespace) -> None:
+    """Raises `LocalError` for options that cannot be combined with `--jobs`."""
     if arguments.file is not None:
         raise LocalError(f"--jobs runs the files of a folder: omit {arguments.file!r}")
+    if arguments.execute:
+        raise LocalError("--jobs runs the files of a folder: omit --execute")
     for name in ("explain", "text_of", "replaces", "has_state", "is_running", "resume"):
         if getattr(arguments, name):
             raise LocalError(f"--{name} cannot be combined with --jobs: give a file")

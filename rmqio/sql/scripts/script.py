@@ -143,11 +143,13 @@ class Script:
                 plan = self._insert(inner) if isinstance(inner, statements.Insert) else self.query(inner)
                 self.explained.append(plan)
             case statements.QueryStatement():
-                raise Refusal("a query of a script needs a table for its rows: INSERT INTO ... SELECT", statement.span)
+                how = "INSERT INTO ... SELECT; `rmqio sql -e` and the shell print them"
+                raise Refusal(f"a query of a script needs a table for its rows: {how}", statement.span)
             case statements.CreateFunction():
                 names.create(self.catalog, statement, self.folders or loading.folder_of(""))
             case _:
-                raise Refusal("this statement works only in the shell", statement.span)
+                works = "in the shell, with `rmqio sql -e` and on its standard input"
+                raise Refusal(f"this statement works only {works}, and not in a job", statement.span)
 
     def _set(self, settings: Settings, span: Span) -> None:
         if settings.zone != self.settings.zone and self.sinks:

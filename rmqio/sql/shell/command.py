@@ -1,8 +1,10 @@
-"""`rmqio sql` without a file, on a terminal."""
+"""`rmqio sql` without a file: on a terminal, a shell; else the statements of `--execute` or of standard input."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -10,14 +12,52 @@ from typing import Final
 from rmqio.errors import LocalError
 from rmqio.sql.catalog.file import CatalogFile
 from rmqio.sql.catalog.further import file_of, further_of
-from rmqio.sql.shell.session import Session
+from rmqio.sql.errors import SqlError
+from rmqio.sql.shell.session import End, Session, is_command
+from rmqio.sql.syntax import statements
+from rmqio.sql.syntax.parser import parse
+from rmqio.sql.syntax.pieces import pieces
 
 _OK: Final = 0
+_PRINTED: Final = (statements.QueryStatement, statements.Show, statements.Describe)
 
 
 def is_wanted(arguments: argparse.Namespace) -> bool:
     """Returns whether the command line asks for the shell: no file, and a person types here."""
-    return arguments.file is None and sys.stdin.isatty() and sys.stdout.isatty()
+    return arguments.file is None and not arguments.execute and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def prints(text: str) -> bool:
+    """Returns whether a statement of a text needs a session, such as SELECT and SHOW: it is not the text of a job."""
+    for piece in pieces(text):
+        statement = text[piece.start : piece.end]
+        if is_command(statement):
+            return True
+        with contextlib.suppress(SqlError):  # it is told where the text is run
+            if any(isinstance(each, _PRINTED) for each in parse(statement)):
+                return True
+    return False
+
+
+def run_text(arguments: argparse.Namespace, text: str) -> int:
+    """Runs statements, one after the other, and returns the exit status. Raises `SqlError` for the first that fails.
+
+    The tables of the user's own catalog are there, but what is created is kept in a given `--catalog` only.
+    """
+    _check_options(arguments)
+    path = file_of(arguments.catalog)
+    session = _session(arguments, path or _own_catalog(arguments))
+    session.is_script = True
+    if path is None:
+        session.catalog = None
+    arguments.writes = bool(re.search(r"\binsert\b", text, re.IGNORECASE))
+    try:
+        session.run(text)
+    except End:
+        pass
+    finally:
+        session.close()
+    return _OK
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -27,18 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     except ImportError as error:
         raise LocalError(f"the shell needs the extra 'sql': pip install 'rmqio[sql]' ({error})") from error
 
-    if arguments.rest or arguments.runner != "DirectRunner":
-        from rmqio import runners
-
-        options = runners.options(arguments.rest, runner=arguments.runner)
-        if unknown := runners.unknown_flags(options):
-            raise LocalError(f"rmqio sql: unknown argument {unknown[0]!r}")
-    path = file_of(arguments.catalog)
-    if path is None and "none" not in arguments.catalog:
-        path = default_catalog()
-    session = Session(arguments, _write, _note, None if path is None else CatalogFile(path))
-    session.script.catalog.further = further_of(arguments.catalog, session.script.texts)
-    session.load()
+    _check_options(arguments)
+    path = file_of(arguments.catalog) or _own_catalog(arguments)
+    session = _session(arguments, path)
     kept = "what is created is not kept" if path is None else f"tables are kept in {_shown(path)}"
     _write(f"rmqio sql: {kept}; HELP helps, Ctrl-D ends.")
     try:
@@ -46,6 +77,26 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         session.close()
     return _OK
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    if arguments.rest or arguments.runner != "DirectRunner":
+        from rmqio import runners
+
+        options = runners.options(arguments.rest, runner=arguments.runner)
+        if unknown := runners.unknown_flags(options):
+            raise LocalError(f"rmqio sql: unknown argument {unknown[0]!r}")
+
+
+def _session(arguments: argparse.Namespace, path: Path | None) -> Session:
+    session = Session(arguments, _write, _note, None if path is None else CatalogFile(path))
+    session.script.catalog.further = further_of(arguments.catalog, session.script.texts)
+    session.load()
+    return session
+
+
+def _own_catalog(arguments: argparse.Namespace) -> Path | None:
+    return None if "none" in arguments.catalog else default_catalog()
 
 
 def default_catalog() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
@@ -32,6 +33,9 @@ from rmqio.start import StopAt
 
 Rows = Generator[list[tuple[Any, ...]], None, None]
 _COMMAND: Final = re.compile(r"\s*(help|quit|exit|source)\b\s*(.*?)\s*;?\s*", re.IGNORECASE | re.DOTALL)
+_INTERRUPTED: Final = 130
+_UNCUT: Final = 1 << 30
+"""The width of rows for another program: nothing is cut."""
 HELP: Final = """\
 A statement ends with a semicolon, and can have several lines.
 
@@ -62,6 +66,11 @@ def is_complete(text: str) -> bool:
     return not last.strip() or _COMMAND.fullmatch(last) is not None
 
 
+def is_command(text: str) -> bool:
+    """Returns whether the text is a command of the shell, such as HELP."""
+    return _COMMAND.fullmatch(text) is not None
+
+
 @dataclass
 class Session:
     """A session.
@@ -73,6 +82,7 @@ class Session:
       catalog: where what is created is kept; None: in the session only.
       script: with what the catalog has.
       client_factory: replaces the clients in tests.
+      is_script: nobody types: a SELECT ends where the topics end now, and an interrupted job ends the session.
     """
 
     arguments: argparse.Namespace
@@ -82,6 +92,7 @@ class Session:
     script: Script = field(default_factory=Script)
     scan: Scan = field(default_factory=Scan)
     client_factory: ClientFactory | None = None
+    is_script: bool = False
     _texts: dict[tuple[str, str], str] = field(default_factory=dict)
     _set: dict[str, str] = field(default_factory=dict)
     _clients: dict[str | None, QueueClient] = field(default_factory=dict)
@@ -259,6 +270,8 @@ class Session:
         with self.script.placing(statement):
             plan = self.script.query(query)
             bounds = self._bounds()
+            if self.is_script and bounds.stop is None and not self.scan.is_endless:
+                bounds = replace(bounds, stop=StopAt.latest())
             plan = for_reading(plan, bounds)
             parts = branches(plan)
             if parts is None and bounds.stop is None and not all(map(bounds.stop_of, tables(plan))):
@@ -289,7 +302,7 @@ class Session:
         return rows_of(work, plan.fields)
 
     def _print(self, plan: Relation, rows: Rows, limit: int | None, offset: int) -> None:
-        printer = RowPrinter(plan.fields, self.write)
+        printer = RowPrinter(plan.fields, self.write, _UNCUT if self.is_script and not sys.stdout.isatty() else None)
         began = time.monotonic()
         with closing(rows):
             for found in rows:
@@ -330,7 +343,9 @@ class Session:
         self.note(f"INSERT INTO {names} runs on {self.arguments.runner}, {end}")
         work = Work(self._arguments(bounds), self.script.settings, tuple(sinks), self.script.texts)
         status = run(work)
-        if status not in (0, 130):
+        if status == _INTERRUPTED and self.is_script:
+            raise KeyboardInterrupt
+        if status not in (0, _INTERRUPTED):
             raise SqlError(f"INSERT INTO {names} has ended with status {status}")
 
     def _bounds(self) -> Bounds:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,65 @@ def test_without_a_terminal_standard_input_is_read(
     monkeypatch.setattr("sys.stdin", io.StringIO(f"\ufeff{CATALOG} INSERT INTO sink SELECT a FROM v;"))
     assert main(["sql", "--check"]) == 0
     assert capsys.readouterr().out == "-: valid, 1 INSERT INTO\n"
+    assert main(["sql", "-e", f"{CATALOG} INSERT INTO sink SELECT a FROM v", "--check"]) == 0
+    assert capsys.readouterr().out == "-: valid, 1 INSERT INTO\n"
     monkeypatch.setattr("sys.stdin", io.StringIO("SHOW TABLES;"))
-    assert main(["sql"]) == 2
-    assert "line 1:1: this statement works only in the shell" in capsys.readouterr().err
+    assert main(["sql", "--check"]) == 2
+    assert "line 1:1: this statement works only in the shell, with `rmqio sql -e`" in capsys.readouterr().err
+
+
+WIDE = "x" * 200
+STATEMENTS: list[tuple[list[str], str, int, str, str]] = [
+    (["-e", "SELECT 1 AS a"], "", 0, "a - 1", "1 row,"),
+    (["-e", "SELECT 1 AS a -- one", "--execute=SELECT 2 AS b;"], "", 0, "a - 1 b - 2", "1 row,"),
+    ([], "\ufeffSELECT 1 AS a;", 0, "a - 1", "1 row,"),
+    (["-"], "CREATE VIEW v AS SELECT 1 AS a; SHOW VIEWS; quit; SELECT 2 AS b;", 0, "view ---- v", ""),
+    ([], f"SELECT '{WIDE}' AS a;", 0, f"a {'-' * 200} {WIDE}", ""),
+    ([], "SELECT 1 AS a; SELECT b; SELECT 3 AS c;", 2, "a - 1", "rmqio sql: line 1:23: there is no column b"),
+    ([], "SELEC 1; SELECT 1;", 2, "", "rmqio sql: line 1:1: unexpected SELEC"),
+    (["-e", "SELECT CAST('x' AS INT)"], "", 2, "", "rmqio sql: "),
+    (["job.sql", "-e", "SELECT 1"], "", 2, "", "--execute has the statements: omit 'job.sql'"),
+    (["--jobs=.", "-e", "SELECT 1"], "", 2, "", "--jobs runs the files of a folder: omit --execute"),
+    (["-e", "SELECT 1", "--explain"], "", 2, "", "INSERT INTO ... SELECT; `rmqio sql -e` and the shell print them"),
+    ([], "", 2, "", "there is nothing to do: no INSERT INTO"),
+]
+
+
+@pytest.mark.parametrize(("argv", "text", "status", "out", "err"), STATEMENTS)
+def test_statements_run_one_by_one_as_in_other_shells(
+    argv: list[str], text: str, status: int, out: str, err: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert main(["sql", *argv, "--catalog=none"]) == status
+    found = capsys.readouterr()
+    assert " ".join(found.out.split()) == out
+    assert err in found.err
+
+
+def test_statements_see_the_own_catalog_and_do_not_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    own, given = tmp_path / "rmqio/catalog.sql", tmp_path / "given.sql"
+    for path in (own, given):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(CATALOG)
+    for catalog, kept in (([], 0), ([f"--catalog={given}"], 1)):
+        for made in range(2):
+            text = f"CREATE TABLE made_{made} (b INT) WITH ('topic' = 'n'); SHOW TABLES;"
+            assert main(["sql", "-e", text, *catalog]) == 0
+            shown = capsys.readouterr().out.split()[2:]
+            assert shown == ["made_0"] * (kept * made) + [f"made_{made}", "sink", "t"]
+    assert own.read_text() == CATALOG
+    assert given.read_text().count("CREATE TABLE made_") == 2
+
+
+def test_rows_that_nobody_reads_any_more_are_no_failure() -> None:
+    command = [sys.executable, "-m", "rmqio", "sql", "--catalog=none", "-e", "VALUES (1)"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert b"closed" not in process.stderr.read()
+    assert process.returncode == 0

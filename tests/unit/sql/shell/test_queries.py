@@ -53,6 +53,14 @@ def test_a_query_without_an_end_prints_what_is_stored_later(cluster: InMemoryClu
     assert sorted(int(line) for line in shell.lines[2:]) == [9, 10, 11]
 
 
+def test_a_query_of_a_script_ends_with_what_the_topics_hold(cluster: InMemoryCluster, shell: Shell) -> None:
+    """Nobody types Ctrl-C: the statements behind it are to run, too."""
+    shell.session.is_script = True
+    assert len(shell.rows("SELECT id FROM orders;")) == 10
+    assert shell.rows("SELECT id FROM orders WHERE id > 7; SELECT 'end' AS id;")[:2] == [("8",), ("9",)]
+    assert shell.rows("SET 'scan.bounded.mode' = 'unbounded'; SELECT id FROM orders LIMIT 1;") == [("0",)]
+
+
 @pytest.mark.parametrize("query", ["SELECT id FROM orders WHERE id < 0", "SELECT 1 AS id WHERE FALSE"])
 def test_a_query_without_rows_shows_its_columns(shell: Shell, query: str) -> None:
     assert shell(f"{LATEST} {query};") == ["id", "--"]
