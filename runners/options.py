@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqio.errors import LocalError
+from rmqio.runners.errors import NotReady
 
 if TYPE_CHECKING:  # Beam in functions only: Spark's workers import this package on their way to its modules
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -137,4 +138,4 @@ def _require_spark_runner() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in ("pyspark", "py4j", "pandas", "pyarrow"):
             raise
-        raise LocalError(f"SparkRunner needs {package}: pip install 'rmqio[spark]'") from error
+        raise NotReady(f"SparkRunner needs {package}: pip install 'rmqio[spark]'") from None

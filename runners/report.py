@@ -16,6 +16,7 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import IDS, RANDOM_IDS
 from rmqio.runners.beam.portable import portable_form
 from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
+from rmqio.runners.errors import NotReady
 from rmqio.runners.requirements import requirements_of, writes_of_random_ids
 
 _LOGGER: Final = logging.getLogger("rmqio.runners")
@@ -46,7 +47,7 @@ def refusing() -> Iterator[None]:
     """Turns a local error before anything runs into a refusal; a worker's error of that kind is not one."""
     try:
         yield
-    except Refused:
+    except (Refused, NotReady):
         raise
     except LocalError as error:
         raise Refused(str(error)) from None  # the text would be shown twice

@@ -15,6 +15,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 from rmqio.errors import LocalError
+from rmqio.runners.checkpoints.folders import make_folder
 
 _FILE: Final = ".rmqio.lock"
 
@@ -28,7 +29,7 @@ class Exclusive:
       folder: a URL in Hadoop's form: file: and a plain path, without escapes.
 
     Raises:
-      LocalError: another process has locked the folder.
+      LocalError: another process has locked the folder, or it cannot be made.
     """
 
     def __init__(self, folder: str) -> None:
@@ -36,7 +37,7 @@ class Exclusive:
         if fcntl is None or not folder.startswith("file:"):
             return
         path = Path(folder.removeprefix("file:"))
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         file = os.open(path / _FILE, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

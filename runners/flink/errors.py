@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rmqio.errors import RmqioError
+from rmqio.runners.errors import NotReady
 
 
 class FlinkError(RmqioError):
@@ -15,3 +16,7 @@ class FlinkSilent(FlinkError):
 
 class JobServerError(RmqioError):
     """The job server is not available, does not start or does not work. The message says what, where and what to do."""
+
+
+class NoJava(JobServerError, NotReady):
+    """There is no Java for the job server."""

@@ -44,6 +44,7 @@ from rmqio.runners.spark.log import LOGGER, interrupts_unlogged
 from rmqio.runners.spark.options import SparkOptions, refuse_unsupported
 from rmqio.runners.spark.reporting.metrics import consolidate
 from rmqio.runners.spark.reporting.progress import Progress, tasks_of
+from rmqio.runners.spark.sessions.folders import make_local_folder
 from rmqio.runners.spark.sessions.packaging import packages_for
 from rmqio.runners.spark.sessions.session import partitions, session_for, spark_settings, unfit_workers
 from rmqio.runners.spark.speculation import refuse_in_options, refuse_in_session
@@ -104,6 +105,8 @@ class SparkRunner(runner.PipelineRunner):
             plan_test_streams(proto)
         self._check(proto)
         refuse_unsupported(options)
+        if streaming:
+            make_local_folder(options.view_as(CheckpointOptions).checkpoint_dir, spark_settings(options))
         check_positions(pipeline)
         check(self.report(proto, options), options)
         look_up_topics(pipeline, options)

@@ -21,7 +21,7 @@ from rmqio.local.processes.process import JavaProcess
 from rmqio.local.processes.ready import wait_until
 from rmqio.local.processes.watchdog import Watchdog
 from rmqio.runners.class_data import cache_dir
-from rmqio.runners.flink.errors import JobServerError
+from rmqio.runners.flink.errors import JobServerError, NoJava
 from rmqio.runners.flink.jobserver.artefacts import Jars, find_jars
 from rmqio.runners.flink.jobserver.class_data import ClassData
 from rmqio.runners.flink.jobserver.command import LOCAL_MASTER, Settings, Value, write_command
@@ -189,7 +189,10 @@ class JobServer:
             self._stop(graceful=True)
 
     def _start(self) -> None:
-        java = find_java(minimum_major=_MINIMUM_JAVA, program="Flink's job server")
+        try:
+            java = find_java(minimum_major=_MINIMUM_JAVA, program="Flink's job server")
+        except LocalBrokerError as error:
+            raise NoJava(str(error)) from None
         if self._given_port is not None:
             require_free(self._given_port, "job server")
         if self._jars is None:

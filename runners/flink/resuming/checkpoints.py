@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Final
 
 from rmqio.errors import LocalError
+from rmqio.runners.checkpoints.folders import make_folder
 
 _METADATA: Final = re.compile(r"^(?P<checkpoint>.+/(?:chk-\d+|savepoint-[^/]+))/_metadata$")
 
 
 def url_of(checkpoint_dir: str) -> str:
-    """Return the URL of a folder; one without a scheme is local. Raises `LocalError` if it cannot be created."""
+    """Return the URL of a folder; one without a scheme is local. Raises `NotReady` if it cannot be created."""
     if "://" in checkpoint_dir:
         return checkpoint_dir
     folder = Path(checkpoint_dir.removeprefix("file:")).absolute()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LocalError(f"--checkpoint_dir={checkpoint_dir}: {error}") from error
+    make_folder(folder)
     return folder.as_uri()
 
 

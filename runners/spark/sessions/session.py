@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from rmqio.errors import LocalError
 from rmqio.runners.spark.options import SparkOptions, is_given
 from rmqio.runners.spark.sessions.class_data import ClassData
+from rmqio.runners.spark.sessions.java import explained, require_java
 from rmqio.runners.spark.sessions.masters import is_local, is_on_this_machine
 from rmqio.runners.spark.sessions.stderr import filtered
 from rmqio.runners.spark.worker.same_versions import MISMATCH, versions
@@ -65,6 +66,7 @@ def session_for(options: PipelineOptions) -> SparkSession:
     pipelines of the process, and ends with the process.
 
     Raises:
+      NotReady: there is no Java.
       LocalError: Spark Connect is in use, or Spark does not accept a setting, at all or while it is running.
     """
     given = spark_settings(options)
@@ -201,18 +203,21 @@ def _start(options: PipelineOptions, given: Mapping[str, str]) -> SparkSession:
     if is_local(master) and not _submitted():
         data = ClassData({**elsewhere, **given})
         environment["SPARK_SUBMIT_OPTS"] = " ".join([environment["SPARK_SUBMIT_OPTS"], *data.options])
+    if not _submitted():
+        require_java()
     if sys.stderr.isatty():
         print(f"starting Spark on {master} ...", file=sys.stderr, flush=True)
     try:
-        with _environment(environment), _sheltered():
-            session = SparkSession.builder.config(map=settings).getOrCreate()
+        with contextlib.nullcontext() if data is not None and data.options else explained():
+            with _environment(environment), _sheltered():
+                session = SparkSession.builder.config(map=settings).getOrCreate()
     except Exception:
         if data is None or not data.options or SparkContext._gateway is not None:
             raise
         # The JVM has not started: perhaps it does without what was only to make it faster
         data.drop()
         environment["SPARK_SUBMIT_OPTS"] = quiet_options
-        with _environment(environment), _sheltered():
+        with explained(), _environment(environment), _sheltered():
             session = SparkSession.builder.config(map=settings).getOrCreate()
     jvm = getattr(SparkContext._gateway, "proc", None)
     if data is not None and jvm is not None:

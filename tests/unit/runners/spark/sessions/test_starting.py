@@ -1,4 +1,4 @@
-"""The line that a terminal shows while Spark starts. The Spark of these programs has no Java, and so fails at once."""
+"""The line that a terminal shows while Spark starts. The Java of these programs fails at once."""
 
 from __future__ import annotations
 
@@ -29,12 +29,16 @@ LINE = "starting Spark on local[2] ...\n"
 def environment(tmp_path: Path) -> dict[str, str]:
     leave_out = ("SPARK", "PYSPARK")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(leave_out)}
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
     return kept | {"JAVA_HOME": str(tmp_path), "RMQIO_CACHE": str(tmp_path)}
 
 
 def test_a_terminal_shows_that_spark_starts_before_anything_else(environment: dict[str, str]) -> None:
     with on_terminal(COMMAND, environment) as terminal:
-        terminal.wait_for("JAVA", 60)
+        terminal.wait_for("JAVA_HOME", 60)
         assert terminal.wait() != 0
     before, line, _ = terminal.shown.partition(LINE)
     assert line, terminal.shown
@@ -44,5 +48,6 @@ def test_a_terminal_shows_that_spark_starts_before_anything_else(environment: di
 def test_what_is_no_terminal_stays_without_the_line(environment: dict[str, str]) -> None:
     done = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode != 0
-    assert "JAVA" in done.stderr
+    *_, last = done.stderr.splitlines()
+    assert last.startswith("-c: the Java of JAVA_HOME cannot run Spark: "), done.stderr
     assert LINE not in done.stderr + done.stdout
