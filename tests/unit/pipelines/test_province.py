@@ -132,7 +132,7 @@ def test_an_audit_names_the_step_that_bad_input_did_not_get_past(cluster: InMemo
     client.close()
     assert not found.wrong
     assert {name: hop.count for name, hop in found.hops.items()} == {"read": 21, "provinces": 20}
-    assert [(fault.edge.before, fault.edge.hop, fault.lost) for fault in found.faults] == [(("read",), "provinces", 1)]
+    assert [(fault.edge, fault.lost, fault.letters) for fault in found.faults] == [((("read",), "provinces"), 0, 1)]
 
 
 def test_bad_input_without_a_dead_letter_topic_is_counted_and_logged(

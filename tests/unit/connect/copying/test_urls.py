@@ -105,7 +105,7 @@ def test_follow_is_for_topics(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["copy", "--from", "x.jsonl", "--to", "-", "--follow"]) == 2
     assert "x.jsonl has an end: --follow works only with topics" in capsys.readouterr().err
     assert main(["copy", "--from", "x.jsonl", "--to", "-", "--folow"]) == 2
-    assert "unknown option --folow" in capsys.readouterr().err
+    assert "unknown argument '--folow'; did you mean --follow?" in capsys.readouterr().err
 
 
 def test_options_are_numbers_and_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
