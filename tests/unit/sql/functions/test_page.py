@@ -19,7 +19,9 @@ PAGE = re.sub(r"```.*?```", "", _TEXT, flags=re.DOTALL)
 TYPES = {"STRING", "BOOLEAN", "INT", "BIGINT", "DOUBLE", "DECIMAL"}
 JSON = {"IS", "JSON", "VALUE", "SCALAR", "OBJECT", "NOT", "ON", "ABSENT", "OVER", "AS", "CAST", "FALSE"}
 OPERATORS = (
-    JSON | {"NEGATE", "SIMILAR", "TO", "CASE", "NULL", "DISTINCT", "FILTER", "WHERE", "FROM", "RETURNING"} | TYPES
+    JSON
+    | {"NEGATE", "SIMILAR", "TO", "CASE", "NULL", "DISTINCT", "FILTER", "WHERE", "FROM", "RETURNING", "ESCAPE"}
+    | TYPES
 )
 
 
