@@ -36,12 +36,12 @@ $(STAMP): pyproject.toml requirements/dev.txt $(JAVA) $(SOURCES)
 	$(call install,requirements/dev.txt $(JAVA))
 	@touch $@
 
-# The demo needs only a part of that, and Spark only on SparkRunner.
-DEMO := $(if $(findstring Spark,$(RUNNER)),spark,demo)
+# The demo needs only a part of that, and Spark only on SparkRunner, which it runs on if nothing else is said.
+DEMO := $(if $(filter-out SparkRunner,$(RUNNER)),demo,spark)
 DEMO_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.$(DEMO))
 
 $(VENV)/.demo $(VENV)/.spark: $(VENV)/.%: pyproject.toml requirements/%.txt $(JAVA) $(SOURCES)
-	@echo "demo: installing Beam$(if $(filter spark,$*), and PySpark) into $(VENV), $(if $(filter spark,$*),1.1 GB,0.5 GB): about 30 s, and some more the first time"
+	@echo "demo: installing Beam$(if $(filter spark,$*), and PySpark) into $(VENV), $(if $(filter spark,$*),1.1 GB,0.5 GB): about 20 s, and one or two minutes the first time"
 	$(call install,requirements/$*.txt $(JAVA))
 	@touch $@
 
