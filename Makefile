@@ -4,6 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 OLDEST := .venv-oldest
+NEWEST := .venv-newest
 # Versions of Beam and PySpark for test-versions: the first and the last that SparkRunner takes, and between.
 VERSIONS ?= 2.75.0-4.1.0 2.75.0-4.2.0 2.76.0-4.2.1 2.77.0-4.3.0
 # Images of containers often set it. Each of the thousand processes that tests start would compile all modules anew.
@@ -14,20 +15,21 @@ EXTRAS := $(if $(JAVA),dev$(shell echo ,)java,dev)
 SOURCES := setup.py $(wildcard $(addsuffix *.[ch],rmqio/wire/_fast rmqio/serde/avro/bulk/_bulk rmqio/enrich/table/_look))
 
 .PHONY: help audit bench bench-runners bench-spark chaos clean coverage demo dist docs fuzz lint lock test test-all \
-	test-clusters test-examples test-fast test-oldest test-pythons test-real test-sigma test-systems test-unit test-versions
+	test-clusters test-examples test-fast test-newest test-oldest test-pythons test-real test-sigma test-systems test-unit test-versions
 .DEFAULT_GOAL := help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-# $(call install,FILES): what is in these files of requirements/, then rmqio itself. uv installs in a third of pip's time;
-# its version and hashes are in the files, too.
+# $(call install,FILES): what is in these files of requirements/ and nothing else, then rmqio itself. uv installs in a
+# third of pip's time; its version and hashes are in the files, too.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit("rmqio needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=") if sys.version_info < (3, 11) else None'
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@rm -f $(STAMP) $(VENV)/.demo $(VENV)/.spark
 	@sed -n '/^uv==/,/# via/p' $(firstword $(1)) >$(VENV)/uv.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.txt
-	@$(VENV)/bin/uv pip install --python $(PY) --require-hashes --build-constraint $(firstword $(1)) $(addprefix --requirement=,$(1))
+	@$(VENV)/bin/uv pip sync --python $(PY) --require-hashes --build-constraint $(firstword $(1)) $(1)
 	@$(VENV)/bin/uv pip install --python $(PY) --quiet --no-deps --no-build-isolation --editable .
 endef
 
@@ -38,7 +40,7 @@ $(STAMP): pyproject.toml requirements/dev.txt $(JAVA) $(SOURCES)
 
 # The demo needs only a part of that, and Spark only on SparkRunner, which it runs on if nothing else is said.
 DEMO := $(if $(filter-out SparkRunner,$(RUNNER)),demo,spark)
-DEMO_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.$(DEMO))
+DEMO_STAMP := $(or $(wildcard $(STAMP)),$(wildcard $(VENV)/.spark),$(VENV)/.$(DEMO))
 
 $(VENV)/.demo $(VENV)/.spark: $(VENV)/.%: pyproject.toml requirements/%.txt $(JAVA) $(SOURCES)
 	@echo "demo: installing Beam$(if $(filter spark,$*), and PySpark) into $(VENV), $(if $(filter spark,$*),1.1 GB,0.5 GB): about 20 s, and one or two minutes the first time"
@@ -60,11 +62,11 @@ demo: $(DEMO_STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, 
 
 # What must pass before a change lands: tests/README.md. Make passes a signal on, and waits for the program that has it.
 test:  ## the gate: lint, types and documents, unit tests, then real brokers and runners; 20 minutes
-	@began=$$(date +%s); $(MAKE) --no-print-directory $(STAMP) && RMQIO_GATE_BEGAN=$$began exec $(PY) -m tests.gate $(ARGS)
+	@exec $(PYTHON) -m tests.gate.start
 
 # The gate has one environment, that of the lock. These have others, need more than a minute each, or fetch servers.
 test-all: $(STAMP)  ## all tests there are, and the audit of vulnerabilities; many hours
-	@failed=; for each in audit lint test-unit test-real test-oldest test-pythons test-versions test-clusters test-examples \
+	@failed=; for each in audit lint test-unit test-real test-oldest test-newest test-pythons test-versions test-clusters test-examples \
 			test-systems docs dist; do \
 		echo "make $$each"; $(MAKE) --no-print-directory $$each || failed="$$failed $$each"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
@@ -128,21 +130,30 @@ OTHERS = $(foreach each,$(filter-out $(HERE),$(PYTHONS)),$(if $(call python_of,$
 AGAIN := tests/unit tests/contract
 
 test-pythons: $(patsubst %,.venv-python-%/.installed,$(OTHERS))  ## fast tests that can differ, on all other versions of Python; PYTHONS="3.12 3.13"
-	@missing="$(strip $(filter-out $(HERE) $(OTHERS),$(PYTHONS)))"; test -z "$$missing" || echo "Python $$missing: not installed, so not tested"
+	@missing="$(strip $(filter-out $(HERE) $(OTHERS),$(PYTHONS)))"; test -z "$$missing" || { echo "Python $$missing: not installed, so not tested; PYTHONS= names others"; exit 1; }
 	@for each in $(OTHERS); do \
 		echo "Python $$each"; \
 		.venv-python-$$each/bin/python -m pytest -m 'not broker and not slow and not spark' --again python \
 			-n 2 --dist loadfile $(ARGS) $(AGAIN) || exit 1; \
 	done
 
+test-newest:  ## fast tests that can differ, with the newest versions of all packages; the lock has none of them
+	@test -x $(NEWEST)/bin/python || $(PYTHON) -m venv $(NEWEST)
+	@echo "installing the newest versions into $(NEWEST) ..."
+	@$(NEWEST)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager \
+		--editable '.[$(EXTRAS)]'
+	@$(NEWEST)/bin/python -m pytest -m 'not broker and not slow and not spark' --again python \
+		-n 2 --dist loadfile $(ARGS) $(AGAIN)
+
+# A test is in one of these targets, by its markers: tests/unit/structure/test_targets.py. Folders save imports.
 test-clusters: $(STAMP)  ## on real clusters of Flink and Spark, started here; fetches Flink once; under 20 minutes
-	@$(PY) -m pytest -m cluster tests/runners $(ARGS)
+	@$(PY) -m pytest -m 'cluster' tests/runners tests/examples $(ARGS)
 
 test-examples: $(STAMP)  ## the programs of examples/, on a broker and a Spark that the tests start; under ten minutes
-	@$(PY) -m pytest -m 'examples and not cluster' tests/examples $(ARGS)
+	@$(PY) -m pytest -m 'examples and not cluster and not systems' tests/examples $(ARGS)
 
 test-systems: $(STAMP)  ## real servers of Kafka, OpenSearch, Elasticsearch, HDFS, an old RocketMQ; fetches them once; some minutes
-	@$(PY) -m pytest -m systems tests/integration $(ARGS)
+	@$(PY) -m pytest -m 'systems and not cluster' tests/integration $(ARGS)
 
 test-sigma: $(STAMP)  ## how many of the Sigma rules in DIR=... load, and why others do not
 	@test -n "$(DIR)" || { echo 'make test-sigma DIR=/path/to/rules'; exit 2; }
@@ -152,10 +163,10 @@ test-fast: $(STAMP)  ## for daily use: a sample of the tests that need no broker
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' --again daily -n 2 --dist loadfile $(ARGS) tests/unit tests/contract
 
 test-unit: $(STAMP)  ## all tests that need no broker, with all their examples and random seeds; some minutes
-	@$(PY) -m pytest -m 'not broker and not slow and not spark' -n 2 --dist loadfile $(ARGS) tests/unit tests/contract tests/programs
+	@$(PY) -m pytest -m 'not (broker or slow or spark or cluster or examples or systems)' -n 2 --dist loadfile $(ARGS)
 
 test-real: $(STAMP)  ## all tests on real brokers and runners that need no cluster; over two hours; WORKERS=2 processes, of 3 GB each
-	@$(PY) -m pytest -m '(broker or slow or spark) and not cluster and not examples and not systems' \
+	@$(PY) -m pytest -m '(broker or slow or spark) and not (cluster or examples or systems)' \
 		-n $(or $(WORKERS),2) --dist loadfile --durations 40 $(ARGS)
 
 fuzz: $(STAMP)  ## a million inputs for each decoder of foreign bytes; half an hour; ARGS="--targets avro --keep" adds to the corpus
@@ -191,4 +202,4 @@ dist: $(STAMP)  ## a release: sdist and wheels with and without the C extension 
 	@$(PY) -m tests.release $(ARGS)
 
 clean:  ## remove the virtual environments and what tools left
-	rm -rf $(VENV) $(OLDEST) .venv-python-* .venv-beam-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) .venv-python-* .venv-beam-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out

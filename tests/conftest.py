@@ -14,7 +14,7 @@ import platformdirs
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.gate.selection import JOBS, chosen
+from tests.gate.selection import JOBS, LANES, chosen, files, is_gate, needs_marker, nowhere
 from tests.helpers.again import LEFT_OUT, fewer_examples, is_left_out, run_again
 from tests.helpers.modes import MARK, Notes, unstarted
 from tests.helpers.site.sitecustomize import watch_all
@@ -98,16 +98,28 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         begin_sooner(platformdirs.user_cache_path("rmqio") / "tests")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Gives the marker `gate` to the tests that tests/gate/selection.py lists."""
+    if is_gate(item.nodeid, {mark.name for mark in item.iter_markers()}):
+        item.add_marker("gate")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuses names that differ between processes, and chooses for `--again` and `--gate`."""
+    """Refuses names that differ between processes, and tests of no target, and chooses for `--again` and `--gate`."""
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: give its parameters ids that do not change")
+        if needs_marker(item.nodeid, {mark.name for mark in item.iter_markers()}):
+            raise pytest.UsageError(
+                f"{item.nodeid}: no job of the gate has it. Mark what it starts, or move it to unit"
+            )
     if other := config.getoption("again"):
         _keep(config, items, run_again([item.nodeid for item in items], other))
     if job := config.getoption("gate"):
         markers = {item.nodeid: {mark.name for mark in item.iter_markers()} for item in items}
+        if job in LANES and config.args == files(job) and (parts := nowhere(job, markers)):
+            raise pytest.UsageError(f"tests/gate/selection.py names tests that are not there: {parts}")
         _keep(config, items, chosen(job, markers))
     if other or job:
         for item in items:

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 from tests.helpers.again import of_each_function
 
-JOBS: Final = ("documents", "programs", "unit", "broker", "spark")
+LANES: Final = ("broker", "spark")
+JOBS: Final = ("documents", "programs", "unit", *LANES)
 _SERVERS: Final = frozenset({"broker", "spark", "slow", "cluster", "systems", "examples", "exhaustive"})
 """Markers of tests that are in a lane, or not in the gate."""
 
@@ -184,7 +185,6 @@ GATE: Final[dict[str, tuple[Part, ...]]] = {
                 ),
                 *(
                     "pardo_state_only",
-                    "pardo_state_with_custom_key_coder",
                     "pardo_timers",
                     "pardo_windowed_side_inputs",
                 ),
@@ -324,6 +324,22 @@ def files(lane: str) -> list[str]:
     """Returns the files and folders of the tests of a lane: pytest imports no others."""
     found = {f"tests/{part.tests.partition('::')[0]}" for part in _parts()}
     return sorted(each for each in found if not each.startswith(_OF_THE_OTHER[lane]))
+
+
+def needs_marker(node_id: str, markers: Collection[str]) -> bool:
+    """Whether a test is where only tests with servers are, and has none of their markers."""
+    with_servers = ("tests/integration/", "tests/runners/", "tests/examples/")
+    return node_id.startswith(with_servers) and not _SERVERS.intersection(markers)
+
+
+def nowhere(lane: str, tests: Collection[str]) -> list[str]:
+    """Returns the tests of parts that are none of `tests`, which are all of the files of a lane, by pytest's ids."""
+    of_lane = files(lane)
+    return [
+        part.tests
+        for part in _parts()
+        if f"tests/{part.tests.partition('::')[0]}" in of_lane and not any(_has(part, test) for test in tests)
+    ]
 
 
 def _parts() -> Iterator[Part]:

@@ -22,6 +22,8 @@ from rmqio.errors import LocalError
 from tests.helpers.servers.mariadb import mariadb
 from tests.helpers.servers.postgresql import postgresql
 
+pytestmark = pytest.mark.slow
+
 DRIVERS = {"mysql": "mysql+pymysql", "postgresql": "postgresql+psycopg"}
 KINDS = {
     "mysql": "id BIGINT PRIMARY KEY, name VARCHAR(40), price DECIMAL(12, 2), at DATETIME(6), day DATE, data BLOB, "

@@ -12,15 +12,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks the tests that start Spark, which takes seconds: they are not in the daily tier."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and not _WITHOUT_SPARK.match(item.path.relative_to(here).as_posix()):
-            item.add_marker(pytest.mark.spark)
+    if not _WITHOUT_SPARK.match(item.path.relative_to(Path(__file__).parent).as_posix()):
+        item.add_marker(pytest.mark.spark)
 
 
-_WITHOUT_SPARK: Final = re.compile(r"direct/|flink/test_jobserver|flink/test_sql_oracle|spark/test_capabilities")
+_WITHOUT_SPARK: Final = re.compile(r"direct/|flink/test_jobserver|flink/test_sql_oracle")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """A program of docs/migrate with windows, as it is printed, without an end: a file, on a runner with streams.
 
-tests/unit/docs/test_migrate.py runs those that the Direct runner takes.
+tests/unit/pipelines/test_migrate.py runs those that the Direct runner takes.
 """
 
 from __future__ import annotations

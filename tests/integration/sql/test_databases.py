@@ -21,6 +21,8 @@ from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.scripts.script import Script
 from tests.helpers.servers.postgresql import postgresql
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = (
     "id INT, b BOOLEAN, l BIGINT, d DOUBLE, n DECIMAL(10, 2), s STRING, day DATE, t TIME(3), ts TIMESTAMP(6), "
     "z TIMESTAMP_LTZ(3), x BYTES, u STRING, j STRING, a ARRAY<INT>"

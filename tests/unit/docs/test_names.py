@@ -33,7 +33,7 @@ def test_what_a_page_names_exists(page: Path) -> None:
     paths = set(re.findall(r"[`(](tests/[\w/]+\.py)", text))
     assert {path for path in paths if not (ROOT / path).is_file()} == set()
     assert {name for name in re.findall(r"`((?:\w+/)*test_\w+\.py)", text) if name not in FILES} == set()
-    if page.name != "spark-runner.md":  # which names Beam's own tests; spark/test_capabilities.py looks at it
+    if page.name != "spark-runner.md":  # which names Beam's own tests; test_spark_runner.py looks at it
         assert {name for name in re.findall(r"`(test_\w+)[`\[]", text) if name not in NAMES} == set()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,8 +27,8 @@ from tests.gate.__main__ import Gate, Job, Stage, pytest_job, run
 
 here = Path(sys.argv[1])
 lint = Stage("lint", (Job("linters", (sys.executable, "-c", sys.argv[2]), is_pytest=False),), stops=True)
-tests = Stage("real", tuple(pytest_job(each, f"test_{each}.py") for each in sys.argv[3:]))
-sys.exit(run(Gate([lint, tests], time.time(), here)))
+real = [pytest_job(each, f"test_{each}.py", runs_again=each != "unit") for each in sys.argv[3:]]
+sys.exit(run(Gate([lint, Stage("real", tuple(real))], time.time(), here, here / "build")))
 """
 GOOD = "def test_good(): pass\n"
 WRONG = "def test_wrong(): assert False, '3 messages lost'\n"
@@ -43,6 +44,7 @@ def test_skipped(): pass
 """
 LEAVES_AND_HANGS = """
 import pathlib, subprocess, sys, time
+def test_wrong(): assert False, "2 copies"
 def test_hangs():
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     left = subprocess.Popen(command, start_new_session=True)
@@ -106,10 +108,31 @@ def test_what_fails_once_is_a_flake(tmp_path: Path) -> None:
     assert report["flakes"] == ["test_chance.py::test_deadline"]
 
 
-def test_a_pytest_that_dies_fails(tmp_path: Path) -> None:
-    status, lines, _ = Run(tmp_path, good=GOOD, dies=DIES).wait()
-    assert (status, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
-    assert "FAILED dies: pytest ended with status 3" in lines
+def test_what_needs_no_server_does_not_run_again(tmp_path: Path) -> None:
+    status, lines, report = Run(tmp_path, unit=BY_CHANCE).wait()
+    assert (status, lines[-1]) == (1, "1 passed, 1 failed, 1 skipped")
+    assert report["flakes"] == []
+
+
+def test_a_pytest_that_dies_fails_and_does_not_run_again(tmp_path: Path) -> None:
+    status, lines, _ = Run(tmp_path, good=GOOD, dies=BY_CHANCE + DIES).wait()
+    assert (status, lines[-1]) == (1, "2 passed, 2 failed, 1 skipped")
+    line = "dies: pytest ended with status 3; 1 of its tests did not run, the first is test_dies.py::test_dies"
+    assert f"FAILED {line}" in lines
+    assert "FAILED test_dies.py::test_deadline" in lines
+
+
+def test_a_set_up_that_fails_is_a_gate_that_fails(tmp_path: Path) -> None:
+    gate = tmp_path / "tests" / "gate"
+    gate.mkdir(parents=True)
+    for name in ("__init__", "report", "start"):
+        shutil.copy(ROOT / "tests" / "gate" / f"{name}.py", gate)
+    (tmp_path / "Makefile").write_text(".venv/.installed:\n\tfalse\n")
+    command = [sys.executable, "-S", "-m", "tests.gate.start"]  # -S: with nothing that is installed
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "0 passed, 1 failed, 0 skipped")
+    assert "FAILED set-up: make ended with status 2" in done.stdout.splitlines()
+    assert json.loads((tmp_path / "build" / "gate.json").read_text())["result"] == "failed"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -123,8 +146,8 @@ def test_a_signal_ends_it_with_all_that_tests_have_started(tmp_path: Path, numbe
     run.process.send_signal(number)
     status, lines, report = run.wait()
     assert status == 128 + number
-    assert re.fullmatch(r"\d passed, 1 failed, 0 skipped", lines[-1])
-    assert f"FAILED the gate was ended by {number.name}" in lines
+    assert re.fullmatch(r"\d passed, 2 failed, 0 skipped", lines[-1])
+    assert {f"FAILED the gate was ended by {number.name}", "FAILED test_hangs.py::test_wrong"} <= {*lines}
     assert report["result"] == "failed"
     assert not psutil.pid_exists(int(left.read_text()))
 
@@ -133,8 +156,9 @@ def test_a_signal_ends_it_with_all_that_tests_have_started(tmp_path: Path, numbe
     ("failed", "does"),
     [
         pytest.param({"a.py::test_it": "E  not within 30 s: the connection was lost"}, True, id="a deadline"),
-        pytest.param({"a.py::test_it": "E  3 lost, first Entry(queue, 7)"}, False, id="lost"),
-        pytest.param({"a.py::test_it": "E  Findings(duplicated=(1,))"}, False, id="doubled"),
+        pytest.param({"a.py::test_it": "E  assert [1] == [1, 2]"}, False, id="a value"),
+        pytest.param({"a.py::test_it": "E  not within 30 s: 3 lost, first Entry(queue, 7)"}, False, id="lost"),
+        pytest.param({"a.py::test_it": "E  not within 9.5 s: Findings(duplicated=(1,))"}, False, id="doubled"),
         pytest.param({f"a.py::test_it[{n}]": "E  not within 30 s" for n in range(MOST + 1)}, False, id="many"),
         pytest.param({"unit: pytest ended with status 3": ""}, False, id="no test"),
         pytest.param({}, False, id="nothing"),
