@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import platformdirs
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -95,7 +94,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if runs_spark and not session.config.option.collectonly and importlib.util.find_spec("pyspark"):
         from tests.helpers.servers.jvms import begin_sooner
 
-        begin_sooner(platformdirs.user_cache_path("rmqio") / "tests")
+        begin_sooner()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

