@@ -14,8 +14,8 @@ JAVA := $(shell [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1 || echo 
 EXTRAS := $(if $(JAVA),dev$(shell echo ,)java,dev)
 SOURCES := setup.py $(wildcard $(addsuffix *.[ch],rmqio/wire/_fast rmqio/serde/avro/bulk/_bulk rmqio/enrich/table/_look))
 
-.PHONY: help audit bench bench-runners bench-spark chaos clean coverage demo dist docs fuzz lint lock test test-all \
-	test-clusters test-examples test-fast test-newest test-oldest test-pythons test-real test-sigma test-systems test-unit test-versions
+.PHONY: help audit bench bench-runners bench-spark chaos clean coverage demo dist docs fuzz gate-again lint lock test \
+	test-all test-clone test-clusters test-examples test-fast test-newest test-oldest test-pythons test-real test-sigma test-systems test-unit test-versions
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -63,6 +63,12 @@ demo: $(DEMO_STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, 
 # What must pass before a change lands: tests/README.md. Make passes a signal on, and waits for the program that has it.
 test:  ## the gate: lint, types and documents, unit tests, then real brokers and runners; 20 minutes
 	@exec $(PYTHON) -m tests.gate.start
+
+test-clone:  ## the gate on a fresh clone of HEAD, before it is delivered; its reports go to build/
+	@exec $(PYTHON) -m tests.gate.clone
+
+gate-again:  ## the gate on fresh clones, N=10 times, beside BUSY=2 endless loops; keeps each gate.json in build/again
+	@exec $(PYTHON) -m tests.gate.clone --times $(or $(N),10) --busy $(or $(BUSY),0)
 
 # The gate has one environment, that of the lock. These have others, need more than a minute each, or fetch servers.
 test-all: $(STAMP)  ## all tests there are, and the audit of vulnerabilities; many hours

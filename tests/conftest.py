@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +17,7 @@ from tests.gate.selection import JOBS, LANES, chosen, files, is_gate, needs_mark
 from tests.helpers.again import LEFT_OUT, fewer_examples, is_left_out, run_again
 from tests.helpers.modes import MARK, Notes, unstarted
 from tests.helpers.site.sitecustomize import watch_all
+from tests.helpers.waiting import patience
 
 if TYPE_CHECKING:
     from rmqio.local import LocalRocketMQ
@@ -57,6 +58,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(folder.cleanup)
     config.stash[_NOTES] = Notes(Path(folder.name) / "modes")
     watch_all()
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> object:
+    """On a busy machine, all limits grow."""
+    if (factor := patience()) == 1 or not settings.timeout:
+        return None
+    plugin: Any = item.config.pluginmanager.get_plugin("timeout")
+    return plugin.pytest_timeout_set_timer(item, settings._replace(timeout=settings.timeout * factor))
 
 
 @pytest.hookimpl(wrapper=True)

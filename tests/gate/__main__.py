@@ -7,65 +7,30 @@ what follows takes a quarter of an hour. What fails in a later stage is told at 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from tests.gate.again import run_again
-from tests.gate.plugin import NAME, OUTCOMES_FILE, TOLD_FD
+from tests.gate.changed import changed_tests
+from tests.gate.jobs import Result, Running, Stage, module_job, of_gate, some_of
+from tests.gate.patience import measured
 from tests.gate.processes import Ended, adopt, end_all, reap
-from tests.gate.report import ROOT, Report
+from tests.gate.report import ROOT, End, Report
 from tests.gate.selection import LANES, files
+from tests.helpers.waiting import PATIENCE
 
 _LINT: Final = ("tests/unit/structure", "tests/unit/docs")
 _SHOWN: Final = 20_000
 """Characters of a log that the terminal gets of a job that failed; the log has all."""
-
-
-class Job(NamedTuple):
-    """A program whose exit status is 0 if all is well. `runs_again`: what it fails by chance runs once more."""
-
-    name: str
-    command: tuple[str, ...]
-    is_pytest: bool = True
-    runs_again: bool = False
-
-
-class Stage(NamedTuple):
-    """Jobs at the same time. `stops`: whether nothing follows if one of them fails."""
-
-    name: str
-    jobs: tuple[Job, ...]
-    stops: bool = False
-
-
-class Result(NamedTuple):
-    """What a job printed and counted. `failed`: ids of tests, or the name of the job, with their texts."""
-
-    passed: Collection[str] = ()
-    failed: Mapping[str, str] = {}
-    skipped: Collection[str] = ()
-
-
-def pytest_job(name: str, *arguments: str, runs_again: bool = False) -> Job:
-    command = (sys.executable, "-m", "pytest", "-p", "tests.gate.plugin", "-q", *arguments)
-    return Job(name, command, runs_again=runs_again)
-
-
-def of_gate(name: str, *arguments: str) -> Job:
-    """Returns a job of what the gate has of some tests. Those with servers run again."""
-    return pytest_job(name, f"--gate={name}", *arguments, runs_again=name in LANES)
-
-
-def module_job(module: str, *arguments: str) -> Job:
-    return Job(module.rpartition(".")[2], (sys.executable, "-m", module, *arguments), is_pytest=False)
-
+MINUTES: Final = "RMQIO_GATE_MINUTES"
+"""A variable of the environment: after so many minutes, the gate ends and has failed."""
+_MINUTES: Final = 28.0
+MOST: Final = 5
+"""Inconclusive tests that run again. More say that the machine cannot run the gate, or that the change is at fault."""
+_CHANGED_S: Final = 180.0
 
 STAGES: Final = (
     Stage(
@@ -91,20 +56,36 @@ STAGES: Final = (
 )
 
 
+class OutOfTime(Exception):
+    """Raised when the gate has run for too long. Its text is the line for the report."""
+
+
 class Gate:
     """One run.
 
     Args:
       stages: they follow each other.
       began: when its set-up did, in seconds since 1970.
+      limit_s: how long it may take from then on.
       root: the folder of the jobs.
       build: the folder of its reports, and of a folder `gate` with the logs.
+      changed: tests, without their parameters, that the change is about: they run three times.
     """
 
-    def __init__(self, stages: Sequence[Stage], began: float, root: Path = ROOT, build: Path = ROOT / "build") -> None:
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        began: float,
+        limit_s: float,
+        root: Path = ROOT,
+        build: Path = ROOT / "build",
+        changed: Sequence[str] = (),
+    ) -> None:
         self._stages = stages
+        self._deadline = began + limit_s
         self._root = root
         self._logs = build / "gate"
+        self._changed = changed
         self._report = Report(build, began)
         self._seconds = self._report.seconds
         self._seconds["set-up"] = time.time() - began
@@ -113,7 +94,7 @@ class Gate:
         self._flakes: list[str] = []
 
     def run(self) -> None:
-        """Runs all stages, and once more what may have failed by chance."""
+        """Runs all stages, and once more what was inconclusive. Raises `OutOfTime`."""
         self._logs.mkdir(parents=True, exist_ok=True)
         for each in self._logs.iterdir():
             each.unlink()
@@ -122,28 +103,54 @@ class Gate:
             self._stage(stage)
             if stage.stops and self.failed:
                 return
-        self._again()
+        self._changed_again()
+        self._inconclusive_again()
 
     @property
     def failed(self) -> list[str]:
         """Ids of tests, and names of jobs that ended in another way than by failed tests."""
         return [name for result in self._results.values() for name in result.failed]
 
-    def _stage(self, stage: Stage) -> None:
+    def close(self, *wrong: str) -> int:
+        """Prints the end and writes the reports. Returns the exit status. `wrong`: why it ended before its end."""
+        for name, process in self._running.items():
+            self._results[name] = process.result_so_far()
+        results = self._results.values()
+        end = End(
+            passed=sum(len(each.passed) for each in results),
+            wrong=(*(name for each in results for name in each.wrong), *wrong),
+            inconclusive=tuple(name for each in results for name in each.inconclusive),
+            skipped=sum(len(each.skipped) for each in results),
+            flakes=tuple(self._flakes),
+        )
+        return self._report.close(end)
+
+    def _stage(self, stage: Stage, limit_s: float = float("inf")) -> bool:
+        """Runs a stage. Returns whether it ended within its limit."""
         began = time.monotonic()
         for job in stage.jobs:
-            self._running[job.name] = Running(job, self._root, self._logs)
-        while self._running:
+            self._running[job.name] = Running(job, self._root, self._logs, self._deadline)
+        while self._running and (in_time := time.monotonic() < began + limit_s):
             time.sleep(0.1)
             reap([process.id for process in self._running.values()])
             for name, process in list(self._running.items()):
                 if process.has_ended():
                     self._results[name] = self._ended(process)
                     del self._running[name]
+            if time.time() > self._deadline + 3:  # the stacks are in the logs
+                raise OutOfTime(self._overtime())
         # What a job leaves behind would disturb the next stage: it ends with the last job.
         end_all()
-        self._seconds[stage.name] = time.monotonic() - began
-        say(f"{stage.name} took {self._seconds[stage.name]:.0f} s")
+        self._seconds[stage.name] = self._seconds.get(stage.name, 0) + time.monotonic() - began
+        say(f"{stage.name} took {time.monotonic() - began:.0f} s")
+        return in_time
+
+    def _overtime(self) -> str:
+        tests = []
+        for name, process in self._running.items():
+            print(process.log.read_text(errors="replace")[-_SHOWN:], flush=True)
+            tests += [f"{name}: {test}" for test in process.result_so_far().running]
+        return f"the gate ran out of time, while these ran: {', '.join(tests) or ', '.join(self._running)}"
 
     def _ended(self, process: Running) -> Result:
         result, name = process.result(), process.job.name
@@ -154,104 +161,50 @@ class Gate:
             say(f"{name}: the whole log is {process.log.relative_to(self._root)}")
         return result
 
-    def _again(self) -> None:
-        """Tests on real servers, alone, job by job: tests/gate/again.py says which, and why."""
-        failed = {name: text for result in self._results.values() for name, text in result.failed.items()}
-        jobs = {job.name: job for stage in self._stages for job in stage.jobs if self._results[job.name].failed}
-        if not all(job.runs_again for job in jobs.values()) or not run_again(failed):
-            return
-        say(f"{len(failed)} of these tests failed. Once more, alone:\n  " + "\n  ".join(failed))
+    def _changed_again(self) -> None:
+        """Runs the tests that the change is about twice more, if they all pass and there is time."""
         began = time.monotonic()
-        for name, job in jobs.items():
-            first = self._results[name]
-            self._stage(Stage("again", (once_more(job, first.failed),)))
-            again = self._results.pop(f"again-{name}")
-            if again.failed.keys() - first.failed.keys():  # pytest itself failed, or did not run all of them
-                self._results[name] = first._replace(failed={**first.failed, **again.failed})
-                continue
-            passed = [test for test in first.failed if test in again.passed]
+        jobs = {job.name: job for stage in self._stages for job in stage.jobs if job.is_pytest}
+        for round_ in (2, 3):
+            for name, job in jobs.items():
+                of_job = [test for test in self._results[name].passed if test.partition("[")[0] in self._changed]
+                left = began + _CHANGED_S - time.monotonic()
+                if self.failed or not of_job or left <= 0:
+                    continue
+                again = f"{name}-{round_}"
+                if self._stage(Stage("changed", (some_of(job, again, of_job),)), left):
+                    found = self._results.pop(again)
+                else:
+                    found = self._running.pop(again).result_so_far()
+                first = self._results[name]
+                self._results[name] = first._replace(
+                    passed=[test for test in first.passed if test not in found.failed],
+                    wrong=[*first.wrong, *found.wrong],
+                    inconclusive=[*first.inconclusive, *found.inconclusive],
+                )
+
+    def _inconclusive_again(self) -> None:
+        """Runs what was inconclusive once more, alone, job by job, unless the gate is red already."""
+        jobs = [job for stage in self._stages for job in stage.jobs if self._results[job.name].failed]
+        tests = [test for job in jobs for test in self._results[job.name].inconclusive]
+        if not tests or len(tests) > MOST or any(self._results[job.name].wrong or not job.runs_again for job in jobs):
+            return
+        if changed := [test for test in tests if test.partition("[")[0] in self._changed]:
+            say(f"inconclusive, but changed, so not run again: {', '.join(changed)}")
+            return
+        say(f"{len(tests)} tests were inconclusive. Once more, alone:\n  " + "\n  ".join(tests))
+        for job in jobs:
+            first = self._results[job.name]
+            name = f"{job.name}-again"
+            self._stage(Stage("again", (some_of(job, name, first.inconclusive),)))
+            again = self._results.pop(name)
+            passed = [test for test in first.inconclusive if test in again.passed]
             self._flakes += passed
-            left = {test: text for test, text in first.failed.items() if test not in passed}
-            self._results[name] = Result((*first.passed, *passed), left, first.skipped)
-        self._seconds["again"] = time.monotonic() - began
-
-    def close(self, more: str = "") -> int:
-        """Prints the end and writes the reports. Returns the exit status. `more`: why it ended before its end."""
-        for name, process in self._running.items():
-            self._results[name] = process.result_so_far()
-        failed = [*self.failed, *([more] if more else [])]
-        passed, skipped = (
-            sum(len(getattr(each, of)) for each in self._results.values()) for of in ("passed", "skipped")
-        )
-        return self._report.close(passed, failed, skipped, self._flakes)
-
-
-def once_more(job: Job, tests: Iterable[str]) -> Job:
-    """Returns the job of some tests of another one, alone: without its files and folders."""
-    options = [each for each in job.command if not each.startswith(("tests/", "test_"))]
-    return job._replace(name=f"again-{job.name}", command=(*options, "--timeout=900", *tests))
-
-
-class Running:
-    """A job that has been started: its process and its log."""
-
-    def __init__(self, job: Job, root: Path, logs: Path) -> None:
-        self.job = job
-        self._began = time.monotonic()
-        self.seconds = 0.0
-        self.log = logs / f"{job.name}.log"
-        self._outcomes = logs / f"{job.name}.outcomes.jsonl"
-        told = os.dup(sys.stdout.fileno())  # beside the log, which the job has as its own standard output
-        environment = {OUTCOMES_FILE: str(self._outcomes), TOLD_FD: str(told), NAME: job.name}
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                (*job.command, *([f"--junitxml={logs / f'{job.name}.xml'}"] if job.is_pytest else [])),
-                cwd=root,
-                env=os.environ | (environment if job.is_pytest else {}),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=(told,),
+            self._results[job.name] = first._replace(
+                passed=[*first.passed, *passed],
+                wrong=again.wrong,
+                inconclusive=[test for test in first.inconclusive if test not in (*passed, *again.wrong)],
             )
-        os.close(told)
-
-    @property
-    def id(self) -> int:
-        return self._process.pid
-
-    def has_ended(self) -> bool:
-        self.seconds = time.monotonic() - self._began
-        return self._process.poll() is not None
-
-    def result(self) -> Result:
-        """After its end. A job has failed itself if it ended in another way than by tests that pass or fail."""
-        status = self._process.returncode
-        if not self.job.is_pytest:
-            return Result((), {self.job.name: ""}) if status else Result((self.job.name,))
-        result, missing = outcomes(self._outcomes)
-        wrong = f"{self.job.name}: pytest ended with status {status}" if status != bool(result.failed) else ""
-        if missing:
-            wrong = f"{wrong or self.job.name}; {len(missing)} of its tests did not run, the first is {missing[0]}"
-        return result._replace(failed={**result.failed, wrong: ""}) if wrong else result
-
-    def result_so_far(self) -> Result:
-        return outcomes(self._outcomes)[0]
-
-
-def outcomes(file: Path) -> tuple[Result, list[str]]:
-    """Returns the outcomes that the plugin has written, and which of the tests that were collected have none."""
-    found: dict[str, tuple[str, str]] = {}
-    collected: list[str] = []
-    for line in file.read_text().splitlines() if file.exists() else ():
-        with contextlib.suppress(ValueError):  # the end of what a process wrote that was killed
-            match json.loads(line):
-                case {"collected": ids}:
-                    collected = ids
-                case {"test": test, "outcome": outcome, "text": text}:
-                    found[test] = outcome, text
-    ids = {outcome: [test for test, (of, _) in found.items() if of == outcome] for outcome in ("passed", "skipped")}
-    failed = {test: text for test, (outcome, text) in found.items() if outcome == "failed"}
-    return Result(ids["passed"], failed, ids["skipped"]), [test for test in collected if test not in found]
 
 
 def say(text: str) -> None:
@@ -264,6 +217,9 @@ def run(gate: Gate) -> int:
     try:
         gate.run()
         return gate.close()
+    except OutOfTime as error:
+        end_all()
+        return gate.close(str(error))
     except Ended as ended:
         end_all()
         gate.close(f"the gate was ended by {ended}")
@@ -276,9 +232,16 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gate", description=__doc__)
     parser.add_argument("--only", choices=[stage.name for stage in STAGES], help="run this stage alone")
     only = parser.parse_args(argv).only
-    stages = [stage for stage in STAGES if only in (None, stage.name)]
-    build = ROOT / "build" / only if only else ROOT / "build"
-    return run(Gate(stages, float(os.environ.get("RMQIO_GATE_BEGAN", time.time())), build=build))
+    began = float(os.environ.get("RMQIO_GATE_BEGAN", time.time()))
+    patience = measured()
+    os.environ[PATIENCE] = str(patience)
+    if patience > 1:
+        say(f"the machine is busy: all limits are {patience} times as long")
+    limit_s = float(os.environ.get(MINUTES, _MINUTES * patience)) * 60
+    if only:
+        stages = [stage for stage in STAGES if stage.name == only]
+        return run(Gate(stages, began, limit_s, build=ROOT / "build" / only))
+    return run(Gate(STAGES, began, limit_s, changed=changed_tests(ROOT)))
 
 
 if __name__ == "__main__":

@@ -6,50 +6,58 @@ starts have neither.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.gate.judging import inconclusive
+
 OUTCOMES_FILE: Final = "RMQIO_GATE_OUTCOMES_FILE"
 TOLD_FD: Final = "RMQIO_GATE_TOLD_FD"
 NAME: Final = "RMQIO_GATE_JOB"
+DEADLINE: Final = "RMQIO_GATE_DEADLINE"
+OUTCOMES: Final = ("passed", "wrong", "inconclusive", "skipped")
 _EVERY_S: Final = 60.0
+_STDERR: Final = os.dup(2)
+"""pytest puts another file there while a test runs."""
 
 
 class Told:
     """Hears of all tests of a run, also of those in other processes.
 
-    The file has lines of JSON: one with the ids that were `collected`, and one with each `test`, its `outcome` and
-    `text`. A test has several lines if it fails after its end: the last one counts.
+    The file has lines of JSON: one with the ids that were `collected`, one with each test that has `begun`, and one
+    with each `test` and its `outcome`. A test has several lines if it fails after its end: the last one counts.
     """
 
     def __init__(self, name: str, file: Path, told: int) -> None:
         self._name, self._told = name, told
         self._file = file.open("w")
         self._outcomes: dict[str, str] = {}
-        self._texts: dict[str, str] = {}
         self._done = 0
         self._count = 0
         self._next = time.monotonic() + _EVERY_S
 
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._write({"begun": nodeid})
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        test = report.nodeid
-        if report.failed:
-            if self._outcomes.get(test) != "failed":
-                self._say(f"FAILED {test}")
-            self._texts[test] = self._texts.get(test, "") + report.longreprtext
-        if self._outcomes.get(test) != "failed" and report.outcome != "passed":
-            self._outcomes[test] = report.outcome
+        test, outcome = report.nodeid, outcome_of(report)
+        if outcome in {"wrong", "inconclusive"}:
+            self._say(f"{'FAILED' if outcome == 'wrong' else 'INCONCLUSIVE'} {test}")
+        worse = self._outcomes.setdefault(test, outcome)
+        if _BADNESS.index(outcome) > _BADNESS.index(worse):
+            self._outcomes[test] = outcome
         if report.when == "teardown":
             self._done += 1
         # A process that was killed reports no teardown, only a failure at any time.
         if report.when == "teardown" or report.failed:
-            self._write_outcome(test, self._outcomes.get(test, "passed"), self._texts.get(test, ""))
+            self._write({"test": test, "outcome": self._outcomes[test]})
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY_S
             self._say(f"{self._done}{f' of {self._count}' if self._count else ''} tests")
@@ -58,7 +66,7 @@ class Told:
         if report.failed:
             self._say(f"FAILED {report.nodeid}: cannot be imported")
         if report.outcome != "passed":  # a whole file is skipped where something is not installed
-            self._write_outcome(report.nodeid, report.outcome, report.longreprtext)
+            self._write({"test": report.nodeid, "outcome": "wrong" if report.failed else "skipped"})
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._collected([item.nodeid for item in session.items])
@@ -72,9 +80,6 @@ class Told:
             self._count = len(ids)
             self._write({"collected": ids})
 
-    def _write_outcome(self, test: str, outcome: str, text: str) -> None:
-        self._write({"test": test, "outcome": outcome, "text": text})
-
     def _write(self, line: Mapping[str, object]) -> None:
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
@@ -83,8 +88,35 @@ class Told:
         os.write(self._told, f"{self._name}: {text}\n".encode())
 
 
+_BADNESS: Final = ("passed", "skipped", "inconclusive", "wrong")
+_INCONCLUSIVE: Final = "inconclusive"
+"""A property of a report: it goes from the process of the test to that which hears of all."""
+
+
+def outcome_of(report: pytest.TestReport) -> str:
+    if not report.failed:
+        return report.outcome
+    return "inconclusive" if (_INCONCLUSIVE, True) in map(tuple, report.user_properties) else "wrong"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and call.excinfo and inconclusive(call.excinfo.value, in_setup=report.when == "setup"):
+        report.user_properties.append((_INCONCLUSIVE, True))
+    return report
+
+
+def pytest_runtest_setup() -> None:
+    """At the deadline of the gate, each process shows what it does. pytest forgets that after a test that fails."""
+    if DEADLINE in os.environ:
+        faulthandler.dump_traceback_later(max(1.0, float(os.environ[DEADLINE]) - time.time()), file=_STDERR)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Only in the process that hears of all tests, and not in the runs that a test begins."""
+    """`Told` is only in the process that hears of all tests, and not in the runs that a test begins."""
     file = os.environ.pop(OUTCOMES_FILE, None)
     if file and not hasattr(config, "workerinput"):
         told = Told(os.environ.pop(NAME), Path(file), int(os.environ.pop(TOLD_FD)))

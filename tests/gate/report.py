@@ -7,7 +7,6 @@ import json
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,8 +28,22 @@ def commit() -> Commit:
     return Commit(git("rev-parse", "HEAD"), git("status", "--porcelain") == "")
 
 
+class End(NamedTuple):
+    """What a run says at its end: numbers, and names of tests. `flakes`: were inconclusive, and passed once more."""
+
+    passed: int = 0
+    wrong: tuple[str, ...] = ()
+    inconclusive: tuple[str, ...] = ()
+    skipped: int = 0
+    flakes: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> int:
+        return len(self.wrong) + len(self.inconclusive)
+
+
 class Report:
-    """Reports on one run.
+    """Reports on one run. Until it is closed, `gate.json` says that the run has failed, since it may be killed.
 
     Args:
       build: the folder of the reports; those of an earlier run are removed.
@@ -42,34 +55,47 @@ class Report:
         self._commit = commit()
         self.seconds: dict[str, float] = {}
         build.mkdir(parents=True, exist_ok=True)
-        for each in ("gate.json", "junit.xml"):
-            (build / each).unlink(missing_ok=True)
+        (build / "junit.xml").unlink(missing_ok=True)
+        # With room for the last text, because the disk may be full by then.
+        (build / "gate.json").write_text(self._json(End(wrong=("it was killed",))).ljust(4096))
 
-    def close(self, passed: int = 0, failed: Sequence[str] = (), skipped: int = 0, flakes: Sequence[str] = ()) -> int:
+    def close(self, end: End) -> int:
         """Writes the reports, prints the last lines, and returns the exit status."""
-        is_same = commit() == self._commit
-        seconds = {**self.seconds, "all": time.time() - self._began}
+        try:
+            self._join_junit()
+        except OSError as error:
+            end = end._replace(wrong=(*end.wrong, f"junit.xml cannot be written: {error}"))
+        with (self._build / "gate.json").open("r+") as file:
+            file.write(self._json(end))
+            file.truncate()
+        for name in end.wrong:
+            print(f"FAILED {name}")
+        for name in end.inconclusive:
+            print(f"INCONCLUSIVE {name}")
+        for name in end.flakes:
+            print(f"FLAKE {name}")
+        if commit() != self._commit:
+            print("the sources changed meanwhile, so this says nothing about a commit")
+        print("seconds: " + ", ".join(f"{name} {each}" for name, each in self._rounded().items()))
+        print(f"{end.passed} passed, {end.failed} failed, {end.skipped} skipped", flush=True)
+        return 1 if end.failed else 0
+
+    def _json(self, end: End) -> str:
         content = {
             "commit": self._commit.id,
-            "clean": self._commit.is_clean and is_same,
-            "result": "failed" if failed else "passed",
-            "passed": passed,
-            "failed": len(failed),
-            "skipped": skipped,
-            "seconds": {name: round(each) for name, each in seconds.items()},
-            "flakes": flakes,
+            "clean": self._commit.is_clean and commit() == self._commit,
+            "result": "failed" if end.failed else "passed",
+            "passed": end.passed,
+            "failed": end.failed,
+            "inconclusive": len(end.inconclusive),
+            "skipped": end.skipped,
+            "seconds": self._rounded(),
+            "flakes": end.flakes,
         }
-        (self._build / "gate.json").write_text(json.dumps(content, indent=2) + "\n")
-        self._join_junit()
-        for name in failed:
-            print(f"FAILED {name}")
-        for name in flakes:
-            print(f"FLAKE {name}")
-        if not is_same:
-            print("the sources changed meanwhile, so this says nothing about a commit")
-        print("seconds: " + ", ".join(f"{name} {each:.0f}" for name, each in seconds.items()))
-        print(f"{passed} passed, {len(failed)} failed, {skipped} skipped", flush=True)
-        return 1 if failed else 0
+        return json.dumps(content, indent=2) + "\n"
+
+    def _rounded(self) -> dict[str, int]:
+        return {name: round(each) for name, each in {**self.seconds, "all": time.time() - self._began}.items()}
 
     def _join_junit(self) -> None:
         suites = ElementTree.Element("testsuites")

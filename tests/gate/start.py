@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from tests.gate.report import ROOT, Report
+from tests.gate.report import ROOT, End, Report
 
 _PYTHON = ROOT / ".venv" / "bin" / "python"
 
@@ -28,13 +28,13 @@ def main() -> None:
         os.killpg(make.pid, signal.SIGTERM)
         make.wait()
         name = signal.Signals(number).name
-        report.close(failed=[f"the gate was ended by {name} in its set-up"])
+        report.close(End(wrong=(f"the gate was ended by {name} in its set-up",)))
         os._exit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     if status := make.wait():
-        sys.exit(report.close(failed=[f"set-up: make ended with status {status}"]))
+        sys.exit(report.close(End(wrong=(f"set-up: make ended with status {status}",))))
     os.environ["RMQIO_GATE_BEGAN"] = str(began)
     os.execv(_PYTHON, [str(_PYTHON), "-m", "tests.gate", *sys.argv[1:]])
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -16,29 +18,40 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.gate.again import MOST, run_again
+from rmqio.local.errors import LocalBrokerError
+from tests.gate.changed import changed_tests
+from tests.gate.judging import inconclusive
 from tests.gate.selection import GATE, LEFT_OUT, SAMPLED, Part, chosen, is_in
 from tests.helpers.imports import ROOT
+from tests.helpers.waiting import Inconclusive
 
 PROGRAM = """
-import sys, time
+import json, os, sys, time
 from pathlib import Path
-from tests.gate.__main__ import Gate, Job, Stage, pytest_job, run
+from tests.gate.__main__ import Gate, run
+from tests.gate.jobs import Job, Stage, pytest_job
 
 here = Path(sys.argv[1])
-lint = Stage("lint", (Job("linters", (sys.executable, "-c", sys.argv[2]), is_pytest=False),), stops=True)
-real = [pytest_job(each, f"test_{each}.py", runs_again=each != "unit") for each in sys.argv[3:]]
-sys.exit(run(Gate([lint, Stage("real", tuple(real))], time.time(), here, here / "build")))
+given = json.loads(sys.argv[2])
+lint = Stage("lint", (Job("linters", (sys.executable, "-c", given["lint"]), is_pytest=False),), stops=True)
+real = [
+    pytest_job(each, f"test_{each}.py", *given["options"], runs_again=each != "unit") for each in given["jobs"]
+]
+stages = [lint, Stage("real", tuple(real))]
+sys.exit(run(Gate(stages, time.time(), given["limit_s"], here, here / "build", given["changed"])))
 """
 GOOD = "def test_good(): pass\n"
 WRONG = "def test_wrong(): assert False, '3 messages lost'\n"
-BY_CHANCE = """
+INCONCLUSIVE = """
 import pathlib, pytest
-def test_deadline():
-    file = pathlib.Path(__file__).with_name("was here")
-    was_there = file.exists()
-    file.touch()
-    assert was_there, "not within 30 s"
+from tests.helpers.waiting import Inconclusive
+TIMES = {times}
+def test_slow():
+    file = pathlib.Path(__file__).with_name("times")
+    before = len(file.read_text()) if file.exists() else 0
+    file.write_text("x" * (before + 1))
+    if before < TIMES:
+        raise Inconclusive("not within 600 s")
 @pytest.mark.skip(reason="shows how skips are counted")
 def test_skipped(): pass
 """
@@ -52,23 +65,40 @@ def test_hangs():
     time.sleep(600)
 """
 DIES = "import os\ndef test_dies(): os._exit(3)\n"
+COUNTS = """
+import pathlib
+def test_counts():
+    with pathlib.Path(__file__).with_name("times").open("a") as file: file.write("x")
+"""
 
 
 class Run:
     """A gate of made tests, in a process."""
 
-    def __init__(self, folder: Path, lint: str = "", **tests: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        lint: str = "",
+        *,
+        options: tuple[str, ...] = (),
+        limit_s: float = 600,
+        changed: tuple[str, ...] = (),
+        most_bytes: int = resource.RLIM_INFINITY,
+        **tests: str,
+    ) -> None:
         self._folder = folder
+        given = {"lint": lint, "options": options, "limit_s": limit_s, "changed": changed, "jobs": [*tests]}
         folder.joinpath("pytest.ini").write_text("[pytest]\n")
         for name, text in tests.items():
             folder.joinpath(f"test_{name}.py").write_text(text)
         self._output = folder / "output"
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", PROGRAM, folder, lint, *tests],
+                ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", PROGRAM, folder, json.dumps(given)],
                 env=os.environ | {"PYTEST_ADDOPTS": "-p no:cacheprovider", "PYTHONPATH": str(ROOT)},
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY)),
             )
 
     def wait(self) -> tuple[int, list[str], dict[str, Any]]:
@@ -101,25 +131,68 @@ def test_what_is_lost_is_told_at_once_and_does_not_run_again(tmp_path: Path) -> 
     assert tmp_path.joinpath("build", "gate", "good.log").exists()
 
 
-def test_what_fails_once_is_a_flake(tmp_path: Path) -> None:
-    status, lines, report = Run(tmp_path, good=GOOD, chance=BY_CHANCE).wait()
-    assert (status, lines[-1]) == (0, "3 passed, 0 failed, 1 skipped")
-    assert "FLAKE test_chance.py::test_deadline" in lines
-    assert report["flakes"] == ["test_chance.py::test_deadline"]
+@pytest.mark.parametrize(("times", "status", "last"), [(1, 0, "3 passed, 0 failed"), (2, 1, "2 passed, 1 failed")])
+def test_what_is_inconclusive_runs_once_more(tmp_path: Path, times: int, status: int, last: str) -> None:
+    run = Run(tmp_path, good=GOOD, slow=INCONCLUSIVE.format(times=times))
+    found, lines, report = run.wait()
+    assert (found, lines[-1]) == (status, f"{last}, 1 skipped")
+    assert f"{'INCONCLUSIVE' if status else 'FLAKE'} test_slow.py::test_slow" in lines
+    assert report["flakes"] == ([] if status else ["test_slow.py::test_slow"])
+    assert report["inconclusive"] == status
 
 
-def test_what_needs_no_server_does_not_run_again(tmp_path: Path) -> None:
-    status, lines, report = Run(tmp_path, unit=BY_CHANCE).wait()
-    assert (status, lines[-1]) == (1, "1 passed, 1 failed, 1 skipped")
-    assert report["flakes"] == []
+@pytest.mark.parametrize("why", ["it needs no server", "something else is wrong", "the change is about it"])
+def test_what_is_inconclusive_does_not_run_again_if(tmp_path: Path, why: str) -> None:
+    job = "unit" if why == "it needs no server" else "slow"
+    changed = ("test_slow.py::test_slow",) if why == "the change is about it" else ()
+    tests: dict[str, Any] = {job: INCONCLUSIVE.format(times=1)}
+    if why == "something else is wrong":
+        tests["wrong"] = WRONG
+    status, lines, report = Run(tmp_path, changed=changed, **tests).wait()
+    assert status == 1
+    assert f"INCONCLUSIVE test_{job}.py::test_slow" in lines
+    assert tmp_path.joinpath("times").read_text() == "x"
+    assert (report["inconclusive"], report["flakes"]) == (1, [])
 
 
-def test_a_pytest_that_dies_fails_and_does_not_run_again(tmp_path: Path) -> None:
-    status, lines, _ = Run(tmp_path, good=GOOD, dies=BY_CHANCE + DIES).wait()
+def test_what_the_change_is_about_runs_three_times(tmp_path: Path) -> None:
+    status, lines, _ = Run(tmp_path, changed=("test_counts.py::test_counts",), counts=COUNTS, good=GOOD).wait()
+    assert (status, lines[-1]) == (0, "3 passed, 0 failed, 0 skipped")
+    assert tmp_path.joinpath("times").read_text() == "xxx"
+
+
+def test_a_pytest_that_dies_fails(tmp_path: Path) -> None:
+    status, lines, _ = Run(tmp_path, good=GOOD, dies=INCONCLUSIVE.format(times=1) + DIES).wait()
     assert (status, lines[-1]) == (1, "2 passed, 2 failed, 1 skipped")
     line = "dies: pytest ended with status 3; 1 of its tests did not run, the first is test_dies.py::test_dies"
     assert f"FAILED {line}" in lines
-    assert "FAILED test_dies.py::test_deadline" in lines
+    assert "INCONCLUSIVE test_dies.py::test_slow" in lines
+    assert tmp_path.joinpath("times").read_text() == "x"
+
+
+def test_a_test_that_kills_its_worker_fails(tmp_path: Path) -> None:
+    status, lines, _ = Run(tmp_path, options=("-n", "1"), dies=DIES + GOOD).wait()
+    assert (status, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
+    assert "FAILED test_dies.py::test_dies" in lines
+
+
+def test_it_ends_when_its_time_is_up_and_names_what_ran(tmp_path: Path) -> None:
+    run = Run(tmp_path, limit_s=8, good=GOOD, hangs=LEAVES_AND_HANGS)
+    status, lines, report = run.wait()
+    assert (status, lines[-1]) == (1, "2 passed, 2 failed, 0 skipped")
+    assert "FAILED the gate ran out of time, while these ran: hangs: test_hangs.py::test_hangs" in lines
+    assert any(re.fullmatch(r'  File ".*test_hangs.py", line \d+ in test_hangs', line) for line in lines)
+    assert report["result"] == "failed"
+    assert not psutil.pid_exists(int(tmp_path.joinpath("left").read_text()))
+
+
+def test_a_full_disk_fails(tmp_path: Path) -> None:
+    """Here, no file can have more than 50,000 bytes."""
+    prints = "def test_prints(capfd):\n    with capfd.disabled(): print('x' * 80_000)\n"
+    status, lines, report = Run(tmp_path, most_bytes=50_000, good=GOOD, prints=prints).wait()
+    assert status == 1
+    assert re.fullmatch(r"\d passed, [1-9] failed, 0 skipped", lines[-1])
+    assert report["result"] == "failed"
 
 
 def test_a_set_up_that_fails_is_a_gate_that_fails(tmp_path: Path) -> None:
@@ -152,20 +225,50 @@ def test_a_signal_ends_it_with_all_that_tests_have_started(tmp_path: Path, numbe
     assert not psutil.pid_exists(int(left.read_text()))
 
 
+class _Broken(LocalBrokerError):
+    pass
+
+
+def _caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
-    ("failed", "does"),
+    ("error", "in_setup", "is_one"),
     [
-        pytest.param({"a.py::test_it": "E  not within 30 s: the connection was lost"}, True, id="a deadline"),
-        pytest.param({"a.py::test_it": "E  assert [1] == [1, 2]"}, False, id="a value"),
-        pytest.param({"a.py::test_it": "E  not within 30 s: 3 lost, first Entry(queue, 7)"}, False, id="lost"),
-        pytest.param({"a.py::test_it": "E  not within 9.5 s: Findings(duplicated=(1,))"}, False, id="doubled"),
-        pytest.param({f"a.py::test_it[{n}]": "E  not within 30 s" for n in range(MOST + 1)}, False, id="many"),
-        pytest.param({"unit: pytest ended with status 3": ""}, False, id="no test"),
-        pytest.param({}, False, id="nothing"),
+        (Inconclusive("it ended"), False, True),
+        (_caused(RuntimeError("no"), Inconclusive("it ended")), False, True),
+        (OSError(errno.EADDRINUSE, "taken"), False, True),
+        (OSError(errno.ECONNREFUSED, "refused"), False, False),
+        (_Broken("did not start"), True, True),
+        (_Broken("did not start"), False, False),
+        (AssertionError("nothing changed for 60 s"), False, False),
+        (subprocess.TimeoutExpired("x", 60), False, False),
     ],
+    ids=str,
 )
-def test_these_run_again(failed: dict[str, str], does: bool) -> None:
-    assert run_again(failed) == does
+def test_these_are_inconclusive(error: Exception, in_setup: bool, is_one: bool) -> None:
+    assert inconclusive(error, in_setup=in_setup) == is_one
+
+
+def test_changed_tests_are_those_with_another_body(tmp_path: Path) -> None:
+    def commit(**files: str) -> None:
+        for name, text in files.items():
+            (tmp_path / "tests" / f"test_{name}.py").write_text(text)
+        git = ["git", "-c", "user.name=x", "-c", "user.email=x"]
+        for command in (["add", "-A"], ["commit", "-qm", "x"]):
+            subprocess.run([*git, *command], cwd=tmp_path, check=True)
+
+    (tmp_path / "tests").mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    assert changed_tests(tmp_path) == []  # there is no commit before
+    commit(a="def test_it(): assert 1\ndef test_same(): assert 2\n", b="def test_moves(): assert 3\n")
+    commit(
+        a="import os\ndef test_it(): assert 4\ndef test_renamed(): assert 2\ndef test_moves(): assert 3\n",
+        b="class TestOf:\n    def test_new(self): assert 5\n",
+    )
+    assert changed_tests(tmp_path) == ["tests/test_a.py::test_it", "tests/test_b.py::TestOf::test_new"]
 
 
 @pytest.mark.parametrize("part", [part for parts in GATE.values() for part in parts], ids=lambda part: part.tests)

@@ -1,0 +1,41 @@
+"""Which tests a change is about: those whose body is new or another one since the first parent of HEAD."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+BASE: Final = "RMQIO_BASE"
+"""A variable of the environment: a commit to compare with instead."""
+
+
+def changed_tests(root: Path) -> list[str]:
+    """Returns pytest's ids, without parameters, of tests whose body is in no test of the other commit. A renamed or
+    moved test is not there; nothing is, if the other commit is not known, as in a shallow clone."""
+    base = os.environ.get(BASE, "HEAD^1")
+    names = _git(root, "diff", "--name-only", "--no-renames", base, "HEAD", "--", "tests")
+    if names is None:
+        return []
+    files = [name for name in names.splitlines() if Path(name).name.startswith("test_") and name.endswith(".py")]
+    before = {body for name in files for _, body in _bodies(_git(root, "show", f"{base}:{name}") or "")}
+    now = ((name, _git(root, "show", f"HEAD:{name}") or "") for name in files)
+    return [f"{name}::{test}" for name, text in now for test, body in _bodies(text) if body not in before]
+
+
+def _bodies(text: str) -> Iterator[tuple[str, str]]:
+    """Yields each test function of a file, as `Class::name`, and what it does."""
+    for node in ast.parse(text).body:
+        inner = node.body if isinstance(node, ast.ClassDef) else [node]
+        for each in inner:
+            if isinstance(each, ast.FunctionDef) and each.name.startswith("test_"):
+                name = f"{node.name}::{each.name}" if isinstance(node, ast.ClassDef) else each.name
+                yield name, "".join(map(ast.dump, each.body))
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout

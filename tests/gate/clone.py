@@ -1,0 +1,93 @@
+"""Runs the gate on a fresh clone of HEAD, in a temporary folder: `python3 -m tests.gate.clone`.
+
+Its log is shown here, and its `gate.json` and `junit.xml` go to `build/`. With `--times 10`, it runs so often; each
+`gate.json` is kept in `build/again/`, and a table of all that are there comes last. With `--busy 2`, so many endless
+loops run beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.gate.report import ROOT
+
+BUILD: Final = ROOT / "build"
+_COLUMNS: Final = ("passed", "failed", "inconclusive", "skipped")
+
+
+def run_in_clone() -> int:
+    """Returns the exit status of the gate. A signal goes on to it, and this waits for its end."""
+    with tempfile.TemporaryDirectory(prefix="rmqio-gate-") as folder:
+        clone = Path(folder) / "rmqio"
+        subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)
+        gate = subprocess.Popen(["bash", ".ci/run"], cwd=clone, start_new_session=True)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: gate.send_signal(number))
+        status = gate.wait()
+        for name in ("gate.json", "junit.xml"):
+            if (clone / "build" / name).exists():
+                shutil.copy(clone / "build" / name, BUILD)
+    return status if status >= 0 else 128 - status
+
+
+def table(folder: Path) -> list[str]:
+    """Returns a line of Markdown for each `gate.json` of a folder, with a head."""
+    lines = [f"| run | commit | result | {' | '.join(_COLUMNS)} | minutes | flakes |", "|" + "---|" * 9]
+    for file in sorted(folder.glob("*.json"), key=lambda file: int(file.stem)):
+        found = json.loads(file.read_text())
+        counts = " | ".join(str(found[each]) for each in _COLUMNS)
+        minutes = f"{found['seconds']['all'] / 60:.1f}"
+        flakes = ", ".join(found["flakes"]) or "-"
+        lines.append(f"| {file.stem} | {found['commit'][:8]} | {found['result']} | {counts} | {minutes} | {flakes} |")
+    return lines
+
+
+@contextmanager
+def busy(loops: int) -> Iterator[None]:
+    processes = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for each in processes:
+            each.kill()
+            each.wait()
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m tests.gate.clone", description=__doc__)
+    parser.add_argument("--times", type=int, default=0, help="run so often, and keep each gate.json")
+    parser.add_argument("--busy", type=int, default=0, help="so many endless loops beside it")
+    given = parser.parse_args(argv)
+    BUILD.mkdir(exist_ok=True)
+    changes = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True)
+    if changes.stdout:
+        print(f"not in HEAD, so not in the clone:\n{changes.stdout}", flush=True)
+    if not given.times:
+        with busy(given.busy):
+            return run_in_clone()
+    again = BUILD / "again"
+    again.mkdir(exist_ok=True)
+    worst = 0
+    for _ in range(given.times):
+        with busy(given.busy):
+            worst = max(worst, status := run_in_clone())
+        number = 1 + max((int(file.stem) for file in again.glob("*.json")), default=0)
+        shutil.copy(BUILD / "gate.json", again / f"{number}.json")
+        if status > 128:  # ended by a signal
+            break
+    print("\n".join(table(again)))
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

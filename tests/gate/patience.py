@@ -1,0 +1,27 @@
+"""How much longer everything takes on this machine at this moment than if it were quiet."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import Final
+
+from tests.helpers.waiting import PATIENCE
+
+_WORK: Final = "import time\nwhile time.process_time() < 0.5: sum(range(1000))"
+_CPU_S: Final = 0.5
+
+
+def measured() -> float:
+    """Returns 1.0 on a quiet machine and 2.0 if each of our processes gets half of a processor, or what is set."""
+    if PATIENCE in os.environ:
+        return float(os.environ[PATIENCE])
+    began = time.monotonic()
+    busy = [subprocess.Popen([sys.executable, "-S", "-c", _WORK]) for _ in range(os.cpu_count() or 1)]
+    for each in busy:
+        each.wait()
+    # A tenth of a second is the start of Python. Less than a third more is noise.
+    factor = (time.monotonic() - began - 0.1) / _CPU_S
+    return round(factor, 1) if factor > 1.3 else 1.0

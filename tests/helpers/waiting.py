@@ -1,0 +1,70 @@
+"""The one way in which tests wait for something, and what they say if it does not come."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+PATIENCE: Final = "RMQIO_PATIENCE"
+"""A variable of the environment: by how much all limits of time grow. The gate measures it, tests/gate/patience.py."""
+_STILL_S: Final = 60.0
+_LIMIT_S: Final = 600.0
+
+
+class Inconclusive(Exception):
+    """Raised where a test cannot say whether the product is right: what it needs was ended, or the machine is slow.
+
+    The gate runs the test once more.
+    """
+
+
+def patience() -> float:
+    return float(os.environ.get(PATIENCE, "1"))
+
+
+def until(
+    condition: Callable[[], T],
+    what: str,
+    *,
+    progress: Callable[[], object] = lambda: None,
+    alive: Sequence[Callable[[], object]] = (),
+    details: Callable[[], object] = lambda: "",
+    pause_s: float = 0.1,
+) -> T:
+    """Waits until a condition holds, and returns what it returned.
+
+    Args:
+      condition: it holds if its result is true.
+      what: is waited for; a part of the error.
+      progress: as long as its result changes, this goes on, for ten minutes at most.
+      alive: each returns whether something runs that this needs, e.g. a broker. One that raises an error ends the wait
+        with it, e.g. of a job that has failed.
+      details: are a part of the error, e.g. the ids that are missing.
+      pause_s: between two looks; the first ones follow each other more quickly.
+
+    Raises:
+      AssertionError: nothing changed for a minute, though everything lives: the product is wrong.
+      Inconclusive: something of `alive` has ended unasked, or there was progress, but the time is up.
+    """
+    began = changed = time.monotonic()
+    seen, pause = progress(), min(0.005, pause_s)
+    while not (result := condition()):
+        for lives in alive:
+            if not lives():
+                if result := condition():
+                    return result
+                raise Inconclusive(f"something ended before: {what}; {details()}")
+        now = time.monotonic()
+        if (found := progress()) != seen:
+            seen, changed = found, now
+        if now - changed > _STILL_S * patience():
+            raise AssertionError(f"nothing changed for {now - changed:.0f} s before: {what}; {details()}")
+        if now - began > _LIMIT_S * patience():
+            raise Inconclusive(f"not within {now - began:.0f} s, though there was progress: {what}; {details()}")
+        time.sleep(pause)
+        pause = min(pause * 1.2, pause_s)
+    return result
