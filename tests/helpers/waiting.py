@@ -11,7 +11,6 @@ T = TypeVar("T")
 
 PATIENCE: Final = "RMQIO_PATIENCE"
 """A variable of the environment: by how much all limits of time grow. The gate measures it, tests/gate/patience.py."""
-_STILL_S: Final = 60.0
 _LIMIT_S: Final = 600.0
 
 
@@ -33,6 +32,7 @@ def until(
     progress: Callable[[], object] = lambda: None,
     alive: Sequence[Callable[[], object]] = (),
     details: Callable[[], object] = lambda: "",
+    still_s: float = 60.0,
     pause_s: float = 0.1,
 ) -> T:
     """Waits until a condition holds, and returns what it returned.
@@ -44,10 +44,11 @@ def until(
       alive: each returns whether something runs that this needs, e.g. a broker. One that raises an error ends the wait
         with it, e.g. of a job that has failed.
       details: are a part of the error, e.g. the ids that are missing.
+      still_s: for so long nothing may change on a quiet machine.
       pause_s: between two looks; the first ones follow each other more quickly.
 
     Raises:
-      AssertionError: nothing changed for a minute, though everything lives: the product is wrong.
+      AssertionError: nothing changed for `still_s`, though everything lives: the product is wrong.
       Inconclusive: something of `alive` has ended unasked, or there was progress, but the time is up.
     """
     began = changed = time.monotonic()
@@ -61,7 +62,7 @@ def until(
         now = time.monotonic()
         if (found := progress()) != seen:
             seen, changed = found, now
-        if now - changed > _STILL_S * patience():
+        if now - changed > still_s * patience():
             raise AssertionError(f"nothing changed for {now - changed:.0f} s before: {what}; {details()}")
         if now - began > _LIMIT_S * patience():
             raise Inconclusive(f"not within {now - began:.0f} s, though there was progress: {what}; {details()}")

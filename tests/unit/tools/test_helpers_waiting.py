@@ -1,0 +1,67 @@
+"""A wait tells what is wrong from what says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from tests.helpers import waiting
+from tests.helpers.waiting import Inconclusive, until
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second passes with each look at the clock."""
+    seconds = count()
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: None)
+    monkeypatch.setenv(waiting.PATIENCE, "1")
+
+
+def after(looks: int) -> Callable[[], bool]:
+    """Returns a condition that holds after so many looks."""
+    numbers = count()
+    return lambda: next(numbers) >= looks
+
+
+def test_what_comes_is_returned() -> None:
+    answers = iter([[], [], ["it"]])
+    assert until(lambda: next(answers), "it") == ["it"]
+
+
+def test_progress_lets_it_go_on() -> None:
+    steps = count()
+    assert until(after(500), "it", progress=lambda: next(steps) // 50)
+
+
+@pytest.mark.parametrize("progress", [lambda: None, lambda: 7])
+def test_what_stands_still_is_wrong(progress: Callable[[], object]) -> None:
+    with pytest.raises(AssertionError, match=r"nothing changed for 61 s before: all of it; missing 3"):
+        until(lambda: False, "all of it", progress=progress, details=lambda: "missing 3")
+
+
+def test_a_busy_machine_gets_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(waiting.PATIENCE, "2.5")
+    assert until(after(140), "it")
+
+
+def test_progress_that_does_not_come_to_an_end_is_inconclusive() -> None:
+    steps = count()
+    with pytest.raises(Inconclusive, match=r"not within 601 s, though there was progress: it"):
+        until(lambda: False, "it", progress=lambda: next(steps))
+
+
+def test_what_has_ended_is_inconclusive_unless_the_condition_holds_by_then() -> None:
+    with pytest.raises(Inconclusive, match=r"something ended before: it"):
+        until(lambda: False, "it", alive=[lambda: True, lambda: False])
+    assert until(after(1), "it", alive=[lambda: False])
+
+
+def test_what_lives_may_say_itself_what_is_wrong() -> None:
+    def fails() -> bool:
+        raise AssertionError("the job ended with 1")
+
+    with pytest.raises(AssertionError, match="the job ended with 1"):
+        until(lambda: False, "it", alive=[fails])
