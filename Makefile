@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 JAVA := $(shell [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1 || echo requirements/java.txt)
 EXTRAS := $(if $(JAVA),dev$(shell echo ,)java,dev)
-SOURCES := setup.py $(wildcard $(addsuffix *.[ch],rmqio/wire/_fast rmqio/serde/avro/bulk/_bulk rmqio/enrich/table/_look))
+SOURCES := setup.py $(wildcard $(addsuffix *.[ch],rmqio/wire/_fast rmqio/serde/avro/bulk/_bulk rmqio/serde/_numbers rmqio/enrich/table/_look))
 
 .PHONY: help audit bench bench-runners bench-spark chaos clean coverage demo dist docs fuzz gate-again lint lock test \
 	test-all test-clone test-clusters test-examples test-fast test-newest test-oldest test-pythons test-real test-sigma test-systems test-unit test-versions

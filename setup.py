@@ -31,6 +31,7 @@ _LOOK = Extension(
     depends=["rmqio/enrich/table/_look.h", "rmqio/enrich/table/_look_find.h"],
     optional=True,
 )
+_NUMBERS = Extension("rmqio.serde._numbers", ["rmqio/serde/_numbers.c"], optional=True)
 _FORMAT = "pyspark_rocketmq/__init__.py"
 
 
@@ -81,7 +82,7 @@ def _description() -> str:
 # The wheel of a release for all platforms has none.
 _WITHOUT = os.environ.get("RMQIO_NO_EXTENSION") == "1"
 setup(
-    ext_modules=[] if _WITHOUT else [_FAST, _BULK, _LOOK],
+    ext_modules=[] if _WITHOUT else [_FAST, _BULK, _LOOK, _NUMBERS],
     cmdclass={"editable_wheel": EditableWheel},
     long_description=_description(),
     long_description_content_type="text/markdown",

@@ -6,11 +6,11 @@ import base64
 import dataclasses
 import datetime as dt
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from rmqio.errors import SerdeError
-from rmqio.serde.json_numbers import json_text, json_value
+from rmqio.serde.json_numbers import JsonEncoder, json_value
 
 
 def to_row(element: Any) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _object(body: bytes | bytearray | str) -> dict[str, Any]:
 def to_json(value: Any, *, ensure_ascii: bool = False) -> str:
     """Returns JSON in one line. Dates are ISO 8601, decimals and UUIDs text, bytes Base64. Raises `SerdeError`."""
     try:
-        return json_text(value, default=_plain, ensure_ascii=ensure_ascii)
+        return _ENCODERS[ensure_ascii].encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise SerdeError(f"the row cannot be written as JSON: {error}") from error
 
@@ -72,6 +72,9 @@ def _plain(value: Any) -> Any:
         return to_row(value)
     except SerdeError:
         raise TypeError(f"{type(value).__name__} has no form in JSON") from None
+
+
+_ENCODERS: Final = {ascii_only: JsonEncoder(default=_plain, ensure_ascii=ascii_only) for ascii_only in (False, True)}
 
 
 def text_of_duration(value: dt.timedelta) -> str:

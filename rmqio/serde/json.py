@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rmqio.errors import SerdeError
 from rmqio.model import Message, Record
 from rmqio.serde.base import message_of, undecodable, unencodable
 from rmqio.serde.fields import keys_of, names_of_keys, tag_of
-from rmqio.serde.json_numbers import json_text
-from rmqio.serde.json_parser import DECODER, NotJson, parsed
+from rmqio.serde.json_numbers import JsonEncoder
+from rmqio.serde.json_parser import DECODER, DOUBLES, NotJson, parsed
 from rmqio.serde.json_schema import JsonSchema
 from rmqio.serde.typed_json.decoder import TypedDecoder
 from rmqio.serde.typed_json.plan import Plan, plan_of
@@ -64,7 +64,7 @@ class JsonDeserializer:
         try:
             if self._typed is not None and self.schema is None:
                 return self._typed(record.body)
-            value, text = parsed(record.body)
+            value, text = parsed(record.body, DOUBLES, DECODER)
             if isinstance(self.schema, JsonSchema) and (why := self.schema.violation(value, text)):
                 raise undecodable(record, why)  # without the library's error as its cause, which quotes the value
             return value if self._typed is None else self._typed(record.body)
@@ -129,7 +129,7 @@ class JsonSerializer:
 
     def __call__(self, element: Any) -> Message:
         try:
-            text = json_text(element, sort_keys=self.deterministic)
+            text = _ENCODERS[self.deterministic].encode(element)
             body = text.encode()
             why = self.schema.violation(DECODER.decode(text), text) if isinstance(self.schema, JsonSchema) else None
         except UnicodeEncodeError as error:
@@ -150,6 +150,9 @@ class JsonSerializer:
             keys=keys_of(element, element, self.key_fields),
             tags=tag_of(element, element, self.tag_field),
         )
+
+
+_ENCODERS: Final = {is_sorted: JsonEncoder(sort_keys=is_sorted) for is_sorted in (False, True)}
 
 
 def _compiled(schema: SchemaSource | None) -> JsonSchema | None:

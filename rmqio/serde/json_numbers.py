@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
+import os
 import secrets
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
+
+Text = TypeVar("Text", str, bytes, bytearray, bytes | bytearray)
 
 _SURELY_EXACT: Final = 16
 """Characters of a number with a point and without an exponent: a float gives back each decimal of 15 digits."""
 _MARK: Final = secrets.token_hex(16)
 """Before the digits of a number that is a text until the rest is JSON. No data can have it."""
+_SPACE: Final = b" \t\r\n"
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
+_alive: Final[set[int]] = set()
+"""The ids of all `JsonNumber`s: as long as there is none, nothing needs to be searched for them."""
+
+
+def _in_c() -> Callable[[bytes | bytearray | str], bool] | None:
+    if os.environ.get("RMQIO_PURE_PYTHON", "0") not in ("", "0"):
+        return None
+    try:
+        numbers = importlib.import_module("rmqio.serde._numbers")
+    except ImportError:  # not built
+        return None
+    found: Callable[[bytes | bytearray | str], bool] = numbers.may_be_rounded
+    return found
+
+
+may_be_rounded: Final = _in_c() or (lambda text: True)
+"""Whether JSON may have a number that `exact_float` does not make a float. False only if it has none: then a decoder
+needs no function for each number. Always true without the C extension.
+"""
 
 
 class JsonNumber(float):
     """A number of JSON that no float holds, such as 0.12345678901234567890.
 
     It is the nearest float, so that code that knows floats only works as before. Its `repr` is the number as it is
-    written, from which `json_text` and `Decimal` make the same number.
+    written, from which `JsonEncoder` and `Decimal` make the same number.
     """
 
     __slots__ = ("_digits",)
@@ -29,7 +53,11 @@ class JsonNumber(float):
     def __new__(cls, digits: str) -> Self:
         found = super().__new__(cls, digits)
         found._digits = digits
+        _alive.add(id(found))
         return found
+
+    def __del__(self, forget: Callable[[int], None] = _alive.discard) -> None:
+        forget(id(self))
 
     def __repr__(self) -> str:
         return self._digits
@@ -43,17 +71,56 @@ def exact_float(text: str) -> float:
 
     For the argument `parse_float` of a decoder.
     """
-    if len(text) <= _SURELY_EXACT and "e" not in text and "E" not in text:
-        return float(text)
     found = float(text)
+    if len(text) <= _SURELY_EXACT and "e" not in text and "E" not in text:
+        return found
+    shown = repr(found)
+    if shown == text or shown.rstrip("0") == text.rstrip("0"):  # the same, or 12.000000000000000000
+        return found
     try:
-        is_same = Decimal(text) == Decimal(repr(found))
+        is_same = Decimal(text) == Decimal(shown)
     except ArithmeticError:  # its exponent has more than 18 digits
         is_same = False
     return found if is_same else JsonNumber(text)
 
 
-_DECODER: Final = json.JSONDecoder(parse_float=exact_float)
+def decoded(text: Text, quick: Callable[[Text], Any], exact: Callable[[Text], Any]) -> Any:
+    """Returns what `quick` makes of JSON; if it may have rounded a number, what `exact` does.
+
+    Args:
+      quick, exact: decoders that differ by `exact_float` only, which costs several times as much as a number does.
+    """
+    if not may_be_rounded(text):
+        return quick(text)
+    write = _writer()
+    if write is None:
+        return exact(text)
+    value = quick(text)
+    return value if _is_written_so(value, text, write) else exact(text)
+
+
+@functools.cache
+def _writer() -> Callable[[Any], bytes] | None:
+    """An encoder that costs a fraction of what a call for each number does. Imported late: it takes 50 ms."""
+    try:
+        import msgspec
+    except ImportError:
+        return None
+    return msgspec.json.encode
+
+
+def _is_written_so(value: Any, text: bytes | bytearray | str, write: Callable[[Any], bytes]) -> bool:
+    """Whether a value is written as it was, but for white space: then floats give back all numbers."""
+    try:
+        body = text.encode() if isinstance(text, str) else text
+        written = write(value)
+    except (ValueError, TypeError, RecursionError):  # half of a surrogate pair, for example
+        return False
+    return written == body or written.translate(None, _SPACE) == body.translate(None, _SPACE)
+
+
+_DECODER: Final = json.JSONDecoder()
+_EXACT_DECODER: Final = json.JSONDecoder(parse_float=exact_float)
 
 
 def json_value(text: str | bytes | bytearray) -> Any:
@@ -62,42 +129,43 @@ def json_value(text: str | bytes | bytearray) -> Any:
         text = text.decode(
             json.detect_encoding(text), "surrogatepass"
         )  # as `json.loads`, which makes a decoder each time
-    return _DECODER.decode(text)
+    return decoded(text, _DECODER.decode, _EXACT_DECODER.decode)
 
 
-def json_text(
-    value: Any,
-    *,
-    default: Callable[[Any], Any] | None = None,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    allow_nan: bool = False,
-    sort_keys: bool = False,
-) -> str:
-    """Returns JSON, by default in one line; a `JsonNumber` as it was written. The arguments are those of `json.dumps`.
+class JsonEncoder(json.JSONEncoder):
+    """Writes JSON, by default in one line; a `JsonNumber` as it was written. The arguments are those of `json.dumps`.
 
-    Raises `TypeError`, `ValueError` and `RecursionError`; `ValueError` also for NaN and infinity, which JSON lacks.
+    `encode` raises `TypeError`, `ValueError` and `RecursionError`; `ValueError` also for NaN and infinity, which JSON
+    lacks.
     """
-    encode = _encoder(default, ensure_ascii, indent, allow_nan, sort_keys).encode
+
+    def __init__(
+        self,
+        *,
+        default: Callable[[Any], Any] | None = None,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        allow_nan: bool = False,
+        sort_keys: bool = False,
+    ) -> None:
+        super().__init__(
+            default=default, ensure_ascii=ensure_ascii, indent=indent, allow_nan=allow_nan, sort_keys=sort_keys,
+            separators=(",", ":") if indent is None else None,
+        )  # fmt: skip
+
+    def encode(self, value: Any) -> str:
+        if not has_digits(value):
+            return super().encode(value)
+        first, *others = super().encode(_marked(value)).split(f'"{_MARK}')
+        return "".join([first, *(each.replace('"', "", 1) for each in others)])  # the quote behind the digits
+
+
+def has_digits(value: Any) -> bool:
+    """Returns whether a value of JSON has a `JsonNumber`. It costs next to nothing while there is none at all."""
     try:
-        has_digits = _has_digits(value)
-    except RecursionError:  # the encoder says whether it contains itself, or is too deep
-        has_digits = False
-    if not has_digits:
-        return encode(value)
-    first, *others = encode(_marked(value)).split(f'"{_MARK}')
-    return "".join([first, *(each.replace('"', "", 1) for each in others)])  # the quote behind the digits
-
-
-@functools.lru_cache(maxsize=16)
-def _encoder(
-    default: Callable[[Any], Any] | None, ensure_ascii: bool, indent: int | None, allow_nan: bool, sort_keys: bool
-) -> json.JSONEncoder:
-    separators = (",", ":") if indent is None else None
-    return json.JSONEncoder(
-        default=default, ensure_ascii=ensure_ascii, indent=indent, separators=separators, allow_nan=allow_nan,
-        sort_keys=sort_keys,
-    )  # fmt: skip
+        return bool(_alive) and _has_digits(value)
+    except RecursionError:  # who takes the value says whether it contains itself, or is too deep
+        return False
 
 
 def _has_digits(value: Any) -> bool:
@@ -105,7 +173,7 @@ def _has_digits(value: Any) -> bool:
         value = value.values()
     elif not isinstance(value, (list, tuple)):
         return type(value) is JsonNumber
-    return any(_has_digits(each) for each in value if type(each) not in _PLAIN)
+    return not _PLAIN.issuperset(map(type, value)) and any(map(_has_digits, value))
 
 
 def _marked(value: Any) -> Any:

@@ -10,7 +10,7 @@ import json
 from typing import Any, Final
 
 from rmqio.errors import SerdeError
-from rmqio.serde.json_numbers import exact_float
+from rmqio.serde.json_numbers import decoded, exact_float, may_be_rounded
 from rmqio.serde.json_parser import NotJson, parsed
 
 try:
@@ -66,7 +66,9 @@ def object_of(body: bytes | bytearray, *, exact: bool = False) -> dict[str, Any]
 
 def _quickly(body: bytes | bytearray, exact: bool) -> Any:
     try:
-        return _QUICK_EXACT.decode(body) if exact else msgspec.json.decode(body)
+        if exact and may_be_rounded(body):
+            return decoded(body, msgspec.json.decode, _QUICK_EXACT.decode)
+        return msgspec.json.decode(body)
     except msgspec.ValidationError:  # a number beyond a double, or with too many digits: all else is a DecodeError
         return _strictly(body, exact)
     except msgspec.MsgspecError as error:
@@ -74,7 +76,7 @@ def _quickly(body: bytes | bytearray, exact: bool) -> Any:
 
 
 def _strictly(body: bytes | bytearray, exact: bool) -> Any:
-    value, text = parsed(bytes(body), _EXACT_DECODER if exact else _DECODER)
+    value, text = parsed(bytes(body), _DECODER, _EXACT_DECODER if exact else None)
     if "\\u" in text:  # half of a surrogate pair can only be there as an escape
         try:
             json.dumps(value, ensure_ascii=False).encode()

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
+from rmqio.serde.json_numbers import decoded
+
 
 class NotJson(ValueError):
     """A body is not JSON, or is not of the wanted type. The text says why, and quotes nothing of the body."""
@@ -29,7 +31,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise NotJson(f"{name} is not JSON")
 
 
-def _finite(text: str) -> float:
+def finite_float(text: str) -> float:
+    """Raises `OutOfRange`."""
     value = float(text)
     if math.isinf(value):
         raise OutOfRange("a number does not fit a double")
@@ -44,19 +47,26 @@ def _whole(text: str) -> int | NumberText:
 
 
 # Shared by all: they have no configuration, and their C scanners cannot be pickled.
-DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=finite_float)
+DOUBLES: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+"""Rounds numbers, also to infinity."""
 TEXT_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=NumberText)
 """Leaves numbers that are not whole as they are written."""
 LONG_TEXT_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=NumberText, parse_int=_whole)
 """And whole numbers of too many digits, so that it refuses no number; slower."""
 
 
-def parsed(body: bytes, decoder: json.JSONDecoder = DECODER) -> tuple[Any, str]:
-    """The value of a body, and its text. Raises `NotJson`."""
+def parsed(body: bytes, decoder: json.JSONDecoder, exact: json.JSONDecoder | None = None) -> tuple[Any, str]:
+    """The value of a body, and its text. Raises `NotJson`.
+
+    Args:
+      exact: for bodies with numbers that `decoder` may round.
+    """
     try:
         # Not json.loads(bytes): it guesses UTF-16 and accepts surrogates.
         text = body.decode()
-        return decoder.decode(text), text
+        value = decoder.decode(text) if exact is None else decoded(text, decoder.decode, exact.decode)
+        return value, text
     except UnicodeDecodeError as error:
         raise NotJson(f"not UTF-8 text: {error.reason} at byte {error.start}") from error
     except json.JSONDecodeError as error:

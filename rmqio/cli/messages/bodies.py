@@ -122,9 +122,9 @@ def _json(text: str) -> Any:
 
 
 def _json_text(value: Any) -> str:
-    from rmqio.serde.json_numbers import json_text
+    from rmqio.serde.json_numbers import JsonEncoder
 
-    return json_text(value, indent=2, default=_as_text, allow_nan=True)
+    return JsonEncoder(indent=2, default=_as_text, allow_nan=True).encode(value)
 
 
 def _as_text(value: Any) -> str:

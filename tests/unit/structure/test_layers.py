@@ -94,6 +94,8 @@ def broken_rule(imported: Import) -> str | None:
             return None
         if imported.top == "msgspec" and is_in(module, "rmqio.serde.typed_json", "rmqio.serde.json_objects"):
             return None
+        if imported.top == "msgspec" and is_in(module, "rmqio.serde.json_numbers") and imported.is_lazy:
+            return None
         if imported.top == "requests" and is_in(module, "rmqio.serde.registry"):
             return None
         if imported.top == "apache_beam" and is_in(module, "rmqio.serde.avro.rows"):
