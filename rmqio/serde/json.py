@@ -27,7 +27,9 @@ SchemaSource = JsonSchema | dict[str, Any] | str | os.PathLike[str]
 class JsonDeserializer:
     """Parses the body as JSON: to dict, list, str, int, float, bool or None, or to values of a type.
 
-    If an object repeats a name, the last value counts, as in most parsers.
+    If an object repeats a name, the last value counts, as in most parsers. A number that no float holds, such as
+    0.12345678901234567890, is the nearest float, and keeps all its digits: its `repr` has them, and `JsonSerializer`
+    and `rmqio.connect` write them.
 
     Args:
       output_type: the type of the elements: a NamedTuple, dataclass or TypedDict, or any type that their fields can
@@ -114,8 +116,8 @@ class JsonSerializer:
 
     A call raises `SerdeError` for types that JSON does not have, NaN and infinity, circular references, lone
     surrogates, nesting deeper than Python's recursion limit, and elements that do not fit the schema. Tuples become
-    arrays, and names that are numbers, booleans or None become text, as in the standard library. A number that `Enrich`
-    or `rmqio.connect` has read from JSON keeps all its digits.
+    arrays, and names that are numbers, booleans or None become text, as in the standard library. A number that was read
+    from JSON keeps all its digits.
     """
 
     deterministic: bool = False

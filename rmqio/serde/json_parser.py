@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
-from rmqio.serde.json_numbers import decoded
+from rmqio.serde.json_numbers import decoded, exact_float
 
 
 class NotJson(ValueError):
@@ -32,8 +32,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def finite_float(text: str) -> float:
-    """Raises `OutOfRange`."""
-    value = float(text)
+    """As `exact_float`. Raises `OutOfRange`."""
+    value = exact_float(text)
     if math.isinf(value):
         raise OutOfRange("a number does not fit a double")
     return value

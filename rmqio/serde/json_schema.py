@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from rmqio.errors import LocalError
+from rmqio.serde.json_numbers import has_digits
 from rmqio.serde.json_parser import children, is_deeper_than
 
 _ENDING: Final = ".json"
@@ -64,6 +65,8 @@ class JsonSchema:
         """
         if is_deeper_than(MAX_DEPTH, value, text):
             return f"nested deeper than {MAX_DEPTH} levels, which is too deep for a check against the JSON Schema"
+        if has_digits(value):
+            value = json.loads(text)  # the library knows no other numbers than doubles
         try:
             self._validate(value)
         except self._library.ValidationError as error:

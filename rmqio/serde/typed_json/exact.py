@@ -13,6 +13,7 @@ from decimal import Decimal
 from types import NoneType
 from typing import Any, Final, NoReturn
 
+from rmqio.serde.json_numbers import exact_float
 from rmqio.serde.json_parser import (
     LONG_TEXT_DECODER,
     TEXT_DECODER,
@@ -153,6 +154,10 @@ def _float(value: Any) -> float:
         found = float(value)
     except OverflowError:
         found = math.inf
+    return _finite(found)
+
+
+def _finite(found: float) -> float:
     if math.isinf(found):
         raise Misfit("expected a number, found one that does not fit a double")
     return found
@@ -241,7 +246,7 @@ def _entries(convert: Convert) -> Convert:
 def _plain(value: Any) -> Any:
     """Any value, with its numbers as numbers."""
     if type(value) is NumberText:
-        return _misfit(value, WHOLE) if _is_long(value) else _float(value)
+        return _misfit(value, WHOLE) if _is_long(value) else _finite(exact_float(str(value)))
     if type(value) is list:
         return _plain_items(value)
     return _plain_entries(value) if type(value) is dict else value

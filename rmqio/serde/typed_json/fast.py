@@ -13,8 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
+from rmqio.serde.json_numbers import may_be_rounded
+from rmqio.serde.json_parser import finite_float
 from rmqio.serde.typed_json.exact import MAX_DEPTH
-from rmqio.serde.typed_json.plan import Plan
+from rmqio.serde.typed_json.plan import Anything, Plan
 from rmqio.serde.typed_json.structs import Structs
 
 _SHORT: Final = 2 * MAX_DEPTH
@@ -25,22 +27,33 @@ _TOO_FINE: Final = re.compile(rb"\.[0-9]{7}")
 class MsgspecDecoder:
     """Decodes usual bodies to the type of a plan, which must not contain itself."""
 
-    __slots__ = ("_convert", "_convert_all", "_decode", "_has_times")
+    __slots__ = ("_convert", "_convert_all", "_decode", "_decode_exactly", "_has_times")
 
     def __init__(self, plan: Plan) -> None:
         self._has_times: Final = plan.has(datetime, time)
         found = Structs(plan).of(plan.root)
         self._decode: Final = msgspec.json.Decoder(found.type).decode
+        self._decode_exactly: Final = (
+            msgspec.json.Decoder(found.type, float_hook=finite_float).decode if Anything() in plan.nodes() else None
+        )
         self._convert: Final = found.convert
         self._convert_all: Final = found.convert_all
 
     def decode(self, body: bytes) -> Any:
         """Raises any exception if the body does not fit."""
-        return self._decode(body) if self._convert is None else self._convert(self._decode(body))
+        value = self._decoded(body)
+        return value if self._convert is None else self._convert(value)
 
     def decode_all(self, bodies: Sequence[bytes]) -> list[Any]:
         """Raises any exception if one of them does not fit."""
-        return list(self._convert_all(map(self._decode, bodies)))
+        decode = self._decode if self._decode_exactly is None else self._decoded
+        return list(self._convert_all(map(decode, bodies)))
+
+    def _decoded(self, body: bytes) -> Any:
+        """Without a call for each number of a field of any type, if a double gives back all numbers."""
+        if self._decode_exactly is not None and may_be_rounded(body):
+            return self._decode_exactly(body)
+        return self._decode(body)
 
     def is_usual(self, body: bytes) -> bool:
         """Whether `decode` returns nothing else than `exact` does, if it returns."""

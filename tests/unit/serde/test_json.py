@@ -51,6 +51,14 @@ def test_body_is_parsed(body: bytes, element: object) -> None:
     assert JsonDeserializer()(record(body)) == element
 
 
+@pytest.mark.parametrize("schema", [None, {"properties": {"a": {"type": "number", "maximum": 9}}}])
+def test_numbers_beyond_a_double_go_on_as_they_are(schema: dict[str, Any] | None) -> None:
+    body = b'{"a":0.12345678901234567890,"b":[12345678901234567890.01,1.5,7]}'
+    found = JsonDeserializer(schema=schema)(record(body))
+    assert found == {"a": 0.12345678901234567890, "b": [12345678901234567890.01, 1.5, 7]}
+    assert JsonSerializer(schema=schema)(found).body == body
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

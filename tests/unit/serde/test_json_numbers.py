@@ -6,8 +6,10 @@ import copy
 import json
 import pickle
 from decimal import Decimal
+from typing import Any
 
 import pytest
+from apache_beam import coders
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,3 +83,11 @@ def test_any_value_comes_back(value: object) -> None:
 def test_what_json_lacks_is_an_error(number: object) -> None:
     with pytest.raises(ValueError, match="Out of range"):
         JsonEncoder().encode({"a": number})
+
+
+def test_beam_keeps_the_digits_and_takes_no_such_key() -> None:
+    """Two texts can be one number, and two numbers one float: what is one key is for the pipeline to decide."""
+    number, coder = JsonNumber("0.12345678901234567890"), coders.registry.get_coder(Any)
+    assert repr(coder.decode(coder.encode(number))) == "0.12345678901234567890"
+    with pytest.raises(TypeError, match="Unable to deterministically encode"):
+        coder.as_deterministic_coder("GroupByKey").encode(number)

@@ -17,7 +17,7 @@ import apache_beam as beam
 import pytest
 
 from rmqio.errors import LocalError, SerdeError
-from rmqio.serde import JsonDeserializer
+from rmqio.serde import JsonDeserializer, JsonSerializer
 from rmqio.serde.typed_json.decoder import TypedDecoder
 from rmqio.serde.typed_json.exact import MAX_DEPTH
 from rmqio.serde.typed_json.plan import plan_of
@@ -87,6 +87,15 @@ def test_bodies_become_values_of_the_type(cls: Any, body: Any, expected: Any) ->
     found = JsonDeserializer(cls)
     assert plain(found(record(text))) == plain(expected)
     assert plain(found.many([record(text)] * 3)) == plain(([expected] * 3, {}))
+
+
+@pytest.mark.usefixtures("_decoder")
+def test_values_of_any_type_keep_their_digits() -> None:
+    text, found = b'{"a":[0.12345678901234567890,0.30000000000000004,2]}', JsonDeserializer(dict[str, Any])
+    assert JsonSerializer()(found(record(text))).body == text
+    assert [JsonSerializer()(each).body for each in found.many([record(text)] * 2)[0]] == [text] * 2
+    with pytest.raises(SerdeError, match="/\\*/0: expected a number, found one that does not fit a double"):
+        found(record(b'{"a":[1e400]}'))
 
 
 @pytest.mark.parametrize(("cls", "body"), [(cls, body) for cls, body, _ in VALID if cls is not Tree])
@@ -195,7 +204,7 @@ from __future__ import annotations
 import apache_beam as beam, dataclasses, json
 from typing import NamedTuple, TypedDict
 from apache_beam.internal import pickler
-from rmqio.serde import JsonDeserializer
+from rmqio.serde import JsonDeserializer, JsonSerializer
 from rmqio.testing import *
 from rmqio import ReadFromRocketMQ, StartFrom, StopAt, Message
 
