@@ -7,7 +7,7 @@ that it rejects. Here such a row is refused, and the others are written.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ def write_rows(rows: Iterable[dict[str, Any]], names: Sequence[str], schema: Any
     refused: Refused = []
     writer: Any = None
     is_given = schema is not None
-    decimals = {each.name for each in schema or () if pa.types.is_decimal(each.type)}
+    decimals = {each.name: make for each in schema or () if (make := _decimals(pa.types, each.type)) is not None}
     for chunk in _chunks(rows):
         good = []
         for row in chunk:
@@ -50,7 +50,9 @@ def write_rows(rows: Iterable[dict[str, Any]], names: Sequence[str], schema: Any
                 hint = did_you_mean(unknown, names)
                 refused.append((row, RowRefused(f"the file has no column {unknown}{hint}")))
             else:
-                good.append({name: _decimal(row.get(name)) if name in decimals else row.get(name) for name in names})
+                good.append(
+                    {name: decimals[name](row.get(name)) if name in decimals else row.get(name) for name in names}
+                )
         if not good:
             continue
         if schema is None:
@@ -84,9 +86,27 @@ def read_rows(file: Any) -> Iterator[dict[str, Any]]:
         raise SerdeError(str(error)) from error
 
 
-def _decimal(value: Any) -> Any:
-    """For a column of decimals: JSON has no others than floats."""
-    return Decimal(repr(value)) if isinstance(value, float) else value
+def _decimals(types: Any, kind: Any) -> Callable[[Any], Any] | None:
+    """The function that makes decimals of floats, as JSON has no others and Arrow takes none; None: there are none."""
+    if types.is_decimal(kind):
+        return lambda value: Decimal(repr(value)) if isinstance(value, float) else value
+    if types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        made = {field.name: make for field in fields if (make := _decimals(types, field.type)) is not None}
+        return (lambda value: _with(made, value) if isinstance(value, dict) else value) if made else None
+    part = kind.item_type if types.is_map(kind) else getattr(kind, "value_type", None)
+    item = None if part is None else _decimals(types, part)
+    if item is None:
+        return None
+    if types.is_map(kind):
+        return lambda value: _with(dict.fromkeys(value, item), value) if isinstance(value, dict) else value
+    if types.is_dictionary(kind):
+        return item
+    return lambda value: [item(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _with(makes: dict[Any, Callable[[Any], Any]], value: dict[Any, Any]) -> dict[Any, Any]:
+    return {name: makes[name](each) if name in makes else each for name, each in value.items()}
 
 
 def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:

@@ -68,6 +68,22 @@ def test_numbers_of_json_fill_a_column_of_decimals_with_all_digits() -> None:
     assert len(refused) == 3
 
 
+@pytest.mark.parametrize("form", ["list", "struct", "map", "lists"])
+def test_decimals_inside_of_values_have_all_digits_too(form: str) -> None:
+    pa = pytest.importorskip("pyarrow", reason="files of parquet need pyarrow")
+    decimal, digits = pa.decimal128(30, 10), "12345678901234567890.0123456789"
+    kind, value = {
+        "list": (pa.list_(decimal), [JsonNumber(digits), 1.5, None]),
+        "struct": (pa.struct([("b", decimal), ("c", pa.float64())]), {"b": JsonNumber(digits), "c": 1.5}),
+        "map": (pa.map_(pa.string(), decimal), {"b": JsonNumber(digits), "c": None}),
+        "lists": (pa.list_(pa.struct([("b", pa.list_(decimal))])), [{"b": [JsonNumber(digits)]}, {"b": None}]),
+    }[form]
+    found, refused = written(FileFormat("parquet", schema=pa.schema([("a", kind)])), [value, None])
+    assert not refused
+    assert found[1] is None
+    assert f"Decimal('{digits}')" in str(found[0])
+
+
 def test_parquet_keeps_fractions_beside_an_integer_that_no_float_can_hold() -> None:
     pytest.importorskip("pyarrow", reason="files of parquet need pyarrow")
     found, refused = written(FileFormat("parquet"), [1, 2.5, 2**53 + 1])
