@@ -19,6 +19,9 @@ _TYPED: Final = re.compile(
     re.DOTALL,
 )
 """A column with a type that can become wider."""
+_WINDOW_TIME: Final = re.compile(r"(?<![\w.])window_time\b")
+_NAMES: Final = {KEY_TYPES[0]: "keys", **dict.fromkeys(RESULT_TYPES, "aggregates")}
+"""Of keys that are lists of types, the key with what has these types; other lists of types have names, too."""
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
@@ -51,7 +54,9 @@ def compared(before: Signature, now: Signature) -> Comparison:
         if number in pairs:
             found.order.append(pairs[number])
             for fits, text in _differences(old, now[pairs[number]]):
-                (found.accepted if fits else found.refused).append(text)
+                said = found.accepted if fits else found.refused
+                if text not in said:  # both sides of a join can have the same windows
+                    said.append(text)
             continue
         renamed = next((each for each in left if not any(_steps_differ(old, each))), None)
         if renamed is None:
@@ -96,7 +101,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[
     if kinds != [each["step"] for each in new]:
         yield False, f"{head}: it was {_listed(kinds)}, and is {_listed([each['step'] for each in new])}"
         return
-    for one, other in zip(old, new, strict=True):
+    for one, other in zip(map(_instants, old), map(_instants, new), strict=True):
         for key in dict.fromkeys([*one, *other]):
             was, is_now = one.get(key), other.get(key)
             if was == is_now or (key in ADDED_LATER and None in (was, is_now)):
@@ -106,6 +111,22 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[
             fits = key == WATERMARK_DELAY or _widens(was, is_now)
             note = " (it goes on)" if fits else ""
             yield fits, f"{head}: {one['step']}: {key} was {_shown(was)}, and is {_shown(is_now)}{note}"
+
+
+def _instants(step: Step) -> Step:
+    """The step with `window_time` as the TIMESTAMP that it was at first in all windows.
+
+    In UTC, it has the same values as a TIMESTAMP_LTZ; another zone is a difference of the window.
+    """
+    found = dict(step)
+    for key, value in step.items():
+        if isinstance(value, list):
+            names = step.get(_NAMES[key], value) if key in _NAMES else value
+            found[key] = [
+                str(each).replace("TIMESTAMP_LTZ", "TIMESTAMP") if _WINDOW_TIME.search(str(name)) else each
+                for name, each in zip(names, value, strict=True)
+            ]
+    return found
 
 
 def _names_differ(one: Step, other: Step) -> bool:
