@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqio.enrich.definition import Table
 from rmqio.enrich.sources.sql import Query
 from rmqio.enrich.store import Pointer, Store, default_folder
-from rmqio.enrich.table.manifest import BadTable
+from rmqio.enrich.table.manifest import BadTable, form
 from rmqio.enrich.table.mapped import MappedTable
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
@@ -51,8 +51,11 @@ class Wanted:
         return self.name or f"the table {self.table.source.shown}"
 
     def identity(self) -> str:
-        """Returns a text that is the same for the same files."""
-        return self.table.identity(self.spec.keys, self.spec.columns, self.spec.duplicates)
+        """Returns a text that is the same for the same files.
+
+        Versions of rmqio with other files have other folders: in one, each would build again what the other has built.
+        """
+        return self.table.identity(self.spec.keys, self.spec.columns, self.spec.duplicates, form())
 
     @property
     def seed(self) -> int:

@@ -61,6 +61,11 @@ class Manifest:
         return sum(size for size, _ in self.files.values())
 
 
+def form() -> tuple[int, str]:
+    """Returns the format and the hash of the tables that this version of rmqio reads and writes."""
+    return FORMAT, hashing.NAME
+
+
 def write(folder: Path, manifest: Manifest) -> Manifest:
     """Writes the manifest of a folder whose files are there. Returns it with its version."""
     fields = {**dataclasses.asdict(manifest), "format": FORMAT, "hash": hashing.NAME}
@@ -79,7 +84,7 @@ def read(folder: Path) -> Manifest:
         fields = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if not isinstance(fields, dict):
             raise BadTable(f"{folder}: its manifest is not an object")
-        found_form, known_form = (fields.get("format"), fields.get("hash")), (FORMAT, hashing.NAME)
+        found_form, known_form = (fields.get("format"), fields.get("hash")), form()
         if found_form != known_form:
             raise BadTable(
                 f"{folder} is a table of another version of rmqio: its format and hash are {found_form}, and "

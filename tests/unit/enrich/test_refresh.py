@@ -23,6 +23,7 @@ from rmqio.enrich import Table, loading, refresh
 from rmqio.enrich.loading import Wanted
 from rmqio.enrich.refresh import Schedule, acquire, close_all
 from rmqio.enrich.store import default_folder
+from rmqio.enrich.table import hashing
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
 from tests.helpers.imports import ROOT
@@ -132,6 +133,7 @@ logging.basicConfig(level=logging.INFO, stream=sys.stdout)
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 from rmqio.enrich import Table
 from rmqio.enrich.loading import Wanted, load
+from rmqio.enrich.table import hashing
 from rmqio.enrich.table.rows import Spec
 table = Table.from_parquet({str(tmp_path / "rows.parquet")!r}, cache_dir={str(tmp_path / "cache")!r})
 print(load(Wanted(table, Spec(("id",))), newer_than=0)[1].get_one(5))
@@ -153,6 +155,23 @@ def test_harm_to_the_files_is_repaired_by_building_again(tmp_path: Path) -> None
     assert table.get_one(99) == (5,)
     (table.folder.parent / "current.json").write_text("{")
     assert loading.load(wanted(tmp_path), newer_than=0)[1].get_one(99) == (5,)
+
+
+@pytest.mark.parametrize("where", ["cache_dir", "shared_dir"])
+def test_versions_with_another_hash_build_a_table_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    """While a cluster is updated, both run."""
+    write(tmp_path, 5)
+    caplog.set_level("INFO")
+    for turn, name in enumerate(["rmqio-mix-1", hashing.NAME] * 2):
+        monkeypatch.setattr(hashing, "NAME", name)
+        folders = {"cache_dir": str(tmp_path / "cache"), where: str(tmp_path / "all")}
+        if where == "shared_dir":
+            folders["cache_dir"] += str(turn)
+        table = Table.from_parquet(str(tmp_path / "rows.parquet"), **folders)
+        assert loading.load(Wanted(table, SPEC), newer_than=0)[1].get_one(99) == (5,)
+    assert caplog.text.count("100 rows") == 2
 
 
 def test_machines_copy_what_one_has_built(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
