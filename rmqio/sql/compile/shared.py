@@ -14,7 +14,7 @@ from typing import Any
 
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile import fragment
-from rmqio.sql.compile.description import Fragment, FromTable, Generate, Mapped, Step, ToGroups, ToRows
+from rmqio.sql.compile.description import Fragment, FromTable, Generate, Mapped, Step, ToGroups, ToRows, WindowStep
 from rmqio.sql.compile.expressions.emitter import UNSET, Emitter
 from rmqio.sql.compile.expressions.purity import is_pure
 from rmqio.sql.compile.fragment import compiled, within
@@ -63,7 +63,7 @@ def _of_columns(given: Fragment, columns: Sequence[Column]) -> Fragment:
     old = given.source.columns
     names = [each.name for each in columns]
     steps = given.steps
-    if not steps or isinstance(steps[0], (Generate, LookUp)):
+    if not steps or isinstance(steps[0], (Generate, LookUp, WindowStep)):
         steps = (Step(None, tuple(InputRef(each.type, i) for i, each in enumerate(old))), *steps)
     first, *others = steps
 

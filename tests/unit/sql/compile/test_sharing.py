@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.compile.description import Fragment, FromTable, Mapped, Step, ToGroups, ToTable
+from rmqio.sql.compile.description import Fragment, FromTable, Mapped, Step, ToGroups, ToTable, WindowStep
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.compile.shared import compiled_together, first_steps, on_common_columns, shared_expressions
-from rmqio.sql.planning.plan import Aggregate, Calc, Relation, Scan
+from rmqio.sql.planning.plan import Aggregate, Calc, Relation, Scan, Windowed
 from rmqio.sql.scripts.script import Script
 from tests.helpers.transforms.records import record_of
 
 TABLES = """
-CREATE TABLE t (a INT, b STRING, c DOUBLE, tags STRING METADATA, q INT METADATA FROM 'queue_id' VIRTUAL)
-WITH ('topic' = 't');
+CREATE TABLE t (a INT, b STRING, c DOUBLE, tags STRING METADATA, q INT METADATA FROM 'queue_id' VIRTUAL,
+ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('topic' = 't');
 CREATE TABLE x (a BIGINT, b STRING) WITH ('topic' = 'x', 'format' = 'csv');
 CREATE TABLE y (a BIGINT, b STRING, tags STRING METADATA) WITH ('topic' = 'y');
 """
@@ -34,6 +34,8 @@ QUERIES = [
     "INSERT INTO x SELECT COUNT(*), UPPER(b) FROM t GROUP BY UPPER(b)",
     "INSERT INTO x SELECT SUM(CAST(b AS INT)), 's' FROM t WHERE a > 1",
     "INSERT INTO x SELECT 1, 'nothing' FROM t WHERE FALSE",
+    "INSERT INTO x SELECT CAST(b AS INT), CAST(window_end AS STRING) FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), "
+    "INTERVAL '1' SECOND, INTERVAL '2' SECOND)) WHERE a > 1",
 ]  # fmt: skip
 BODIES = st.one_of(
     st.fixed_dictionaries(
@@ -42,6 +44,7 @@ BODIES = st.one_of(
             "a": st.one_of(st.integers(-3, 5), st.none(), st.just("many")),
             "b": st.one_of(st.sampled_from(["1", "12", "x", "X", ""]), st.none()),
             "c": st.one_of(st.floats(allow_nan=False), st.none(), st.just("much")),
+            "ts": st.sampled_from(["2024-01-01 00:00:00.5", "soon", None]),
         },
     ).map(lambda row: json.dumps(row).encode()),
     st.just(b"{"),
@@ -58,6 +61,8 @@ def fragments(statements: str) -> Iterator[Fragment]:
         while not isinstance(relation, Scan):
             if isinstance(relation, Aggregate):
                 target, steps = ToGroups(relation.keys, None, relation.calls, relation.input.fields), ()
+            elif isinstance(relation, Windowed):
+                steps = (WindowStep(None, (), relation.window, relation.input.fields), *steps)
             elif isinstance(relation, Calc):
                 steps = (Step(relation.condition, relation.projections), *steps)
             (relation,) = relation.inputs()

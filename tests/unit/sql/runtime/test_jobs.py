@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,36 @@ def test_a_row_without_a_time_obeys_the_table(on_error: str, cluster: InMemoryCl
     )
     assert rows(cluster) == [(3, "k0"), (3, "k1")]
     assert len(stored(cluster, "letters")) == (2 if on_error == "dead-letter" else 0)
+
+
+DAYS = "(SELECT * FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY)) WHERE CAST(b AS INT) >= 0)"
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("SELECT a, b FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY a DESC) AS n "
+         f"FROM {DAYS}) WHERE n = 1", [(3, "3")]),
+        (f"SELECT l.a, r.b FROM {DAYS} AS l JOIN {DAYS} AS r ON l.a = r.a AND l.window_start = r.window_start "
+         "AND l.window_end = r.window_end", [(1, "1"), (3, "3")]),
+        (f"SELECT a, b FROM {DAYS}", [(1, "1"), (3, "3")]),
+    ],
+    ids=["top-n", "join", "rows"],
+)  # fmt: skip
+def test_a_row_that_is_bad_for_windows_and_another_statement_is_one_letter(
+    query: str, found: list[Any], cluster: InMemoryCluster
+) -> None:
+    good = [{"a": n, "b": str(n), "ts": "2024-01-01 10:00:00"} for n in (1, 3)]
+    put(cluster, "t", *good, {"a": 2, "b": "two", "ts": "2024-01-01 10:00:00"})
+    given = TIMED.replace("'topic' = 't'", "'topic' = 't', 'on-error' = 'dead-letter', 'dead-letter-topic' = 'letters'")
+    result = job(
+        cluster,
+        f"{given} {SINK} INSERT INTO sink SELECT CAST(b AS INT) * 10, b FROM t; INSERT INTO sink {query};",
+    )
+    assert rows(cluster) == sorted([*found, (10, "1"), (30, "3")])
+    assert len(stored(cluster, "letters")) == 1
+    (failed,) = result.metrics().query(beam.metrics.MetricsFilter().with_name("rows_failed"))["counters"]
+    assert failed.committed == 1
 
 
 def test_a_query_of_with_sees_what_stands_before_it(cluster: InMemoryCluster) -> None:
