@@ -132,6 +132,12 @@ class _Read(beam.PTransform):
         one: Any = Record if deserializer is None else getattr(deserializer, "output_type", Any)
         return BatchConstraint(one) if self._config.batches else one
 
+    @property
+    def commits_s(self) -> float:
+        """The longest time between commits of the group's offsets; 0: there are none."""
+        config = self._config
+        return 0.0 if config.committed_group is None else config.options.offset_commit_interval_ms / 1000
+
     def _note_restarts(self, pipeline: Any) -> None:
         if is_alone(pipeline):
             self._config = dataclasses.replace(self._config, notes_as=self.read_id)

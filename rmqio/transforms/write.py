@@ -28,7 +28,7 @@ from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
 from rmqio.topics.needed import require_writable
 from rmqio.transforms.coders.batch import BatchConstraint
-from rmqio.transforms.reading.in_process import is_in_process, reads_of
+from rmqio.transforms.reading.in_process import is_in_process, reads_before, reads_of
 from rmqio.transforms.reading.options import name_of
 from rmqio.transforms.writing import options as write_options
 from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
@@ -291,8 +291,12 @@ class WriteToRocketMQ(beam.PTransform):
                 f"{getattr(pcoll.element_type, '__name__', pcoll.element_type)} are random: give id_fn="
             )
         group = self._position_group if _is_stream(pcoll) else None
-        reads = reads_of(pcoll) if group is not None and is_in_process(pcoll.pipeline) else None
-        return Sink(factory, group, look_back, int(time.time() * 1000), reads)
+        reads, commits_s = None, 0.0
+        if group is not None and is_in_process(pcoll.pipeline):
+            reads = reads_of(pcoll)
+        elif group is not None:  # the stream can be started without its checkpoint, from the offsets of groups
+            commits_s = max((each.commits_s for each in reads_before(pcoll) if each is not None), default=0.0)
+        return Sink(factory, group, look_back, int(time.time() * 1000), reads, commits_s)
 
     def _write_letters(self, letters: PCollection[Message], factory: ClientFactory) -> None:
         letters.element_type = Message

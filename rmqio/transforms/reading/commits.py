@@ -7,6 +7,7 @@ commit only in memory for up to five seconds, and the runner has the position in
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rmqio import telemetry
-from rmqio.errors import CommitIgnored, GroupOffsetReset, RmqioError
+from rmqio.errors import CommitIgnored, GroupOffsetReset, LocalError, RmqioError, TopicNotExist
 from rmqio.interfaces import ClientFactory, OffsetQuery, QueueClient
 from rmqio.logs import event
 from rmqio.model import MessageQueue
@@ -164,6 +165,8 @@ def _commit(
         except RmqioError as final:
             failed[queue] = final
     for queue, offset in wanted.items():
+        if isinstance(failed.get(queue), TopicNotExist | LocalError):
+            restarts.committed((factory, group), queue, math.inf)  # it is deleted: a restart does not read it
         if queue in failed:
             continue
         if queue in ahead:

@@ -215,29 +215,34 @@ def is_alone(pipeline: Any) -> bool:
 
 def reads_of(pcoll: Any) -> tuple[str, ...]:
     """The ids of the reads of RocketMQ from which all elements come, if one process runs all; none if some do not."""
-    found: set[str] = set()
+    found = reads_before(pcoll)
+    if None in found or not is_alone(pcoll.pipeline):
+        return ()
+    return tuple(sorted({each.read_id for each in found}))
+
+
+def reads_before(pcoll: Any) -> list[Any]:
+    """The reads of RocketMQ from which elements come; None for each source of another kind."""
+    found: list[Any] = []
     waiting, seen = [pcoll.producer], set()
     while waiting:
         applied = waiting.pop()
         if applied in seen:
             continue
         seen.add(applied)
-        read = _read_id(applied)
-        if read is not None:
-            found.add(read)
-            continue
+        read = _read_of(applied)
         before = [each.producer for each in applied.inputs if each.producer is not None]
-        if not before:  # a source of another kind
-            return ()
-        waiting += before
-    return tuple(sorted(found)) if is_alone(pcoll.pipeline) else ()
+        if read is not None or not before:
+            found.append(read)
+        else:
+            waiting += before
+    return found
 
 
-def _read_id(applied: Any) -> str | None:
-    """The id of the read that a transform is a part of."""
+def _read_of(applied: Any) -> Any:
+    """The read that a transform is a part of."""
     while applied is not None:
-        read_id: str | None = getattr(applied.transform, "read_id", None)
-        if read_id is not None:
-            return read_id
+        if hasattr(applied.transform, "read_id"):
+            return applied.transform
         applied = applied.parent
     return None

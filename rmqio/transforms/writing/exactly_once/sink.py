@@ -8,7 +8,6 @@ one.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
 import time
@@ -40,7 +39,13 @@ QUEUES: Final = "_queues"
 _COMMIT_EVERY_S: Final = 1.0
 _HELD_S: Final = 15.0
 """How long a position waits when it is safe: a broker that is killed loses the commits of a read of its last 5 s, and a
-read that starts without its checkpoint goes on from a commit that can be `offset_commit_interval_ms` (5 s) old."""
+read that starts without its checkpoint goes on from a commit that can be `Sink.commits_s` old."""
+_COMMITS_S: Final = 5.0
+"""The time between commits that `_HELD_S` covers."""
+_EVEN: Final = 64
+"""So many positions wait one by one, and then the fewer, the longer the first one has waited: commits can fail for
+hours."""
+_WARN_EVERY_S: Final = 600.0
 
 Offsets = Mapping[MessageQueue, int]
 
@@ -56,6 +61,7 @@ class Sink:
       built_ms: when the pipeline was built.
       reads: the ids of the reads that the position waits for, since a restart goes on from what they have committed;
         none: nobody knows from where, so the position stays. None: it goes on from a checkpoint of the runner.
+      commits_s: the longest time between commits of the offsets from which a stream goes on without its checkpoint.
     """
 
     factory: ClientFactory
@@ -63,12 +69,19 @@ class Sink:
     look_back: LookBack
     built_ms: int
     reads: tuple[str, ...] | None = None
+    commits_s: float = 0.0
+
+    @property
+    def held_s(self) -> float:
+        """How long a position waits when it is safe."""
+        return _HELD_S + max(0.0, self.commits_s - _COMMITS_S)
 
 
 @dataclass(slots=True)
 class _Held:
     """Positions, and the tick by which everything before them was stored."""
 
+    made: float
     at: int
     offsets: Offsets
     until: float | None = None
@@ -105,8 +118,9 @@ class SinkState:
         """Positions that are safe once the queue's position has stayed long enough."""
         self._wanted: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
-        self._committed_at = float("-inf")
-        self._held_at = float("-inf")
+        self._moved_at = float("-inf")
+        self._told_at = float("-inf")
+        """When the position has moved, or a warning has said why it does not."""
 
     @property
     def client(self) -> QueueClient:
@@ -316,34 +330,61 @@ class SinkState:
 
         `at`: the tick (`restarts`) by which everything before these offsets was stored.
         """
-        if self.sink.reads == ():
-            return
         now = time.monotonic()
         with self._lock:
-            if now - self._held_at >= _COMMIT_EVERY_S:
-                self._held_at = now
-                self._held.append(_Held(at, offsets))
-            self._release(now)
-            self._let_go()
-            if now - self._committed_at < _COMMIT_EVERY_S:
+            if now - self._moved_at < _COMMIT_EVERY_S:
                 return
-            self._committed_at = now
+            idle_s, self._moved_at = now - self._moved_at, now
+            first = None if self.sink.reads is None else restarts.first_uncommitted(self.sink.reads)
+            if self.sink.reads != ():
+                self._hold(_Held(now, at, offsets))
+                self._release(now, first)
+                self._let_go()
             moved = {queue: at for queue, at in self._wanted.items() if at > self._committed.get(queue, -1)}
+            patience_s = _WARN_EVERY_S + self.sink.held_s + self.sink.look_back.redo_within_s
+            is_stuck = not moved and now - self._told_at > patience_s >= idle_s
+            if moved or is_stuck or idle_s > patience_s:
+                self._told_at = now
+        if is_stuck:
+            self._tell(first)
         try:
             self._commit(moved)
         except RmqioError as error:
             _LOGGER.warning("group %s: the position of the sink was not moved: %s", self.sink.group, error)
 
-    def _release(self, now: float) -> None:
+    def _hold(self, new: _Held) -> None:
+        """Must be called with the lock. To leave out a position is safe: the next one replaces it, only later."""
+        held = self._held
+        if len(held) < _EVEN or (new.made - held[-1].made) * _EVEN >= new.made - held[0].made:
+            held.append(new)
+
+    def _release(self, now: float, first: restarts.Uncommitted | None) -> None:
         """Lets the positions wait no more that a restart cannot read before. Must be called with the lock."""
-        since = math.inf if self.sink.reads is None else restarts.uncommitted_since(self.sink.reads)
         for each in self._held:
-            if each.at > since:
-                break
-            each.until = each.until or now + _HELD_S
+            if first is None or each.at <= first.since:
+                each.until = each.until or now + self.sink.held_s
+        while first is not None and not first.resumes and self._held and self._held[-1].at > first.since:
+            self._held.pop()  # it would wait for ever
         while self._held and (until := self._held[0].until) is not None and until <= now:
             for queue, offset in self._held.popleft().offsets.items():
                 self._waiting[queue] = max(offset, self._waiting.get(queue, 0))
+
+    def _tell(self, first: restarts.Uncommitted | None) -> None:
+        """Logs why the position stays, since nothing else shows it until a writer looks back over too much."""
+        if self.sink.reads == ():
+            why = "nobody knows which elements come again, as not all come from reads of RocketMQ in this process"
+        elif first is None:
+            redo_s = self.sink.look_back.redo_within_s
+            why = f"work may still be repeated, since writers look back more often than redo_within_s ({redo_s:g} s)"
+        elif first.resumes:
+            why = f"what was read of {first.queue} is not committed"
+        else:
+            why = f"a read of {first.queue} does not resume from committed offsets, so a restart reads everything again"
+        _LOGGER.warning(
+            "group %s: the position of the sink does not move: %s. A writer that starts again looks back over all that "
+            "was written since, at most LookBack.max_messages (%d)",
+            *(self.sink.group, why, self.sink.look_back.max_messages),
+        )
 
     def _let_go(self) -> None:
         """Release the positions that have waited long enough. Must be called with the lock."""

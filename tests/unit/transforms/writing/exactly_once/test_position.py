@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+import tracemalloc
 
 import pytest
 
 from rmqio.model import MessageQueue
 from rmqio.repeats import restarts
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
+from rmqio.transforms.reading.commits import commit_positions
 from rmqio.transforms.writing.exactly_once import sink as sinks
 from rmqio.transforms.writing.exactly_once.sink import state_of
 from tests.helpers.transforms.writing_once import GROUP, NORMAL, Writer, bodies, position, sink_of
@@ -85,6 +88,108 @@ def test_it_waits_until_a_broker_has_written_the_commits_of_reads(
         moved.append(position(cluster))
         clock.advance(5)
     assert moved == [0, 0, 0, 12, 24]
+
+
+def test_it_waits_as_long_as_the_commits_of_reads_can_be_late(
+    cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that starts without its checkpoint goes on from the last one."""
+    clock = ManualClock()
+    monkeypatch.setattr(sinks, "time", clock)
+    monkeypatch.setattr(sinks, "_HELD_S", 15.0)
+    writer = Writer(cluster, dataclasses.replace(sink_of(cluster), commits_s=60.0), NORMAL)
+    moved = []
+    for begin in range(0, 60, 12):
+        writer.commit(writer.run(range(begin, begin + 12)))
+        moved.append(position(cluster))
+        clock.advance(35)
+    assert moved == [0, 0, 12, 24, 36]
+
+
+QUEUE = MessageQueue("t", "broker-a", 0)
+SOURCE = MessageQueue("source", "broker-a", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "reads", "commits", "is_open", "why"),
+    [
+        ("all is committed", ("a",), "g", False, None),
+        ("commits fail", ("b",), "g", False, f"what was read of {SOURCE} is not committed"),
+        ("a bundle never ends", ("c",), "g", True, f"what was read of {SOURCE} is not committed"),
+        ("from the start", ("d",), None, False, f"a read of {SOURCE} does not resume from committed offsets"),
+        ("elsewhere", (), None, False, "nobody knows which elements come again"),
+        ("checkpoints", None, None, False, None),
+    ],
+    ids=["all is committed", "commits fail", "a bundle never ends", "from the start", "elsewhere", "checkpoints"],
+)
+def test_what_waits_stays_small(
+    cluster: InMemoryCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    reads: tuple[str, ...] | None,
+    commits: str | None,
+    is_open: bool,
+    why: str | None,
+) -> None:
+    """Two hours in which bundles end each second. A position that does not move is told now and then."""
+    clock = ManualClock()
+    monkeypatch.setattr(sinks, "time", clock)
+    monkeypatch.setattr(sinks, "_HELD_S", 3_600.0 if reads is None else 15.0)
+    sink = dataclasses.replace(sink_of(cluster), reads=reads)
+    state, hours = state_of(sink), 7_200
+
+    def second(number: int) -> None:
+        for read in reads or ():
+            restarts.began(read, SOURCE, commits)
+            if not is_open:
+                restarts.ended(read, SOURCE, number, number + 1)
+        state.move({QUEUE: number}, restarts.tick())
+        if name == "all is committed":
+            restarts.committed(commits, SOURCE, number - 5)
+        clock.advance(1)
+
+    tracemalloc.start()
+    try:
+        for number in range(hours):
+            second(number)
+        made = [tracemalloc.Filter(True, str(module.__file__)) for module in (sinks, restarts)]
+        held = tracemalloc.take_snapshot().filter_traces(made).statistics("filename")
+    finally:
+        tracemalloc.stop()
+    assert sum(each.size for each in held) < 150_000
+    told = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    if why is None:
+        assert not told
+        assert position(cluster) > (3_400 if reads is None else hours - 25)
+        return
+    assert 2 < len(told) < 13
+    assert all(why in each for each in told)
+    assert position(cluster) == 0
+    if commits is not None:  # the broker of the source answers again
+        for read in reads or ():
+            restarts.ended(read, SOURCE, 0, hours)
+        restarts.committed(commits, SOURCE, hours)
+        for number in (hours, hours + 1):
+            state.move({QUEUE: number}, restarts.tick())
+            clock.advance(20)
+        assert position(cluster) > hours * 0.95
+
+
+def test_a_queue_that_is_deleted_holds_nothing_back(cluster: InMemoryCluster) -> None:
+    cluster.create_topic("source", 1)
+    factory = InMemoryClientFactory(cluster.name)
+    sink = dataclasses.replace(sink_of(cluster), reads=("e",))
+    restarts.began("e", SOURCE, (factory, "g"))
+    restarts.ended("e", SOURCE, 0, 5)
+    writer = Writer(cluster, sink)
+    for begin in (0, 12, 24):
+        writer.commit(writer.run(range(begin, begin + 12)))
+    assert position(cluster) == 0
+    cluster.delete_topic("source")
+    commit_positions(factory, "g", {SOURCE: 5})
+    writer.commit(writer.run(range(36, 48)))
+    assert position(cluster) == 36
 
 
 def test_it_stays_while_work_may_be_left_that_is_to_be_repeated(cluster: InMemoryCluster) -> None:

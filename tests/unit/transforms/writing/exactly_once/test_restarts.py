@@ -16,8 +16,10 @@ from rmqio.errors import TransportError
 from rmqio.model import MessageQueue, Record
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.testing.cluster import find_cluster
+from rmqio.transforms import write as writes
 from rmqio.transforms.reading.in_process import reads_of
 from rmqio.transforms.writing.exactly_once import sink as sinks
+from rmqio.transforms.writing.exactly_once.sink import Sink
 from tests.helpers.transforms.reading import Stop
 from tests.helpers.transforms.writing_once import GROUP, bodies, position
 
@@ -115,3 +117,27 @@ def test_the_position_stays_if_nobody_knows_where_a_restart_reads(cluster: InMem
     several = beam.Pipeline(FnApiRunner(), PipelineOptions(["--direct_num_workers=2"]))
     assert reads_of(several | reading(cluster)) == (), "they do not see each other's commits"
     assert one.element_type is Record
+
+
+class RunnerWithCheckpoints(FnApiRunner):
+    """A runner that this library does not know."""
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "commits", "held_s"), [(5_000, True, 0.0), (HOUR_MS, True, 3_595.0), (HOUR_MS, False, 0.0)]
+)
+def test_a_stream_can_start_without_its_checkpoint(
+    cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch, interval_ms: int, commits: bool, held_s: float
+) -> None:
+    """From the offsets of its group, which are as old as the time between commits."""
+    made: list[Sink] = []
+
+    def make(*given: Any) -> Sink:
+        made.append(Sink(*given))
+        return made[-1]
+
+    monkeypatch.setattr(writes, "Sink", make)
+    read = reading(cluster, options={"offset_commit_interval_ms": interval_ms, "commit_offsets": commits})
+    write = Write("t", exactly_once=LookBack(GROUP), client_factory=InMemoryClientFactory(cluster.name))
+    _ = beam.Pipeline(RunnerWithCheckpoints()) | read | write
+    assert [sink.held_s for sink in made] == [held_s], "beyond the usual time, which is 0 here"
