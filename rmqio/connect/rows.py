@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import dataclasses
 import datetime as dt
+import math
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
 from rmqio.errors import SerdeError
-from rmqio.serde.json_numbers import JsonEncoder, json_value
+from rmqio.serde.json_numbers import JsonEncoder, JsonNumber, json_value
 
 
 def to_row(element: Any) -> dict[str, Any]:
@@ -75,6 +76,11 @@ def _plain(value: Any) -> Any:
 
 
 _ENCODERS: Final = {ascii_only: JsonEncoder(default=_plain, ensure_ascii=ascii_only) for ascii_only in (False, True)}
+
+
+def is_beyond_float(value: Any) -> bool:
+    """Whether a number is not infinite as it is written, such as JSON's 1e400, but would be as a float."""
+    return isinstance(value, JsonNumber) and math.isinf(value)
 
 
 def text_of_duration(value: dt.timedelta) -> str:

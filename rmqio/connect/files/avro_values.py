@@ -1,4 +1,4 @@
-"""Values that fastavro would change: times without a zone, and integers that no float can hold."""
+"""Values that fastavro would change: times without a zone, and numbers that no float can hold."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import datetime as dt
 import io
 from collections.abc import Iterator
 from typing import Any, Final
+
+from rmqio.connect.rows import is_beyond_float
 
 _EXACT: Final = 1 << 53
 """Up to here, floats hold every integer."""
@@ -25,8 +27,8 @@ def in_utc(value: Any) -> Any:
     return value
 
 
-def changed_integer(row: Any, encoded: bytes, parsed: Any) -> int | None:
-    """Returns an integer that the encoded row does not have any more, since it has become a float; None: there is none.
+def changed_number(row: Any, encoded: bytes, parsed: Any) -> Any:
+    """Returns a number that the encoded row does not have any more, since it has become a float; None: there is none.
 
     A union takes the first type that fits, so the schema alone does not say it.
     """
@@ -39,8 +41,10 @@ def changed_integer(row: Any, encoded: bytes, parsed: Any) -> int | None:
     return next(iter(sorted(large - kept)), None)
 
 
-def _large(value: Any) -> Iterator[int]:
-    if isinstance(value, int):
+def _large(value: Any) -> Iterator[Any]:
+    if is_beyond_float(value):
+        yield value
+    elif isinstance(value, int):
         if abs(value) > _EXACT and float(value) != value:
             yield value
     elif isinstance(value, dict):

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
+from rmqio.connect.rows import is_beyond_float
 from rmqio.serde.json_numbers import JsonNumber
 
 _NUMBERS: Final[tuple[Any, ...]] = (numbers.Number, UUID)
@@ -72,7 +73,7 @@ def _is_changed(value: Any, name: str, *, is_given: bool) -> bool:
     if name == "any" or not isinstance(value, _NUMBERS):
         return False
     if name == "float":
-        return isinstance(value, bool)
+        return isinstance(value, bool) or is_beyond_float(value)
     if name == "integer":
         if isinstance(value, JsonNumber):  # it is not the integer of its float
             return True

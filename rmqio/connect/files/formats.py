@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmqio.connect.files import parquet
-from rmqio.connect.files.avro_values import changed_integer, in_utc
+from rmqio.connect.files.avro_values import changed_number, in_utc
 from rmqio.connect.rows import to_json, to_row
 from rmqio.connect.sink.base import RowRefused
 from rmqio.errors import LocalError, SerdeError
@@ -163,7 +163,7 @@ def _write_avro(kind: FileFormat, rows: Iterable[dict[str, Any]], file: Any) -> 
                 # Alone first: what cannot be encoded, such as half a surrogate pair, would end the file.
                 encoded = io.BytesIO()
                 fastavro.schemaless_writer(encoded, parsed, made)
-                if (number := changed_integer(made, encoded.getvalue(), parsed)) is not None:
+                if (number := changed_number(made, encoded.getvalue(), parsed)) is not None:
                     raise ValueError(
                         f"{number} would become {float(number):.0f}, since the type of its field is a float"
                     )

@@ -123,7 +123,7 @@ def _array_of(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, (dict, list, tuple)):
         return to_json(value)
-    return float(value) if isinstance(value, JsonNumber) else value  # drivers know no `JsonNumber`
+    return _float(value) if isinstance(value, JsonNumber) else value  # drivers know no `JsonNumber`
 
 
 def _text(value: Any) -> str:
@@ -151,7 +151,10 @@ def _integer(value: Any) -> int:
 
 
 def _float(value: Any) -> float:
-    return float(_digits(value))
+    found = float(_digits(value))
+    if math.isinf(found) and "inf" not in str(value).lower():
+        raise ValueError(f"{value!s:.40} is more than a double can be")
+    return found
 
 
 def _digits(value: Any) -> Any:

@@ -36,6 +36,7 @@ def written(kind: FileFormat, values: list[Any]) -> tuple[list[Any], list[str]]:
         (1, UUID(int=5), 2),
         (1, JsonNumber("9007199254740993.0"), 2.0),
         (0.5, True, 2),
+        (0.5, JsonNumber("-1e400"), float("inf")),  # it would be infinite
         (dt.date(2024, 1, 2), TIME, None),
         (dt.date(2024, 1, 2), 5, dt.date(1969, 1, 2)),
         (TIME, 5, TIME.replace(year=1969)),
@@ -131,6 +132,12 @@ def test_a_time_with_a_zone_is_utc_in_a_field_of_local_times() -> None:
     kind = {"type": "long", "logicalType": "local-timestamp-micros"}
     east = TIME.replace(tzinfo=dt.timezone(dt.timedelta(hours=3)))
     assert written(avro(kind), [TIME, east]) == ([TIME, TIME - dt.timedelta(hours=3)], [])
+
+
+def test_a_number_beyond_a_double_does_not_fit_one_of_avro() -> None:
+    found, refused = written(avro("double"), [JsonNumber("0.12345678901234567"), JsonNumber("1e400"), float("inf")])
+    assert found == [0.12345678901234567, float("inf")]
+    assert refused == ["it does not fit: 1e400 would become inf, since the type of its field is a float"]
 
 
 @pytest.mark.parametrize("kind", ["double", ["null", "double", "long"]])
