@@ -8,7 +8,7 @@ from typing import Any, Final
 from rmqio.connect.kafka.client import Cluster, KafkaAway, ask, meaning_of
 from rmqio.connect.kafka.records import KafkaRecord
 from rmqio.connect.rows import to_json, to_row
-from rmqio.connect.sink.base import BatchSink, RowRefused, Verdict, Written
+from rmqio.connect.sink.base import BatchSink, PerhapsRefused, RowRefused, Verdict, Written
 from rmqio.errors import LocalError, RmqioError, SerdeError
 from rmqio.model import TOMBSTONE, Message, Record
 
@@ -109,8 +109,10 @@ class KafkaSink(BatchSink):
 
         found = error.args[0] if isinstance(error, Exception) else error
         refused = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_TIMESTAMP)
-        if isinstance(found, KafkaError) and (found.code() in refused or found.code() == 87):  # INVALID_RECORD
+        if isinstance(found, KafkaError) and found.code() in refused:
             return RowRefused(f"{self.name}: {found.str()}")
+        if isinstance(found, KafkaError) and found.code() == 87:  # INVALID_RECORD, as of a compacted topic without key
+            return PerhapsRefused(f"{self.name}: {found.str()}")
         if isinstance(found, KafkaError) and found.code() == KafkaError._MSG_TIMED_OUT and self._producer is not None:
             return KafkaAway(f"{self.name}: {found.str()}{self._producer.reports}")
         return meaning_of(found, self.name)

@@ -7,12 +7,17 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from rmqio.connect.rows import to_json
-from rmqio.connect.sink.base import RowRefused, Written
+from rmqio.connect.sink.base import PerhapsRefused, RowRefused, Written
 from rmqio.errors import LocalError, RmqioError
 
 OPERATIONS: Final = ("index", "create", "update", "delete")
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _SET_UP: Final = frozenset({401, 403})
+_OF_DOCUMENTS: Final = frozenset(
+    {"mapper_parsing_exception", "document_parsing_exception", "strict_dynamic_mapping_exception",
+     "document_missing_exception", "version_conflict_engine_exception"}
+)  # fmt: skip
+"""Others can be those of every document: a pipeline that is not there, a data stream that only takes new documents."""
 _NO_INDEX: Final = "index_not_found_exception"
 _CONFLICT: Final = "version_conflict_engine_exception"
 
@@ -81,7 +86,8 @@ def outcome_of(answer: Any, operation: str, count: int) -> Written | None:
         if status in _BUSY or (operation == "update" and status == 409 and kind == _CONFLICT):
             again[position] = SearchBusy(f"status {status}: {kind}: {reason}")
         else:
-            refused[position] = RowRefused(f"{kind}: {reason}")
+            refusal = RowRefused if kind in _OF_DOCUMENTS else PerhapsRefused
+            refused[position] = refusal(f"{kind}: {reason}")
     return Written(refused, again) if refused or again else None
 
 

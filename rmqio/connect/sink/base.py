@@ -25,6 +25,10 @@ class RowRefused(RmqioError):
     """The system refuses a row for good. In `BatchSink.write`, its verdict is ROWS."""
 
 
+class PerhapsRefused(RowRefused):
+    """As `RowRefused`, or the set-up refuses all rows: if no row is ever written, the set-up is at fault."""
+
+
 class SinkFailed(RmqioError):
     """A sink could not write, and gave up. It fails the bundle; the runner runs the bundle again."""
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from rmqio.connect.sink.base import BatchSink, SinkFailed, Verdict, Written
+from rmqio.connect.rows import rows_text
+from rmqio.connect.sink.base import BatchSink, PerhapsRefused, SinkFailed, Verdict, Written
 from rmqio.connect.sink.buffer import Item
 from rmqio.connect.sink.options import Retry
 from rmqio.connect.sink.outage import Outage
@@ -30,6 +31,8 @@ class Delivery:
     ) -> None:
         self._sink, self._retry = sink, retry
         self._clock, self._sleep, self._spread, self._outage = clock, sleep, spread, outage
+        self._took: set[Hashable] = set()
+        """The destinations that have taken a row: their set-up is right."""
         self.retries = 0
         """Tries after the first one, since this was last set to 0."""
 
@@ -51,7 +54,8 @@ class Delivery:
     def write(self, destination: Hashable, items: Sequence[Item]) -> list[tuple[Item, Exception]]:
         """Returns the refused rows with their errors; all others are written.
 
-        Raises what the sink calls a failure of the set-up, and `SinkFailed` if retries did not help.
+        Raises what the sink calls a failure of the set-up, and `SinkFailed` if retries did not help. It is also one
+        of the set-up if no row was ever written, and several are `PerhapsRefused`.
         """
         refused: list[tuple[Item, Exception]] = []
         left = [list(items)]
@@ -59,6 +63,14 @@ class Delivery:
             batch = left.pop()
             halves = self._write(destination, batch, refused)
             left.extend(reversed(halves))  # in the order of the rows
+        if len(refused) < len(items):
+            self._took.add(destination)
+        perhaps = [error for _, error in refused if isinstance(error, PerhapsRefused)]
+        if len(perhaps) > 1 and destination not in self._took:
+            raise LocalError(
+                f"{self._sink.name} takes none of {rows_text(len(refused))}, and has taken no other, so it seems to be "
+                f"set up for other rows: {perhaps[0]}. Change it, or what the rows contain; nothing is dropped"
+            ) from perhaps[0]
         return refused
 
     def _write(

@@ -24,10 +24,14 @@ would be other moments, and an hour of each year would have no time.
 _WITH_JSON: Final = ("mysql", "mariadb", "postgresql", "sqlite")
 """SQLAlchemy's databases that take functions for JSON. Its own ones round numbers, and write NaN, which JSON lacks."""
 _MYSQL_ROWS: Final = {
-    1048, 1062, 1118, 1136, 1153, 1169, 1171, 1216, 1217, 1264, 1265, 1292, 1300, 1364, 1366, 1367, 1406, 1411, 1416,
-    1451, 1452, 1526, 1644, 1690, 3140, 3819, 4025, 4161,
+    1048, 1062, 1118, 1136, 1153, 1169, 1171, 1216, 1217, 1264, 1265, 1292, 1300, 1301, 1364, 1365, 1366, 1367, 1406,
+    1411, 1416, 1441, 1451, 1452, 1526, 1557, 1586, 1644, 1690, 1748, 1761, 1762, 2020, 3037, 3140, 3141, 3144, 3156,
+    3157, 3616, 3617, 3819, 4025, 4035, 4036, 4037, 4038, 4039, 4040, 4161,
 }  # fmt: skip
-"""Codes of MySQL and MariaDB: a value that does not fit, a constraint that does not hold, a trigger that refuses."""
+"""Codes of MySQL and MariaDB: a value that does not fit, a constraint that does not hold, a trigger that refuses. Many
+have no state of the standard, but HY000."""
+_MYSQL_LOST: Final = {2006, 2013, 2055}
+"""Codes of MySQL's clients: the connection broke, perhaps since the server ends one whose packet is too large."""
 _MYSQL_SET_UP: Final = {1044, 1045, 1046, 1049, 1054, 1142, 1143, 1146, 1227, 1290}
 """Codes of MySQL and MariaDB: no access, no such database, table or column, a server that is read-only."""
 _MYSQL_AWAY: Final = {1040, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1226, 1927}
@@ -125,23 +129,24 @@ def verdict_of(error: Exception) -> Verdict:
         return Verdict.RETRY if isinstance(error, OSError) else Verdict.FAIL
     if isinstance(error, sa.exc.TimeoutError) or getattr(error, "connection_invalidated", False):
         return Verdict.RETRY
-    original = getattr(error, "orig", None)
-    state = getattr(original, "sqlstate", None)  # of PostgreSQL's driver
-    if isinstance(state, str):
-        # Values, constraints, views, limits, triggers; a value of a type that the column cannot be given.
-        if state[:2] in ("21", "22", "23", "44", "54", "P0") or state in ("42804", "42846"):
+    original, code, state = _codes_of(error)
+    # Values, constraints, views, limits, triggers.
+    is_of_rows = state is not None and state[:2] in ("21", "22", "23", "44", "45", "54", "P0")
+    if isinstance(code, int):
+        if code in _MYSQL_SET_UP:
+            return Verdict.FAIL
+        of_class = isinstance(error, (sa.exc.IntegrityError, sa.exc.DataError))
+        return Verdict.ROWS if code in _MYSQL_ROWS or is_of_rows or of_class else Verdict.RETRY
+    if state is not None:
+        if is_of_rows or is_perhaps_of_row(error):
             return Verdict.ROWS
         return Verdict.FAIL if state[:2] in ("28", "3D", "3F", "42", "0A") or state == "25006" else Verdict.RETRY
-    code = original.args[0] if original is not None and original.args else None
-    if code in _MYSQL_ROWS or isinstance(error, (sa.exc.IntegrityError, sa.exc.DataError)):
+    if isinstance(error, (sa.exc.IntegrityError, sa.exc.DataError)):
         return Verdict.ROWS
-    if isinstance(code, int):  # of MySQL's driver
-        return Verdict.FAIL if code in _MYSQL_SET_UP else Verdict.RETRY
     if isinstance(error, sa.exc.OperationalError):
         if _SET_UP.search(str(original)):
             return Verdict.FAIL
-        # SQLite's general error: a trigger or a generated column that cannot take the value, as of malformed JSON.
-        return Verdict.ROWS if getattr(original, "sqlite_errorname", None) == "SQLITE_ERROR" else Verdict.RETRY
+        return Verdict.ROWS if is_perhaps_of_row(error) else Verdict.RETRY
     if isinstance(error, sa.exc.InterfaceError):
         return Verdict.ROWS if "bind" in str(original) else Verdict.RETRY
     if isinstance(error, sa.exc.ProgrammingError):  # a value that has no type in the database
@@ -153,17 +158,38 @@ def verdict_of(error: Exception) -> Verdict:
     return Verdict.ROWS if type(error) is sa.exc.StatementError else Verdict.FAIL
 
 
+def _codes_of(error: Exception) -> tuple[Any, Any, str | None]:
+    """The driver's error; its first argument, an int for MySQL; its state of the standard, of newer drivers."""
+    original = getattr(error, "orig", None)
+    code = original.args[0] if original is not None and original.args else None
+    state = getattr(original, "sqlstate", None)
+    return original, code, state if isinstance(state, str) else None
+
+
+def is_perhaps_of_row(error: Exception) -> bool:
+    """Whether an error whose verdict is ROWS has the same code if the set-up is at fault, and all rows have it."""
+    original, _, state = _codes_of(error)
+    if state is not None:  # the type of the value is not one of the column
+        return state in ("42804", "42846")
+    # SQLite's general error: a trigger or a generated column that cannot take the value, as of malformed JSON; or that
+    # can take none.
+    return getattr(original, "sqlite_errorname", None) == "SQLITE_ERROR"
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether a connection to MySQL broke, perhaps since the statement is larger than the server takes."""
+    return _codes_of(error)[1] in _MYSQL_LOST
+
+
 def is_away(error: Exception) -> bool:
     """Whether an error of SQLAlchemy means that the same read can succeed later. An unknown error does not."""
     if getattr(error, "connection_invalidated", False):
         return True
-    original = getattr(error, "orig", None)
-    state = getattr(original, "sqlstate", None)
-    if isinstance(state, str):
-        return state[:2] in ("08", "40", "53") or state[:3] == "57P"  # connections, conflicts, resources, a shutdown
-    code = original.args[0] if original is not None and original.args else None
+    original, code, state = _codes_of(error)
     if isinstance(code, int):
-        return code >= 2000 or code in _MYSQL_AWAY
+        return 2000 <= code < 3000 or code in _MYSQL_AWAY
+    if state is not None:
+        return state[:2] in ("08", "40", "53") or state[:3] == "57P"  # connections, conflicts, resources, a shutdown
     if type(original).__module__.startswith("sqlite3"):
         return "locked" in str(original)
     return verdict_of(error) is Verdict.RETRY

@@ -7,9 +7,9 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
 from rmqio.connect.rows import to_row
-from rmqio.connect.sink.base import BatchSink, RowRefused, Verdict, Written
+from rmqio.connect.sink.base import BatchSink, PerhapsRefused, RowRefused, Verdict, Written
 from rmqio.connect.sql.columns import Columns
-from rmqio.connect.sql.engine import Database, DatabaseAway, reason_of, verdict_of
+from rmqio.connect.sql.engine import Database, DatabaseAway, is_lost, is_perhaps_of_row, reason_of, verdict_of
 from rmqio.connect.sql.groups import statements_of
 from rmqio.connect.sql.keys import loose_columns
 from rmqio.errors import LocalError
@@ -112,26 +112,62 @@ class SqlSink(BatchSink):
                 refused[position] = error
         if converted:
             try:
-                with self._engine.begin() as connection:
-                    keep_first = self._options.mode == "ignore"
-                    for names, group in statements_of(converted, self._key, keep_first=keep_first, loose=self._loose):
-                        connection.execute(self._insert(names), group)
+                self._execute(converted)
             except sa.exc.SQLAlchemyError as error:
                 if verdict_of(error) is Verdict.ROWS:
-                    raise RowRefused(f"{self.name}: {reason_of(error)}") from error
+                    kind = PerhapsRefused if is_perhaps_of_row(error) else RowRefused
+                    raise kind(f"{self.name}: {reason_of(error)}") from error
                 if verdict_of(error) is Verdict.RETRY:
                     # The other connections of the pool have lost the server, too.
                     with contextlib.suppress(sa.exc.SQLAlchemyError):
                         self._engine.dispose()
+                    if is_lost(error) and (problem := self._too_large(error)):
+                        raise RowRefused(f"{self.name}: {problem}") from error
                     raise DatabaseAway(reason_of(error)) from error
                 raise LocalError(f"{self.name} cannot be written: {reason_of(error)}") from error
+            except (TypeError, ArithmeticError) as error:  # a driver's own
+                if isinstance(error, OverflowError):
+                    raise
+                raise PerhapsRefused(f"{self.name}: {reason_of(error)}") from error
         return Written(refused) if refused else None
+
+    def _execute(self, rows: list[dict[str, Any]]) -> None:
+        """Writes converted rows in one transaction. Raises the first error: that of the rollback would hide it."""
+        first: Exception | None = None
+        try:
+            with self._engine.begin() as connection:
+                keep_first = self._options.mode == "ignore"
+                for names, group in statements_of(rows, self._key, keep_first=keep_first, loose=self._loose):
+                    try:
+                        connection.execute(self._insert(names), group)
+                    except Exception as error:
+                        first = error
+                        raise
+        except Exception:
+            if first is None:
+                raise
+            raise first from first.__cause__
+
+    def _too_large(self, error: Any) -> str | None:
+        """Says that a statement is larger than MySQL takes: it ends the connection without a word."""
+        import sqlalchemy as sa
+
+        try:
+            with self._engine.connect() as connection:
+                limit = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar())
+                cursor = connection.connection.cursor()
+                given = error.params if isinstance(error.params, list) else [error.params]
+                texts = [cursor.mogrify(error.statement, each) for each in given if error.statement]
+        except (sa.exc.SQLAlchemyError, AttributeError):  # it is away; or the driver does not say what it sends
+            return None
+        size = sum(len(each.encode("utf-8", "surrogateescape")) for each in texts)
+        return f"{size} bytes are more than its max_allowed_packet, {limit}" if size >= limit else None
 
     def judge(self, error: Exception) -> Verdict:
         """See `BatchSink`."""
         if type(error).__module__.startswith("sqlalchemy."):
             return verdict_of(error)
-        if isinstance(error, (ValueError, TypeError, ArithmeticError)) and not isinstance(error, LocalError):
+        if isinstance(error, (ValueError, OverflowError)) and not isinstance(error, LocalError):
             return Verdict.ROWS  # a driver's own error: half a surrogate pair, a number of more than 64 bits
         return super().judge(error)
 

@@ -178,10 +178,12 @@ def test_numbers_of_json_keep_all_their_digits_where_the_column_has_room(shop: S
 
 
 def test_a_number_that_the_database_does_not_have_goes_out_alone(shop: Shop) -> None:
-    """JSON's 1e400 is infinite in Python, and Python reads NaN. PostgreSQL has both."""
-    bodies = [b'{"id": 1, "name": "a", "f": 1e400}', b'{"id": 2, "name": "b", "f": NaN}', b'{"id": 3, "name": "c"}']
+    """JSON's 1e400 is infinite in Python, but no infinity; Python reads NaN and Infinity, which PostgreSQL has."""
+    bodies = [
+        b'{"id": %d, "name": "a", "f": %s}' % each for each in enumerate([b"1e400", b"NaN", b"-Infinity", b"null"])
+    ]
 
-    wanted = bodies[:2] if shop.kind == "mysql" else []
+    wanted = bodies[:3] if shop.kind == "mysql" else bodies[:1]
 
     def check(failures: list[Any]) -> None:
         assert sorted(each.body for each in failures) == wanted
@@ -191,6 +193,61 @@ def test_a_number_that_the_database_does_not_have_goes_out_alone(shop: Shop) -> 
         _ = result.failed | beam.combiners.ToList() | beam.Map(check)
     found = shop.run("SELECT id FROM users ORDER BY id")
     assert found == ([(3,)] if shop.kind == "mysql" else [(1,), (2,), (3,)])
+
+
+def test_a_row_that_is_larger_than_the_server_takes_goes_out_alone(shop: Shop) -> None:
+    """MariaDB ends the connection, as if it were away: the batch was tried again for ever."""
+    if shop.kind != "mysql":
+        pytest.skip("PostgreSQL takes rows of any size that fit into memory")
+    name, before = users(shop), shop.run("SELECT @@max_allowed_packet")[0][0]
+    shop.run("ALTER TABLE users MODIFY data LONGBLOB")
+    sizes = (10, 3_000_000, 1_200_000, 1_000_000)  # a byte has two digits in the statement
+    rows = [{"id": n, "name": "a", "data": b"a" * size} for n, size in enumerate(sizes)]
+
+    def check(failures: list[Any]) -> None:
+        assert len(failures) == 2, [each.reason for each in failures]
+        assert all("max_allowed_packet" in each.reason for each in failures), [each.reason for each in failures]
+
+    shop.run("SET GLOBAL max_allowed_packet = 2097152")
+    try:
+        with beam.Pipeline() as pipeline:
+            write = WriteToSql(shop.url, name, batches=True, on_failure="output", retry=Retry(give_up_after_s=20))
+            _ = (pipeline | beam.Create([rows]) | write).failed | beam.combiners.ToList() | beam.Map(check)
+    finally:
+        shop.run(f"SET GLOBAL max_allowed_packet = {before}")
+    assert shop.run("SELECT id, LENGTH(data) FROM users ORDER BY id") == [(0, 10), (3, 1_000_000)]
+
+
+_REFUSED = {"n INT NOT NULL": "doesn't have a default", "n INT AS (1 DIV LENGTH(name)) STORED": "Division by 0"}
+"""Columns that a row without n and with an empty name cannot have, whose codes have no state, or one of PostgreSQL."""
+
+
+@pytest.mark.parametrize("column", _REFUSED)
+def test_an_error_of_a_row_without_a_state_of_its_own_goes_out_alone(shop: Shop, column: str) -> None:
+    if shop.kind != "mysql":
+        pytest.skip("PostgreSQL has a state for each error")
+    shop.run("DROP TABLE IF EXISTS named", f"CREATE TABLE named (id INT PRIMARY KEY, name VARCHAR(9), {column})")
+    rows: list[dict[str, Any]] = [{"id": 1, "name": "a"}, {"id": 2, "name": ""}]
+    if "NOT NULL" in column:
+        rows[0]["n"] = 1
+
+    def check(failures: list[Any]) -> None:
+        assert [_REFUSED[column] in " ".join(each.reason.split()) for each in failures] == [True], failures
+
+    with beam.Pipeline() as pipeline:
+        write = WriteToSql(shop.url, "named", batches=True, on_failure="output", retry=Retry(give_up_after_s=20))
+        _ = (pipeline | beam.Create([rows]) | write).failed | beam.combiners.ToList() | beam.Map(check)
+    assert shop.run("SELECT id FROM named") == [(1,)]
+
+
+def test_a_table_whose_columns_have_other_types_fails_and_drops_nothing(shop: Shop) -> None:
+    if shop.kind != "postgresql":
+        pytest.skip("MariaDB tells values that do not fit from types that do not")
+    shop.run("DROP TABLE IF EXISTS places", "CREATE TABLE places (id INT PRIMARY KEY, place INET)")
+    rows = [{"id": number, "place": number} for number in range(20)]
+    with pytest.raises(Exception, match=r"takes none of 20 rows, .*type inet"):
+        with beam.Pipeline() as pipeline:
+            _ = pipeline | beam.Create([rows]) | WriteToSql(shop.url, "places", batches=True, on_failure="output")
 
 
 def test_a_value_whose_type_the_column_cannot_be_given_goes_out_alone(shop: Shop) -> None:

@@ -19,6 +19,7 @@ from rmqio.connect import Retry, RowRefused, Verdict, WriteToElasticsearch
 from rmqio.connect.rows import to_row
 from rmqio.connect.search.bulk import Document, SearchBusy, SearchTooLarge, body_of, check_status, outcome_of
 from rmqio.connect.search.sink import SearchOptions, SearchSink, rounds_of
+from rmqio.connect.sink.base import PerhapsRefused
 from rmqio.connect.sink.buffer import Item
 from rmqio.connect.sink.delivery import Delivery
 from rmqio.errors import LocalError, SerdeError
@@ -47,7 +48,9 @@ class Cluster(SearchSink):
                 continue
             document = source["doc"] if operation == "update" else source
             if document["v"] < 0:
-                items.append({operation: {"status": 400, "error": {"type": "mapper", "reason": "negative"}}})
+                items.append(
+                    {operation: {"status": 400, "error": {"type": "mapper_parsing_exception", "reason": "negative"}}}
+                )
                 continue
             if operation == "create" and meta["_id"] in self.documents:
                 conflict = {"type": "version_conflict_engine_exception", "reason": "document already exists"}
@@ -114,6 +117,16 @@ def item(status: int, kind: str = "x", operation: str = "index") -> dict[str, An
 def test_what_answers_say(operation: str, items: list[Any], refused: list[int], again: list[int]) -> None:
     found = outcome_of({"errors": True, "items": items}, operation, len(items))
     assert ([*found.refused], [*found.again]) == (refused, again) if found else not (refused or again)
+
+
+@pytest.mark.parametrize(
+    ("kind", "perhaps"), [("strict_dynamic_mapping_exception", False), ("illegal_argument_exception", True)]
+)
+def test_what_can_be_the_error_of_all_documents(kind: str, perhaps: bool) -> None:
+    """A pipeline that does not exist would send all of them to the dead letters."""
+    found = outcome_of({"errors": True, "items": [item(400, kind)]}, "index", 1)
+    assert found is not None
+    assert isinstance(found.refused[0], PerhapsRefused) is perhaps
 
 
 def test_a_refusal_says_why() -> None:

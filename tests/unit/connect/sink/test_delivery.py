@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.connect import Batching, BatchSink, Retry, RowRefused, Verdict, Written
-from rmqio.connect.sink.base import SinkFailed
+from rmqio.connect.sink.base import PerhapsRefused, SinkFailed
 from rmqio.connect.sink.buffer import Buffer, Item
 from rmqio.connect.sink.delivery import Delivery
 from rmqio.errors import LocalError, SerdeError
@@ -204,3 +204,40 @@ def test_the_oldest_destination_is_due_first() -> None:
 def test_options_are_checked(build: Any, message: str) -> None:
     with pytest.raises(LocalError, match=message):
         build()
+
+
+@pytest.mark.parametrize("all_or_nothing", [True, False])
+@pytest.mark.parametrize(
+    ("batches", "fails"),
+    [
+        ([[-1, -2]], True),  # as a column of another type
+        ([[-1, -2, -100]], True),  # of this one it is known
+        ([[-100, -101]], False),
+        ([[-1], [-2]], False),  # each could be the only bad one
+        ([[-1, 3, -2]], False),
+        ([[3], [-1, -2]], False),
+    ],
+)
+def test_what_no_row_passes_is_an_error_of_the_set_up(
+    batches: list[list[int]], fails: bool, all_or_nothing: bool
+) -> None:
+    """Such errors are also those of single rows: a whole table went to the dead letters."""
+
+    class Doubtful(Memory):
+        def write(self, rows: Sequence[Any], destination: Any) -> Written | None:
+            kinds = {place: PerhapsRefused if row > -100 else RowRefused for place, row in enumerate(rows) if row < 0}
+            if kinds and self.all_or_nothing:
+                raise next(iter(kinds.values()))("of another type")
+            return Written({place: kind("of another type") for place, kind in kinds.items()})
+
+    found, _ = delivery(Doubtful(all_or_nothing=all_or_nothing))
+    *first, last = batches
+    for each in first:
+        found.write("t", items(each))
+    if not fails:
+        assert [item.row for item, _ in found.write("t", items(last))] == [row for row in last if row < 0]
+    else:
+        with pytest.raises(
+            LocalError, match=r"memory takes none of . rows, .* for other rows: of another type\. Change"
+        ):
+            found.write("t", items(last))

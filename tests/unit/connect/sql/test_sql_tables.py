@@ -141,6 +141,9 @@ def test_a_table_that_cannot_be_used_fails_at_the_start(url: str, options: dict[
         (b'{"id": 3, "name": "\\ud800"}', "surrogates not allowed"),  # these two are errors of the driver's own
         ({"id": 1 << 70, "name": "x"}, "Python int too large"),
         (b'{"id": 3, "name": "x", "rate": NaN}', "column rate: the database has no number nan"),  # it would be NULL
+        (b'{"id": 3, "name": "x", "rate": -1e400}', "column rate: -1e400 is more than a double can be"),
+        (b'{"id": 3, "name": "x", "rate": "1e400"}', "column rate: 1e400 is more than a double can be"),
+        (b'{"id": 3, "name": "x", "more": 1e400}', "column more: 1e400 is more than a double can be"),
         ({"id": 3, "name": "x", "more": float("nan")}, "column more: the database has no number nan"),
         ({"id": 3, "name": "x", "more": [float("inf")]}, "column more: the row cannot be written as JSON"),
     ],
@@ -164,6 +167,29 @@ def test_a_value_that_an_index_cannot_be_computed_of_refuses_its_row(url: str) -
         connection.execute("CREATE INDEX of_more ON users (json_extract(more, '$.a'))")
     with pytest.raises(RowRefused, match="malformed JSON"):
         found.write([{"id": 1, "name": "a", "more": "no JSON"}], None)
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        (
+            "CREATE TRIGGER parsed BEFORE INSERT ON users BEGIN SELECT json_extract(NEW.more, '$.a'); END",
+            "malformed JSON",
+        ),
+        (
+            "CREATE TRIGGER noted BEFORE INSERT ON users BEGIN SELECT load_extension(NEW.name); END",
+            "not authorized|unsafe",
+        ),
+    ],
+)
+def test_a_table_that_takes_no_row_at_all_fails_and_drops_nothing(url: str, statement: str, why: str) -> None:
+    rows = [{"id": number, "name": "a", "more": "no JSON"} for number in range(5)]
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        connection.execute(statement)
+    with pytest.raises(Exception, match=f"takes none of 5 rows, .* set up for other rows: .*({why})"):
+        with beam.Pipeline() as pipeline:
+            _ = pipeline | beam.Create([rows]) | WriteToSql(url, "users", batches=True, on_failure="output")
+    assert stored(url) == []
 
 
 def test_a_write_that_fails_says_why_and_shows_no_values(url: str) -> None:
@@ -191,14 +217,17 @@ def test_none_is_null_in_a_column_of_json_too(url: str) -> None:
 
 
 class DriverError(Exception):
-    def __init__(self, code: int | str) -> None:
+    """PostgreSQL's driver has states, MySQL's has codes, and newer versions states, too."""
+
+    def __init__(self, code: int | str, state: str | None = None) -> None:
         super().__init__(code)
-        self.sqlstate = code if isinstance(code, str) else None
+        self.sqlstate = code if isinstance(code, str) else state
 
 
 @pytest.mark.parametrize(
     ("code", "verdict"),
     [
+        *((code, Verdict.ROWS) for code in (1364, 1365, 1366, 1557, 1586, 1761, 1762, 2020, 3141, 3616, 3617, 4038)),
         (1062, Verdict.ROWS), (1153, Verdict.ROWS), (1644, Verdict.ROWS), (1146, Verdict.FAIL), (1213, Verdict.RETRY),
         ("23505", Verdict.ROWS), ("21000", Verdict.ROWS), ("44000", Verdict.ROWS), ("54000", Verdict.ROWS),
         ("P0001", Verdict.ROWS), ("42P01", Verdict.FAIL), ("40P01", Verdict.RETRY), ("57P01", Verdict.RETRY),
@@ -207,7 +236,15 @@ class DriverError(Exception):
 )  # fmt: skip
 def test_what_errors_of_servers_mean(code: int | str, verdict: Verdict) -> None:
     """A row that a trigger, a view or a limit refuses would otherwise be tried again for ever."""
-    assert verdict_of(sa.exc.DBAPIError("INSERT", {}, DriverError(code))) is verdict
+    for state in (None, "HY000"):
+        assert verdict_of(sa.exc.DBAPIError("INSERT", {}, DriverError(code, state))) is verdict
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict"), [("22023", Verdict.ROWS), ("45000", Verdict.ROWS), ("08S01", Verdict.RETRY)]
+)
+def test_of_a_code_of_mysql_that_is_not_known_the_state_counts(state: str, verdict: Verdict) -> None:
+    assert verdict_of(sa.exc.OperationalError("INSERT", {}, DriverError(9999, state))) is verdict
 
 
 @pytest.mark.parametrize(
@@ -219,7 +256,8 @@ def test_what_errors_of_servers_mean(code: int | str, verdict: Verdict) -> None:
 )  # fmt: skip
 def test_a_read_is_tried_again_only_if_the_server_is_away(code: int | str, away: bool) -> None:
     """A query with an error of syntax would otherwise be tried for two minutes."""
-    assert is_away(sa.exc.DBAPIError("SELECT", {}, DriverError(code))) is away
+    for state in (None, "HY000"):
+        assert is_away(sa.exc.DBAPIError("SELECT", {}, DriverError(code, state))) is away
 
 
 @pytest.mark.parametrize(
