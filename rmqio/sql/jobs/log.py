@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import time
@@ -22,6 +23,9 @@ class Log:
         self._path, self._most = path, most
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = _opened(path)
+        for older in map(self._older, range(1, _KEPT + 1)):
+            if older.exists():
+                _make_private(older)
         self._tail = b""
 
     def write(self, data: bytes) -> None:
@@ -61,18 +65,26 @@ class Log:
     def _rotate(self) -> None:
         self._file.close()
         for number in range(_KEPT, 0, -1):
-            older = self._path.with_name(f"{self._path.name}.{number}")
-            newer = self._path if number == 1 else self._path.with_name(f"{self._path.name}.{number - 1}")
+            newer = self._path if number == 1 else self._older(number - 1)
             if newer.exists():
-                os.replace(newer, older)
+                os.replace(newer, self._older(number))
         self._file = _opened(self._path)
+
+    def _older(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
 
 
 def _opened(path: Path) -> io.FileIO:
     """Opens a file to append to. What a job prints can quote its rows, and its text."""
     file = io.FileIO(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a")
-    os.fchmod(file.fileno(), 0o600)  # of an older version
+    _make_private(file.fileno())
     return file
+
+
+def _make_private(file: Path | int) -> None:
+    """Takes the rights that an older version gave. A file of another owner keeps them: the job runs all the same."""
+    with contextlib.suppress(PermissionError):
+        os.chmod(file, 0o600)
 
 
 def last_lines(path: Path, count: int) -> Iterator[bytes]:

@@ -31,12 +31,29 @@ def test_a_full_log_becomes_an_older_one(tmp_path: Path) -> None:
 def test_only_its_owner_can_read_a_log(tmp_path: Path) -> None:
     """Also that of an older version, and the files before it."""
     path = tmp_path / "log"
-    path.write_text("older\n")
-    path.chmod(0o644)
-    log = Log(path, most=10)
+    for name in ("log", "log.1", "log.2"):
+        (tmp_path / name).write_text("older\n")
+        (tmp_path / name).chmod(0o644)
+    log = Log(path, most=30)
+    log.write(b"a line\n")
+    modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
+    assert modes == {"log": 0o600, "log.1": 0o600, "log.2": 0o600}
     log.write(b"a line of some length\n")
     log.close()
-    assert {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {"log": 0o600, "log.1": 0o600}
+    assert (tmp_path / "log.1").read_bytes() == b"older\na line\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_of_another_owner_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:  # as the system does, but not to root
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.chmod", refuse)
+    monkeypatch.setattr("os.fchmod", refuse)
+    log = Log(tmp_path / "log")
+    log.write(b"a line\n")
+    log.close()
+    assert (tmp_path / "log").read_bytes() == b"a line\n"
 
 
 def test_a_log_is_followed_over_a_rotation(tmp_path: Path) -> None:
