@@ -17,6 +17,15 @@ _HOST_PATTERN: Final = re.compile(r"[\w.*:%-]+")
 _PORT_PATTERN: Final = re.compile(r"[0-9*]{1,5}")
 
 
+_USER: Final = re.compile(r"//[^:/?#;]*(?::.*)?@", re.DOTALL)
+"""What a URL has before its host, where a password has any characters, as SQLAlchemy takes it."""
+
+
+def shown_url(url: str) -> str:
+    """Returns the URL of a database for a message: scheme, host and database, without credentials and parameters."""
+    return re.split("[?;]", _USER.sub("//", url, count=1), maxsplit=1)[0]
+
+
 def parse_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[ipv6]:port`. Raises `LocalError`."""
     host, _, port = address.rpartition(":")

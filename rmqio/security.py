@@ -77,6 +77,19 @@ SECURITY_TOKEN_VARIABLE: Final = "ROCKETMQ_SECURITY_TOKEN"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+def is_variable_name(text: str) -> bool:
+    """Returns whether a text can be shown as the name of an environment variable: it is set, or is all in capitals.
+
+    Another text may be the secret itself, given by mistake.
+    """
+    return _VARIABLE.fullmatch(text) is not None and (text in os.environ or text == text.upper())
+
+
+def shown_variable(name: str) -> str:
+    """Returns the name of an environment variable for a message, or `***` with the reason."""
+    return name if is_variable_name(name) else "*** (not in capitals: it may be the secret itself)"
+
+
 @dataclass(frozen=True, slots=True)
 class EnvironmentCredentials:
     """Reads credentials from environment variables of the process that connects (on a cluster: of its workers)."""
@@ -96,8 +109,8 @@ class EnvironmentCredentials:
         missing = [name for name in names if not os.environ.get(name)]
         if missing:
             raise CredentialsError(
-                f"credentials: {' and '.join(missing)} not set in the environment of process {os.getpid()}; on a "
-                "cluster they must be set for its workers too"
+                f"credentials: {' and '.join(map(shown_variable, missing))} not set in the environment of process "
+                f"{os.getpid()}; on a cluster they must be set for its workers too"
             )
         access_key, secret_key = (os.environ[name] for name in names)
         return Credentials(access_key, secret_key, os.environ.get(self.security_token_variable))
@@ -111,8 +124,8 @@ def password_from(variable: str | None, file: str | None) -> str | None:
     if variable is not None:
         if variable not in os.environ:
             raise CredentialsError(
-                f"the environment variable {variable} is not set in process {os.getpid()}; on a cluster it must be set "
-                "for its workers too"
+                f"the environment variable {shown_variable(variable)} is not set in process {os.getpid()}; on a cluster "
+                "it must be set for its workers too"
             )
         return os.environ[variable]
     if file is None:

@@ -1,4 +1,9 @@
-"""Passwords in the text of a script: errors and listings show `***` in their place, also if the option is misspelt."""
+"""Passwords in the text of a script: errors and listings show `***` in their place, also if the option is misspelt.
+
+A secret is the value of an option, or of a parameter of a URL, with the name of a secret; and the password before the @
+of a URL. An option stands in WITH (...), in a hint or behind SET, or its name is in quotes: `'password' = 'x'`,
+`"password": "x"`. All else is SQL: `WHERE token = tokn` compares columns.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +12,44 @@ import functools
 import re
 from typing import Final
 
+from rmqio.security import is_variable_name
+
 HIDDEN: Final = "***"
+_STRING: Final = re.compile(r"'(?:[^']|'')*(?:'|\Z)")
+_LONGEST: Final = 4_000
+"""Characters of a secret without quotes, so that a long text takes no minutes."""
+_LIST: Final = re.compile(
+    rf"""
+      (?: \b (?: W(?!HERE\b|HEN\b)[A-Z]{{1,5}} | OPTIONS )\s*\( | /\*\+\s*\w+\s*\( | \)\s*\( )
+      (?: {_STRING.pattern} | --[^\n]* | [^')] )*
+    | \b SET\s+ [\w.\-]+\s*= [^;]*
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Lists of options, also behind a WITH that is misspelt or left out."""
 _OPTION: Final = re.compile(
-    r"(?<![\w.\-])(?P<quote>['\"`]?)(?P<key>[\w.\-]+)(?![\w.\-])(?P=quote)(?P<equals>\s*=)?"
-    r"(?=\s*(?P<value>'(?:[^']|'')*(?:'|\Z)|\"[^\"]*(?:\"|\Z)|[^\s'\",;&()]+(?!\()))"
+    r"(?<![\w.\-?&])(?P<quote>['\"`]?)(?P<key>[\w.\-]+)(?![\w.\-])(?P=quote)(?P<sign>\s*(?:=>?|:(?!:)|,))?"
 )
 """From the beginning of a word only: a long one that is searched from each of its letters takes minutes."""
-_IN_URL: Final = re.compile(r"://[^\s:/'\"]*:(?P<value>[^\s'\"]+)@")
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VALUE: Final = re.compile(
+    r"\s*(?P<value>''[^'\s,]+''?|'(?:[^']|'')*(?:'|\Z)|\"(?:\\.|[^\"\\])*(?:\"|\Z)"
+    rf"|[^\s'\",;()\[\]{{}}][^\s'\",;)}}\]]{{0,{_LONGEST}}})"
+)
+_USERS: Final = (
+    re.compile(rf"'(?:[A-Za-z][\w+.\-]*:)+//(?:[^:/'\n]|'')*:(?P<value>(?:[^'\n]|''){{1,{_LONGEST}}})@"),
+    re.compile(rf"\"(?:[A-Za-z][\w+.\-]*:)+//[^:/\"\n]*:(?P<value>[^\"\n]{{1,{_LONGEST}}})@"),
+    re.compile(rf"://[^\s:/'\"]*:(?P<value>[^\s'\"]{{1,{_LONGEST}}})@"),
+)
+"""A URL that a quote begins can have any characters; another one ends at a space."""
+_PARAMETER: Final = re.compile(rf"[?&;](?P<key>[\w.\-]+)=(?P<value>(?:[^&\s'\"]|''){{1,{_LONGEST}}})")
+_SIGN: Final = re.compile(r"\s*[=:]")
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_SECRETS: Final = ("password", "passwd", "passphrase", "secret", "token", "credential")
+_SECRETS: Final = (
+    "password", "passwd", "passphrase", "secret", "token", "credential", "apikey", "accesskey", "privatekey",
+    "userinfo",
+)  # fmt: skip
 _SHORT: Final = frozenset(("pass", "pwd", "pw", "psw"))
-_PLACES: Final = frozenset(("env", "file", "path", "location"))
+_PLACES: Final = frozenset(("env", "file", "path", "location", "variable"))
 """The last words of options that say where a secret is."""
 _SIMILAR: Final = 0.75
 _LEAST: Final = 4
@@ -33,26 +64,36 @@ def is_secret(key: str) -> bool:
         return False
     if any(each in "".join(words) for each in _SECRETS) or not _SHORT.isdisjoint(words):
         return True
-    return any(difflib.get_close_matches(each, _SECRETS, n=1, cutoff=_SIMILAR) for each in words)
+    return any(difflib.get_close_matches(each, _SECRETS, n=1, cutoff=_SIMILAR) for each in (*words, "".join(words)))
 
 
-def _is_secret_by_mistake(key: str, value: str) -> bool:
-    """Whether the value is the secret in place of the environment variable that has it."""
-    return key.lower().endswith(("_env", "-env")) and _VARIABLE.fullmatch(value) is None
+def _may_hide(key: str) -> bool:
+    return is_secret(key) or key.lower().endswith(("_env", "-env"))
+
+
+def _hides(key: str, value: str) -> bool:
+    """Whether a value is a secret: by its name, or since it is no name of the environment variable that has it."""
+    return is_secret(key) or (_may_hide(key) and not is_variable_name(value.strip("'\"")))
 
 
 @functools.lru_cache(maxsize=8)
 def secrets_of(text: str) -> list[tuple[int, int]]:
     """Returns where secrets stand in a text, [start, end), without their quotes, in order."""
-    found = [each.span("value") for each in _IN_URL.finditer(text)]
+    found = [each.span("value") for pattern in _USERS for each in pattern.finditer(text)]
+    found += [each.span("value") for each in _PARAMETER.finditer(text) if _hides(each["key"], each["value"])]
+    in_list, in_string = bytearray(len(text)), bytearray(len(text))
+    for listed in _LIST.finditer(text):
+        in_list[listed.start() : listed.end()] = b"\1" * len(listed[0])
+        for string in _STRING.finditer(text, listed.start(), listed.end()):
+            in_string[string.start() : string.end()] = b"\1" * len(string[0])
     for each in _OPTION.finditer(text):
-        start, end = each.span("value")
-        value, is_quoted = each["value"], each["value"][0] in "'\""
-        if not is_quoted and "." in each["key"] + value and not each["quote"]:
-            continue  # columns of a join
-        hides = is_secret(each["key"]) or _is_secret_by_mistake(each["key"], value.strip("'\""))
-        if hides and (each["equals"] or (each["quote"] and is_quoted)):
-            found.append((start + is_quoted, end - (len(value) > 1 and value[-1] == value[0] and is_quoted)))
+        value = _VALUE.match(text, each.end()) if _may_hide(each["key"]) else None
+        if value is None or not _hides(each["key"], value["value"]):
+            continue
+        if _is_option(text, each, value, in_list, in_string):
+            shown, (start, end) = value["value"], value.span("value")
+            is_quoted = shown[0] in "'\""
+            found.append((start + is_quoted, end - (len(shown) > 1 and shown[-1] == shown[0] and is_quoted)))
     merged: list[tuple[int, int]] = []
     for start, end in sorted(found):
         if merged and start <= merged[-1][1]:
@@ -60,6 +101,23 @@ def secrets_of(text: str) -> list[tuple[int, int]]:
         else:
             merged.append((start, end))
     return merged
+
+
+def _is_option(text: str, found: re.Match[str], value: re.Match[str], in_list: bytearray, in_string: bytearray) -> bool:
+    """Whether a name and a value are those of an option."""
+    is_listed, is_quoted = bool(in_list[found.start()]), value["value"][0] in "'\""
+    if found["quote"] not in ("'", '"'):
+        if not is_listed or found["sign"] is None or found["sign"].endswith(","):
+            return False
+        # In a string, it is a text such as a condition, unless a quote is missing: `'password = 'x'`.
+        return not in_string[found.start("key")] or (is_quoted and not value["value"].startswith("''"))
+    if found["sign"] is not None and not found["sign"].endswith(","):
+        return True
+    # The sign is missing. The name is no value of an option before it, and the value no name of one behind it.
+    before = text[max(0, found.start() - 100) : found.start()].rstrip()
+    if not is_quoted or before.endswith(("=", "=>", ":")) or _SIGN.match(text, value.end()):
+        return False
+    return is_listed or found["sign"] is None
 
 
 def masked(text: str) -> str:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from rmqio.addresses import parse_address
 from rmqio.client.connections.transport import Connect, Transport
 from rmqio.errors import RequestTimeout, SetupError, TransportError
-from rmqio.security import Tls
+from rmqio.security import Tls, shown_variable
 
 _LOGGER = logging.getLogger("rmqio.client")
 _READ_BYTES = 128 * 1024
@@ -47,7 +47,11 @@ def _password(tls: Tls) -> Callable[[], str]:
         if name is None or name not in os.environ:
             raise SetupError(
                 f"TLS: the key in {tls.key_file or tls.certificate_file} has a password: "
-                + ("set key_password_variable" if name is None else f"{name} is not set in the environment")
+                + (
+                    "set key_password_variable"
+                    if name is None
+                    else f"{shown_variable(name)} is not set in the environment"
+                )
             )
         return os.environ[name]
 

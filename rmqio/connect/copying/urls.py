@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
+from rmqio.addresses import shown_url
 from rmqio.connect.files.formats import FORMATS, SUFFIXES
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean, nearest
+from rmqio.security import shown_variable
 
 DATABASES: Final = ("mysql", "mariadb", "postgresql", "postgres", "sqlite", "oracle", "mssql")
 SEARCH: Final = ("elasticsearch", "opensearch")
@@ -54,7 +56,7 @@ class End:
             elif f"{name}{_ENV}" in self.options:
                 variable = self.options[f"{name}{_ENV}"]
                 if variable not in os.environ:
-                    raise LocalError(f"{self.shown}: the environment variable {variable} is not set")
+                    raise LocalError(f"{self.shown}: the environment variable {shown_variable(variable)} is not set")
                 found[name] = os.environ[variable]
         return found
 
@@ -153,9 +155,7 @@ def _query(text: str) -> tuple[str, dict[str, str]]:
 def _database(text: str) -> End:
     url, found, fragment = text.partition("#")
     url, secrets = _without_secrets(url)
-    scheme, _, rest = url.partition(":")
-    place = rest.split("?")[0]
-    shown = f"{scheme}://{place.rpartition('@')[2]}" if "@" in place else f"{scheme}:{place}"
+    scheme, shown = url.partition(":")[0], shown_url(url)
     if not found or not fragment:
         raise LocalError(f"{shown} names no table: add it after a #, as in {scheme}://USER@HOST/DB#TABLE")
     if _QUERY.match(fragment):

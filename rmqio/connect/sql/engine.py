@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rmqio.addresses import shown_url
 from rmqio.connect.rows import to_json
 from rmqio.connect.sink.base import Verdict
 from rmqio.errors import LocalError, RmqioError
@@ -71,9 +72,7 @@ class Database:
     @property
     def shown(self) -> str:
         """Scheme, host and database, without credentials and parameters."""
-        scheme, _, rest = self.url.partition(":")
-        place = rest.split("?")[0]
-        return f"{scheme}://{place.rpartition('@')[2]}" if "@" in place else f"{scheme}:{place}"
+        return shown_url(self.url)
 
     def engine(self, *, pooled: bool = False, must_exist: bool = False) -> Any:
         """Returns an engine. `must_exist`: SQLite's file. Raises `LocalError` for a URL that cannot be used."""

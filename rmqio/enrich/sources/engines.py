@@ -12,13 +12,6 @@ _DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "post
 """The drivers that the extra sql-databases brings, for URLs that name none."""
 
 
-def shown_url(url: str) -> str:
-    """Returns a database's URL for a message, without credentials and parameters."""
-    scheme, _, rest = url.partition(":")
-    host = rest.split("?")[0]
-    return f"{scheme}://{host.rpartition('@')[2]}" if "@" in host else f"{scheme}:{host}"
-
-
 def engine_of(url: str, username: str | None, password: str | None, shown: str) -> Any:
     """Returns SQLAlchemy's engine. `username`, `password`: if they are not in the URL.
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqio.enrich.sources.engines import engine_of, shown_url
+from rmqio.addresses import shown_url
+from rmqio.enrich.sources.engines import engine_of
 from rmqio.enrich.table.names import nearest
 from rmqio.errors import LocalError
 

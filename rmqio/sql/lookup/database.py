@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rmqio.enrich.sources.engines import engine_of, shown_url
+from rmqio.addresses import shown_url
+from rmqio.enrich.sources.engines import engine_of
 from rmqio.errors import LocalError
 from rmqio.security import password_from
 from rmqio.sql.catalog.connectors import ConnectorOptions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 from collections.abc import Iterable
@@ -79,6 +80,8 @@ def _history() -> Path:
     """The file of earlier statements, which only its owner can read: options of tables can be secrets."""
     path = platformdirs.user_state_path("rmqio", ensure_exists=True) / "sql_history"
     path.touch(mode=0o600)
+    with contextlib.suppress(PermissionError):  # it is another owner's
+        path.chmod(0o600)  # of an older version
     return path
 
 

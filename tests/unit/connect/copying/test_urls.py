@@ -88,6 +88,9 @@ def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str
         ("x.jsonl", "sqlite:///none.db#t?mode=upsrt", "mode is 'upsrt'; .*; did you mean upsert?"),
         ("kafka://h:1/t?auto.offset.reset=latest", "-", "/t: the option auto.offset.reset cannot be set: start says"),
         ("x.jsonl", "sqlite:///x.db#t?password_env=NOT_THERE_7", "environment variable NOT_THERE_7 is not set"),
+        ("x.jsonl", "sqlite:///x.db#t?password_env=Spw7", r"environment variable \*\*\* .* is not set"),
+        ("x.jsonl", "mysql://me:p?w@/pw:@h/shop", "mysql://h/shop names no table"),
+        ("x.jsonl", "mysql://h/shop;password=pw", "mysql://h/shop names no table"),
     ],
 )
 def test_a_url_that_cannot_be_used_is_one_line(

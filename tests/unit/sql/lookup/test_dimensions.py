@@ -237,11 +237,13 @@ def test_a_password_is_read_where_its_table_is(tmp_path: Path) -> None:
     """SQLite has none. tests/integration/sql/test_databases.py has a server that asks for it."""
     for options, message in (
         (ConnectorOptions(password_env="NOT_THERE_7"), "environment variable NOT_THERE_7 is not set"),
+        (ConnectorOptions(password_env="SecretGiven7"), r"environment variable \*\*\* \(not in capitals: "),
         (ConnectorOptions(password_file="/none/x"), "the password cannot be read from /none/x: No such file"),
     ):
         given = replace(options, url=f"sqlite:///{tmp_path}/x.db", table_name="c")
-        with pytest.raises(LocalError, match=f"table c of sqlite:.* cannot be read: .*{message}"):
+        with pytest.raises(LocalError, match=f"table c of sqlite:.* cannot be read: .*{message}") as raised:
             list(rows_of(given, ["id"]))
+        assert "SecretGiven7" not in str(raised.value)
         assert "secret" not in repr(given)
 
 
