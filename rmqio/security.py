@@ -124,8 +124,8 @@ def password_from(variable: str | None, file: str | None) -> str | None:
     if variable is not None:
         if variable not in os.environ:
             raise CredentialsError(
-                f"the environment variable {shown_variable(variable)} is not set in process {os.getpid()}; on a cluster "
-                "it must be set for its workers too"
+                f"the environment variable {shown_variable(variable)} is not set in process {os.getpid()}; on a "
+                "cluster it must be set for its workers too"
             )
         return os.environ[variable]
     if file is None:

@@ -42,14 +42,15 @@ def prints(text: str) -> bool:
 def run_text(arguments: argparse.Namespace, text: str) -> int:
     """Runs statements, one after the other, and returns the exit status. Raises `SqlError` for the first that fails.
 
-    The tables of the user's own catalog are there, but what is created is kept in a given `--catalog` only.
+    The tables of the user's own catalog are there, unless the text creates others with their names; what is created is
+    kept in a given `--catalog` only.
     """
     _check_options(arguments)
     path = file_of(arguments.catalog)
     session = _session(arguments, path or _own_catalog(arguments))
     session.is_script = True
     if path is None:
-        session.catalog = None
+        session.release()
     arguments.writes = bool(re.search(r"\binsert\b", text, re.IGNORECASE))
     try:
         session.run(text)

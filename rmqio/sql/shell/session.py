@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from rmqio.sql.errors import Refusal, SqlError, nearest
 from rmqio.sql.explain.fitting import for_terminal
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.planning.plan import Relation, Sink
+from rmqio.sql.planning.pushdown import endless_reads
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.secret_options import masked
 from rmqio.sql.shell import listings
@@ -29,10 +31,11 @@ from rmqio.sql.shell.rendering import RowPrinter, print_table
 from rmqio.sql.shell.settings import OWN, START, STOP, Scan
 from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.syntax.pieces import open_token, pieces
-from rmqio.start import StopAt
+from rmqio.start import StartFrom, StopAt
 
 Rows = Generator[list[tuple[Any, ...]], None, None]
 _COMMAND: Final = re.compile(r"\s*(help|quit|exit|source)\b\s*(.*?)\s*;?\s*", re.IGNORECASE | re.DOTALL)
+_QUIT: Final = re.compile(r"\s*(quit|exit)\b", re.IGNORECASE)
 _INTERRUPTED: Final = 130
 _UNCUT: Final = 1 << 30
 """The width of rows for another program: nothing is cut."""
@@ -82,7 +85,8 @@ class Session:
       catalog: where what is created is kept; None: in the session only.
       script: with what the catalog has.
       client_factory: replaces the clients in tests.
-      is_script: nobody types: a SELECT ends where the topics end now, and an interrupted job ends the session.
+      is_script: nobody types: a SELECT ends where the topics end now, also an INSERT INTO that is not the last
+        statement, and an interrupted job ends the session.
     """
 
     arguments: argparse.Namespace
@@ -97,12 +101,15 @@ class Session:
     _set: dict[str, str] = field(default_factory=dict)
     _clients: dict[str | None, QueueClient] = field(default_factory=dict)
     _sources: tuple[Path, ...] = ()
+    _own: set[tuple[str, str]] = field(default_factory=set)
+    _is_last: bool = True
+    """Whether no statement is behind the one that runs, of this text and of those that run it by SOURCE."""
 
     def run(self, text: str, file: str = "") -> None:
         """Runs statements. Raises `SqlError` for the first that is not valid or fails, and `End`."""
-        for piece in pieces(text):
-            if piece.is_empty:
-                continue
+        is_last, found = self._is_last, [each for each in pieces(text) if not each.is_empty]
+        for piece, after in zip_longest(found, found[1:]):
+            self._is_last = is_last if after is None else _QUIT.match(text, after.start) is not None
             if (command := _COMMAND.fullmatch(text, piece.start, piece.end)) is not None:
                 self._command(command[1].lower(), command[2])
                 continue
@@ -116,6 +123,11 @@ class Session:
         if self.catalog is not None:
             for each in self.catalog.load(self.script):
                 self._texts[KINDS[type(each)], each.name.text] = self.script.texts.text_of(each.span)
+
+    def release(self) -> None:
+        """Keeps what was loaded for this session only: nothing goes into the catalog, and CREATE takes its names."""
+        self.catalog = None
+        self._own = set(self._texts)
 
     def close(self) -> None:
         """Closes connections."""
@@ -192,6 +204,7 @@ class Session:
         kinds: dict[str, Mapping[str, object]]
         kinds = {"TABLE": catalog.tables, "VIEW": catalog.views, "FUNCTION": catalog.functions}
         known = kinds[kind]
+        self._release_name(kind, name)
         is_new = name not in known
         self.script.run_statement(statement)
         if not is_new:
@@ -200,6 +213,17 @@ class Session:
         is_temporary = re.match(r"CREATE\s+TEMPORARY\b", text, re.IGNORECASE) is not None
         if self.catalog is not None and name in known and not is_temporary:
             self.catalog.add(kind, name, text)
+
+    def _release_name(self, kind: str, name: str) -> None:
+        """What a script creates takes the place of what the user's own catalog has by that name."""
+        catalog = self.script.catalog
+        places: dict[str, dict[str, Any]] = {"TABLE": catalog.tables, "VIEW": catalog.views}
+        if kind == "FUNCTION":
+            places, name = {"FUNCTION": catalog.functions}, catalog.function_named(name) or name
+        for each, known in places.items():
+            if (each, name) in self._own:
+                self._own.remove((each, name))
+                known.pop(name, None)
 
     # ---- settings ----
 
@@ -335,11 +359,18 @@ class Session:
 
         bounds = self._bounds()
         bounds = replace(bounds, start=self.scan.start or bounds.start)  # of tables that do not say it, as in a job
+        names = ", ".join(dict.fromkeys(each.table.name for each in sinks))
+        if self.is_script and not self._is_last and bounds.stop is None and endless_reads(sinks):
+            if self.scan.is_endless:
+                raise SqlError(
+                    f"INSERT INTO {names} never ends, and statements are behind it: RESET 'scan.bounded.mode' ends it"
+                    " with what the topics hold now"
+                )
+            # What it reads now: of a group, what the group has not read yet.
+            bounds = replace(bounds, start=bounds.start or StartFrom.group_offsets("earliest"), stop=StopAt.latest())
         if bounds.stop is None:
             replace(self.script, sinks=sinks).require_no_feedback()
-        read = [table for sink in sinks for table in tables(sink)]
-        end = "to its end" if all(map(bounds.stop_of, read)) else "until Ctrl-C"
-        names = ", ".join(dict.fromkeys(each.table.name for each in sinks))
+        end = "to its end" if bounds.stop is not None or not endless_reads(sinks) else "until Ctrl-C"
         self.note(f"INSERT INTO {names} runs on {self.arguments.runner}, {end}")
         work = Work(self._arguments(bounds), self.script.settings, tuple(sinks), self.script.texts)
         status = run(work)

@@ -24,6 +24,8 @@ def bounds(
     begins = options.start or start
     if begins is None:
         begins = StartFrom.group_offsets("latest") if options.group else StartFrom.latest()
+    if options.start is None and begins.needs_group and not options.group:
+        begins = StartFrom.earliest()  # as a SELECT of the shell
     if resumed_ms is not None and options.group:
         begins = begins.resumed(resumed_ms)
     ends = StopAt.timestamp(options.end_ms) if options.end_ms is not None else stop

@@ -12,6 +12,8 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.cli.main import main
+from rmqio.sql.shell import processes, worker
+from rmqio.testing import FakeBroker
 
 CATALOG = """
 CREATE TABLE t (a INT) WITH ('topic' = 't');
@@ -91,8 +93,35 @@ def test_statements_see_the_own_catalog_and_do_not_change_it(
             assert main(["sql", "-e", text, *catalog]) == 0
             shown = capsys.readouterr().out.split()[2:]
             assert shown == ["made_0"] * (kept * made) + [f"made_{made}", "sink", "t"]
+    for what in (
+        "TABLE t (b INT) WITH ('topic' = 'n')",
+        "VIEW t AS SELECT 1 AS b",
+        "TABLE v (b INT) WITH ('topic' = 'n')",
+    ):
+        create = f"CREATE {what};"
+        assert main(["sql", "-e", f"{create} DESCRIBE {what.split()[1]}"]) == 0  # in place of the own one
+        assert capsys.readouterr().out.splitlines()[2].split()[0] == "b"
+        for text, catalog in ((create * 2, []), (create, [f"--catalog={given}"])):
+            assert main(["sql", "-e", text, *catalog]) == 2
+            assert "already" in capsys.readouterr().err
     assert own.read_text() == CATALOG
     assert given.read_text().count("CREATE TABLE made_") == 2
+
+
+def test_statements_behind_an_insert_see_its_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It reads from the earliest message to those that the topic holds: else it would never end."""
+    monkeypatch.setattr(processes, "run", worker.run)
+    with FakeBroker() as broker:
+        for topic in ("t", "sink"):
+            broker.cluster.create_topic(topic)
+        for number in range(5):
+            broker.cluster.append("t", b'{"a": %d}' % number, queue_id=number % 2)
+        text = f"{CATALOG} INSERT INTO sink SELECT a FROM v; SELECT a FROM sink WHERE a > 2;"
+        argv = ["sql", "-e", text, "--catalog=none", "--name_server", broker.name_server]
+        assert main(argv) == 0
+        assert sorted(capsys.readouterr().out.split())[:4] == ["-", "3", "3", "4"]
 
 
 def test_rows_that_nobody_reads_any_more_are_no_failure() -> None:

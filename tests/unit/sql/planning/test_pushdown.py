@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -154,7 +155,8 @@ def test_where_a_read_begins_and_ends() -> None:
     assert bounds(options, StartFrom.timestamp(1500), None, both)[0] == StartFrom.timestamp(1500)
     assert bounds(options, StartFrom.timestamp(500), None, both)[0] == StartFrom.timestamp(1000)
     assert bounds(options, late, None, both)[0] == late
-    assert bounds(options, group, None, both)[0] == group
+    assert bounds(replace(options, group="g"), group, None, both)[0] == group
+    assert bounds(options, group, None, Pushed())[0] == early, "there are no offsets without a group"
     assert bounds(options, early, StopAt.timestamp(1800), both)[1] == StopAt.timestamp(1800)
     assert bounds(options, early, StopAt.timestamp(800), both) == (early, StopAt.timestamp(800))
     assert bounds(options, early, StopAt.latest(), Pushed(start_ms=5, stop_ms=3)) == (early, StopAt.latest())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import re
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 from rmqio import MessageQueue
 from rmqio.cli.main import make_parser, parse
 from rmqio.sql.shell import processes, worker
+from rmqio.sql.shell.session import End
 from rmqio.sql.shell.work import Work
 from rmqio.start import StartFrom, StopAt
 from rmqio.testing import InMemoryCluster
@@ -180,6 +183,48 @@ def test_what_the_job_of_a_statement_cannot_do_is_refused_at_its_place(
     _, shown, carets = message.splitlines()
     assert shown == f"  {text.splitlines()[line - 1]}"
     assert carets.index("^") == column + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "stops"),
+    [
+        ("{0} SELECT 1;", ["latest"]),
+        ("{0} {0}", ["latest", None]),
+        ("{0} -- the last one", [None]),
+        ("SELECT 1; {0} QUIT", [None]),
+        ("SOURCE {1};", [None]),
+        ("SOURCE {1}; SHOW TABLES;", ["latest"]),
+        ("BEGIN STATEMENT SET; {0} {0} END; SELECT 1;", ["latest"]),
+        ("INSERT INTO large VALUES (1); SELECT 1;", [None]),
+        ("SET 'scan.bounded.mode' = 'timestamp:2024-01-01T00:00:00Z'; {0} SELECT 1;", ["timestamp"]),
+        ("SET 'scan.bounded.mode' = 'unbounded'; {0}", [None]),
+    ],
+)
+def test_an_insert_of_a_script_ends_if_statements_are_behind_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, stops: list[str | None]
+) -> None:
+    """Else these would never run, as those behind a SELECT."""
+    works: list[Work] = []
+
+    def run(work: Work) -> int:
+        works.append(work)
+        return 0
+
+    monkeypatch.setattr(processes, "run", run)
+    shell("CREATE TABLE large (id BIGINT) WITH ('topic' = 'more');")
+    shell.session.is_script = True
+    insert = "INSERT INTO large SELECT id FROM orders;"
+    (tmp_path / "a.sql").write_text(insert)
+    with contextlib.suppress(End):
+        shell(text.format(insert, tmp_path / "a.sql"))
+    assert [each.arguments.stop and each.arguments.stop.kind for each in works] == stops
+
+
+def test_an_endless_insert_before_statements_of_a_script_is_refused(shell: Shell) -> None:
+    shell("CREATE TABLE large (id BIGINT) WITH ('topic' = 'more'); SET 'scan.bounded.mode' = 'unbounded';")
+    shell.session.is_script = True
+    message = shell.error("INSERT INTO large SELECT id FROM orders; SELECT 1;")
+    assert message.startswith("INSERT INTO large never ends, and statements are behind it: RESET")
 
 
 def test_a_statement_that_would_feed_itself_is_refused_at_its_place(shell: Shell) -> None:
