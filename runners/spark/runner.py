@@ -105,13 +105,13 @@ class SparkRunner(runner.PipelineRunner):
             plan_test_streams(proto)
         self._check(proto)
         refuse_unsupported(options)
-        if streaming:
-            make_local_folder(options.view_as(CheckpointOptions).checkpoint_dir, spark_settings(options))
         check_positions(pipeline)
         check(self.report(proto, options), options)
         look_up_topics(pipeline, options)
         if streaming:
             plan = stream_plan(copy.deepcopy(proto), self._is_drain)
+            # What is refused leaves no folder.
+            make_local_folder(options.view_as(CheckpointOptions).checkpoint_dir, spark_settings(options))
         else:
             plan = translate(copy.deepcopy(proto), self._is_drain)
         with tempfile.TemporaryDirectory() as folder:

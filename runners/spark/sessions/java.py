@@ -23,7 +23,7 @@ def require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if os.access(Path(home, "bin", "java"), os.X_OK) if home else shutil.which("java"):
         return
-    if _has_own_environment():
+    if has_own_environment():
         return
     lacks = f"JAVA_HOME is {home}, which has no bin/java" if home else "JAVA_HOME is not set, and PATH has no java"
     raise NotReady(
@@ -38,7 +38,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except Exception:
-        if SparkContext._gateway is None and not _has_own_environment():
+        if SparkContext._gateway is None and not has_own_environment():
             try:
                 find_java({**os.environ}, minimum_major=_MINIMUM, program="Spark")
             except LocalBrokerError as error:
@@ -46,7 +46,7 @@ def explained() -> Iterator[None]:
         raise
 
 
-def _has_own_environment() -> bool:
+def has_own_environment() -> bool:
     """Returns whether Spark's configuration has a file that can set JAVA_HOME."""
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))

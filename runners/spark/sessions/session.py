@@ -169,7 +169,7 @@ def _check_running(session: SparkSession, options: PipelineOptions, given: Mappi
 
 
 def _start(options: PipelineOptions, given: Mapping[str, str]) -> SparkSession:
-    elsewhere = _configured()
+    elsewhere = configured()
     master = _master(options, given, elsewhere)
     python = given.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     python = python or elsewhere.get("spark.pyspark.python") or sys.executable
@@ -277,7 +277,7 @@ def _master(options: PipelineOptions, given: Mapping[str, str], elsewhere: Mappi
     return DEFAULT_MASTER if configured in _NOBODYS_CHOICE else str(configured)
 
 
-def _configured() -> dict[str, str]:
+def configured() -> dict[str, str]:
     """Returns settings from outside the pipeline: of spark-submit, else of a configured spark-defaults.conf."""
     if _submitted():
         SparkContext._ensure_initialized()

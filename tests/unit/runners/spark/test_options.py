@@ -79,7 +79,7 @@ def test_a_master_that_spark_is_configured_with_goes_before_ours(
         "# a comment\nspark.master            spark://configured:7077\nspark.driver.extraJavaOptions=-Da=b -Dc=d\n\n"
     )
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    configured = session._configured()
+    configured = session.configured()
     assert configured == {
         "spark.master": "spark://configured:7077",
         "spark.driver.extraJavaOptions": "-Da=b -Dc=d",
