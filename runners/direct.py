@@ -10,6 +10,7 @@ from rmqio.runners.beam import versions
 from rmqio.runners.beam.in_process import FnApiRunner
 from rmqio.runners.beam.portable import portable_form
 from rmqio.runners.capabilities import Cell, Mode, Requirement, Verdict
+from rmqio.runners.interrupts import interrupts_until_raised
 from rmqio.runners.report import Report, compare
 from rmqio.runners.submission import check, check_positions, look_up_topics
 from rmqio.runners.tracebacks.failures import without_callers
@@ -38,7 +39,7 @@ class DirectRunner(FnApiRunner):
         check_positions(pipeline)
         check(self.report(portable_form(pipeline), options), options)
         look_up_topics(pipeline, options)
-        run = super().run_pipeline
+        run = interrupts_until_raised()(super().run_pipeline)
         return without_callers(lambda: run(pipeline, options))
 
     def report(self, pipeline: Any, options: PipelineOptions) -> Report:

@@ -84,6 +84,30 @@ def test_ctrl_c_is_one_line_and_the_steps_are_closed(tmp_path: Path, end: str) -
     assert ended(tmp_path, end) == (-signal.SIGINT, ["KeyboardInterrupt"], "closed\n")
 
 
+@pytest.mark.parametrize(
+    "dropped",
+    [
+        "try: os.kill(os.getpid(), signal.SIGINT)\n        except: pass",
+        "weakref.finalize(Closes(), os.kill, os.getpid(), signal.SIGINT)",
+    ],
+    ids=["an except", "a destructor"],
+)
+def test_ctrl_c_ends_a_pipeline_that_drops_the_exception(tmp_path: Path, dropped: str) -> None:
+    """Else an endless one would go on, for which Python has then printed KeyboardInterrupt at most."""
+    end = f"""
+    import weakref
+
+    def endless(element):
+        {dropped}
+        while True:
+            yield element
+
+    run(beam.FlatMap(endless))
+    """
+    status, lines, _ = ended(tmp_path, end)
+    assert (status, lines[-1]) == (-signal.SIGINT, "KeyboardInterrupt")
+
+
 def test_a_refusal_is_shown_once_without_its_causes(tmp_path: Path) -> None:
     status, lines, _ = ended(
         tmp_path,
