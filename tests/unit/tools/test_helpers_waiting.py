@@ -15,8 +15,8 @@ from tests.helpers.waiting import Inconclusive, until
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second passes with each look at the clock."""
     seconds = count()
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: float(next(seconds)))
-    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("tests.helpers.waiting.time.monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr("tests.helpers.waiting.time.sleep", lambda seconds: None)
     monkeypatch.setenv(waiting.PATIENCE, "1")
 
 
