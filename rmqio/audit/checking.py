@@ -15,6 +15,7 @@ from rmqio.audit.compare.entries import Entries, Spool, parts_of
 from rmqio.audit.compare.findings import Findings
 from rmqio.audit.compare.matching import match
 from rmqio.audit.compare.order import Order
+from rmqio.audit.doubt import outside, why_in_doubt
 from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, edges_of, passed_of
 from rmqio.audit.identity import Identity, candidates, hash_of, origin_of, parse_identity
 from rmqio.audit.reading import Side, Sketches, bounds_of, choose, read_into, sample
@@ -41,7 +42,12 @@ def audit(client: QueueClient, request: Request, tell: Callable[[str], None] = l
         checker.read()
         result = checker.result()
         if result.doubt:
-            raise LocalError(f"{result.doubt}. Or say with --by what else identifies a message, e.g. --by=keys")
+            raise LocalError(
+                f"{result.findings.total.lost:,} messages of {request.from_topic} look lost, but "
+                f"{result.unexplained:,} messages of {request.to_topic} have no identity of a message there by "
+                f"{result.identity.name}: {result.doubt}. Or say with --by what else identifies a message, e.g. "
+                "--by=keys"
+            )
         return result
 
 
@@ -60,6 +66,8 @@ class Checker:
         """The offsets that dead letters name."""
         self._identity: Identity | None = None
         self._is_sure = False
+        self._arrived_by: set[str] = set()
+        """The labels by which messages were found in the sink."""
         self._sketches = Sketches()
         self._notes: list[str] = []
         self.checked_ms = 0
@@ -172,6 +180,8 @@ class Checker:
         found = sample(self._client, whole, _SAMPLE)
         identity, count = choose(found, self.sink.spool, among if request.by == "auto" else among[1:])
         self._is_sure = count > 0
+        if count:
+            self._arrived_by.add(identity.steps)
         is_there = found and (self.sink.spool.count or self.sink.unidentified)
         if request.by == "auto" and not count and is_there and not self._is_live:
             raise LocalError(
@@ -235,12 +245,13 @@ class Checker:
         """
         source, sink = self.source.spool, self.sink.spool
         others = [each for each in self._candidates()[1:] if each.steps != self.identity.steps]
-        if self.identity.of_copy is None or not others:
-            return
-        if self._is_on_disk:
+        if self.identity.of_copy is None or self._is_on_disk:
             return
         sent, got = source.all(), sink.all()
-        left = np.flatnonzero(~np.isin(got["id"], sent["id"]) & ~np.isin(got["queue"], list(letters)))
+        is_known, is_letter = np.isin(got["id"], sent["id"]), np.isin(got["queue"], list(letters))
+        if not self._arrived_by and (is_known & ~is_letter).any():
+            self._arrived_by.add(self.identity.steps)
+        left = np.flatnonzero(~is_known & ~is_letter)
         if self._is_live:  # this is repeated at each look: copies of what has arrived are of no message there
             sent = sent[~np.isin(sent["id"], got["id"])]
         for other in others:
@@ -252,6 +263,8 @@ class Checker:
             is_there = hashes[places] == got["id"][left]
             got["id"][left[is_there]] = sent["id"][places[is_there]]
             left = left[~is_there]
+            if is_there.any():
+                self._arrived_by.add(other.steps)
 
     @property
     def _is_on_disk(self) -> bool:
@@ -322,9 +335,8 @@ class Checker:
             units_left_out=0,
             notes=notes,
             checked_ms=self.checked_ms,
-            labels=tuple(each.steps for each in self._candidates()[1:]),
-            is_on_disk=self._is_on_disk,
         )
+        self._weigh(result)
         for by_id in (False, True):
             of_kind = {name: passed.units for name, passed in hops.items() if passed.by_id == by_id}
             if not of_kind:
@@ -346,6 +358,48 @@ class Checker:
             if not by_id:
                 result.delays |= comparison.delays(judged)
         return result
+
+    def _weigh(self, result: Result) -> None:
+        """Decide by the table of `rmqio.audit.doubt` whether what looks lost is."""
+        request, total, identity = self._request, result.findings.total, result.identity
+        if not total.lost or not total.foreign:
+            return
+        if identity.of_copy is None:
+            if not total.arrived:
+                result.notes.append(
+                    f"nothing has arrived by {identity.name}: if that is not equal in both topics, --by says what is"
+                )
+            return
+        tried = [identity] if self._is_on_disk else self._candidates()[1:]
+        arrived = self._arrived_by or ({identity.steps} if total.arrived else set())
+        given = sorted(request.steps or self._labels_behind(result))
+        source = "--steps" if request.steps else f"the last Audit in {request.audit_topic}"
+        why = why_in_doubt(given, [each.steps for each in tried], arrived, source)
+        if not why:
+            labels = ", ".join(map(repr, given))
+            result.notes.append(f"{source} has the labels {labels}: messages that arrived by another label look lost")
+            return
+        ranges = {}
+        for queue, end in self.source.ends.items():
+            low = max(self.source.begins[queue], self._client.min_offset(queue))
+            ranges[queue] = range(low), range(end, max(end, self._client.max_offset(queue)))
+        foreign = result.findings.places["foreign"]
+        explained = outside({place.id for place in foreign}, tried, ranges)
+        result.unexplained = total.foreign - sum(place.id in explained for place in foreign)
+        result.doubt = why if result.unexplained else ""
+
+    def _labels_behind(self, result: Result) -> set[str]:
+        """The labels of the range's messages behind the last hops; empty: the sketches do not tell all of them."""
+        if not self._sketches.is_whole:
+            return set()
+        last = {name for edge in result.edges if edge.hop == SINK for name in edge.before}
+        found = set()
+        for key, _, _ in self._sketches:
+            unit = Unit(MessageQueue(key.topic, key.broker, key.queue_id), key.block)
+            begin, end = (each.get(unit.queue, 0) for each in (self.source.begins, self.source.ends))
+            if key.hop in last and unit.offsets.stop > begin and unit.offsets.start < end:
+                found.add(key.steps)
+        return found
 
     def _judged(self, units: set[Unit], waits: set[Unit], *, by_id: bool) -> set[Unit]:
         """Leave out units with young messages, whose sketches may come later than they, deleted ones, or others than

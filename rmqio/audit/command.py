@@ -27,6 +27,7 @@ from rmqio.model import MessageQueue
 from rmqio.start import StartFrom
 
 _SHOWN: Final = ("lost", "doubled", "late", "out_of_order", "pending")
+_LABELS: Final = "what looks lost may have arrived with another label: see --steps"
 
 
 def run(found: argparse.Namespace, *, client_factory: ClientFactory | None = None) -> int:
@@ -70,7 +71,7 @@ def _live(client: QueueClient, request: Request, found: argparse.Namespace) -> i
     """Audit again and again what is not older than `--keep`; Ctrl-C ends it, with status 130 as elsewhere."""
     if request.start.kind == "latest":  # of both topics, which are read one after the other
         request = replace(request, start=StartFrom.timestamp(int(time.time() * 1000)))
-    forgotten = Counts()
+    forgotten, is_doubted = Counts(), False
     with Checker(client, replace(request, most_rows=1 << 62), lambda text: None, is_live=True) as checker:
         while True:
             began = time.monotonic()
@@ -85,7 +86,7 @@ def _live(client: QueueClient, request: Request, found: argparse.Namespace) -> i
             before_ms = checker.checked_ms - found.keep
             result = checker.result(before_ms)
             so_far = _so_far(result, forgotten)
-            hint = "what looks lost may have arrived with another label: see --steps" if result.doubt else ""
+            hint = _LABELS if result.doubt or is_doubted else ""
             if checker.is_unsure and so_far["lost"]:
                 hint = "nothing has arrived by id or place: see --by"
             report: dict[str, Any] = {}
@@ -99,6 +100,7 @@ def _live(client: QueueClient, request: Request, found: argparse.Namespace) -> i
             else:
                 print(_line(so_far) + (f"  ({hint})" if hint else ""), flush=True)
             _write(found.html, report)
+            is_doubted |= bool(result.doubt and result.findings.old.lost)
             _settle(result.findings.old, forgotten)
             checker.forget(before_ms)
             time.sleep(max(0.0, found.every / 1000 - (time.monotonic() - began)))

@@ -67,52 +67,15 @@ class Result:
     units_left_out: int
     notes: list[str]
     checked_ms: int
-    labels: tuple[str, ...] = ("",)
-    """The labels by which ids of places were looked for; the first one: none."""
-    is_on_disk: bool = False
-    """Whether messages did not fit into memory."""
+    unexplained: int = 0
+    """Messages of the second topic that may be some that look lost, by a label that is not known."""
+    doubt: str = ""
+    """Why messages that look lost may have arrived; empty: they are lost."""
 
     @property
     def foreign_is_wrong(self) -> bool:
         """Whether the source was read as a whole, so that each message of the sink must be of it."""
         return self.source.is_to_end and not self.source.skipped and not any(self.source.begins.values())
-
-    @property
-    def doubt(self) -> str:
-        """Why messages that look lost may have arrived, by an id that is not known here; empty: they have not."""
-        total, topics = self.findings.total, self.request
-        if not (total.lost and total.foreign):
-            return ""
-        unknown = (
-            f"{total.lost:,} messages of {topics.from_topic} look lost, but {total.foreign:,} messages of "
-            f"{topics.to_topic} have no identity of a message there by {self.identity.name}"
-        )
-        if self.identity.of_copy is None:
-            return "" if total.arrived else f"{unknown}, so that nothing has arrived: it is not equal in both topics"
-        if self.is_on_disk and len(self.labels) > 1:
-            return (
-                f"{unknown}: messages that do not fit into --memory_mb are compared by ids with one label, here "
-                f"{self.identity.steps!r}, and there are several; give more memory"
-            )
-        if total.arrived and not self._foreign_are_of_source:
-            return ""
-        known = ", ".join(map(repr, filter(None, self.labels))) or "none"
-        return (
-            f"{unknown}: these ids contain the labels of MapRecords and of SQL, and not all labels are known here "
-            f"(known: {known}); give them as --steps, or give --audit_topic"
-        )
-
-    @property
-    def _foreign_are_of_source(self) -> bool:
-        """Whether messages of the sink without a message there must be of one that was read."""
-        source, stop = self.source, self.request.stop
-        if source.skipped or any(source.begins.values()):
-            return False
-        if source.is_to_end:
-            return True
-        # Others were sent after the source's end.
-        end_ms = min(self.checked_ms, stop.timestamp_ms) if stop.kind == "timestamp" else self.checked_ms
-        return any(place.time_ms < end_ms - CLOCKS_MS for place in self.findings.places["foreign"])
 
     @property
     def wrong(self) -> dict[str, int]:

@@ -233,7 +233,7 @@ def test_the_identity_is_also_chosen_by_later_messages(
     assert report(cluster, capsys, "--limit=1")["lost"] == 1_000
 
 
-@pytest.mark.parametrize("by", ["auto", "id", "place", "field:name", "keys"])
+@pytest.mark.parametrize("by", ["auto", "place"])
 def test_topics_without_anything_in_common_are_told(by: str, cluster: InMemoryCluster) -> None:
     send(cluster, "source", 1)
     send(cluster, "sink", 2)
@@ -257,7 +257,7 @@ def test_by_place_what_was_sent_after_the_end_of_the_source_is_no_doubt(cluster:
         result = audit(client, Request("source", "sink", by="place"), send_more)
         assert (result.wrong, result.findings.total.foreign) == ({"lost": 1}, 1)
         cluster.append("sink", b"x", store_ms=1_000_000, properties={"UNIQ_KEY": "OTHER"})
-        with pytest.raises(LocalError, match="not all labels are known"):
+        with pytest.raises(LocalError, match=r"but 1 messages of sink have .* which are not known here"):
             audit(client, Request("source", "sink", by="place"), send_more)
 
 
