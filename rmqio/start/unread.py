@@ -1,4 +1,4 @@
-"""A read that ends and begins at the end of each queue: it reads nothing, and almost nobody wants that."""
+"""A read that ends, and begins at the end of queues: it reads nothing there, and almost nobody wants that."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from rmqio.start.lookups import resolve_all
 
 
 def unread(
+    what: str,
     queues: Sequence[MessageQueue],
     client: QueueClient,
     *,
     begins_at_end: Callable[[MessageQueue, OffsetLookup], bool],
     stop: Callable[[MessageQueue, OffsetLookup], int | None],
-) -> int:
-    """Returns how many messages the queues hold of which a read can read none; 0: it can read, or there are none.
+    group: str | None,
+    advice: str,
+) -> str:
+    """Returns a warning if queues hold messages of which a read can read none; empty: it can, or there are none.
 
-    Errors of brokers are left to the read.
+    A read that begins at the offsets of a group is warned of for each queue without one, since the others do not show
+    that it misses messages; any other read if it can read nothing at all. Errors of brokers are left to the read.
 
     Args:
       begins_at_end: whether the read begins at the end of a queue since nothing says otherwise.
       stop: the first offset not to read; None: the queue is not read.
+      group: the group at whose offsets the read begins; None: it uses none.
+      advice: what to give to read these messages.
     """
 
     def skipped(queue: MessageQueue, lookup: OffsetLookup) -> int | None:
@@ -33,18 +39,26 @@ def unread(
             return None
         return max(0, end_at - lookup.min_offset(queue))
 
-    total = 0
-    for each in resolve_all(queues, client, skipped).values():
-        if not isinstance(each, int):
-            return 0
-        total += each
-    return total
+    found = [*resolve_all(queues, client, skipped).values()]
+    counts = [each for each in found if isinstance(each, int)]
+    if len(counts) < len(found) and (group is None or any(isinstance(each, Exception) for each in found)):
+        return ""
+    return why_unread(counts, f"{len(found)} queues", what, group, advice)
 
 
-def why_unread(count: int, what: str, group: str | None, advice: str) -> str:
-    """The warning for `count` messages of `what`. `group`: the group without an offset; None: the start is latest."""
+def why_unread(counts: Sequence[int], of: str, what: str, group: str | None, advice: str) -> str:
+    """The warning for messages of `what` that are not read, by queue; empty: there are none.
+
+    `of`: all queues. `group`: the group without an offset; None: the start is latest.
+    """
+    holding = [count for count in counts if count]
+    if not holding:
+        return ""
     cause = "it begins at the latest offset"
     if group is not None:
-        cause = f"consumer group {group!r} has no offset there, so it begins at the end of each queue"
-        advice = f"Check the name of the group. If it is new: {advice}"
-    return f"the read of {what} reads none of {count} messages: {cause}, and it ends where it begins. {advice}"
+        cause = f"consumer group {group!r} has no offset there, so it begins at the end of each"
+        advice = f"Check the name of the group. If it is new, or the queues are: {advice}"
+    return (
+        f"the read of {what} reads none of {sum(holding)} messages in {len(holding)} of {of}: {cause}, and it ends "
+        f"where it begins. {advice}"
+    )

@@ -63,7 +63,7 @@ def _rocketmq(end: End, follow: bool, where: dict[str, Any]) -> Any:
     if end.place and "client_factory" not in where:
         where = {**where, "name_server": end.place}
     read = ReadFromRocketMQ(end.name, consumer_group=end.options.get("group"), **_range(end, follow), **where)
-    read.start_advice = f"add start=earliest to the options of {end.shown}"
+    read.start_advice = _advice(end)
     return read
 
 
@@ -72,7 +72,13 @@ def _kafka(end: End, follow: bool) -> Any:
 
     end.require_known(("start", "stop", *_TIMES))
     times: dict[str, Any] = {name: end.number(name, 0) for name in _TIMES if name in end.options}
-    return ReadFromKafka(end.place, end.name, config=end.config(), **times, **_range(end, follow))
+    read = ReadFromKafka(end.place, end.name, config=end.config(), **times, **_range(end, follow))
+    read.start_advice = _advice(end)
+    return read
+
+
+def _advice(end: End) -> str:
+    return f"add start=earliest to the options of {end.shown}"
 
 
 def _file(end: End) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rmqio.connect.kafka.client import Cluster, ask, meaning_of
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, RmqioError
 from rmqio.start import StartFrom, StopAt
+from rmqio.start.unread import why_unread
 from rmqio.transforms.parts import QueueRange
 
 
@@ -69,6 +71,23 @@ def range_of(cluster: Cluster, partition: Partition, start: StartFrom, stop: Sto
     finally:
         consumer.close()
     return QueueRange(begin, None if end is None else max(begin, end))
+
+
+def unread(
+    cluster: Cluster, topic: str, partitions: Sequence[Partition], start: StartFrom, stop: StopAt | None, advice: str
+) -> str:
+    """Returns a warning if a read that ends begins at the end of partitions that hold messages; empty: it does not.
+
+    Errors of brokers are left to the read.
+    """
+    if stop is None or not start.may_begin_at_end:
+        return ""
+    try:
+        held = [range_of(cluster, each, StartFrom.earliest(), stop) for each in partitions]
+    except RmqioError:
+        return ""
+    counts = [each.stop - each.start for each in held if each.stop is not None]
+    return why_unread(counts, f"{len(partitions)} partitions", f"topic {topic} of Kafka", None, advice)
 
 
 def _ms(value: Any) -> int:

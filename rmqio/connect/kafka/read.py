@@ -40,6 +40,9 @@ class ReadFromKafka(beam.PTransform):
     Raises `LocalError` when it is built, and on a worker if a topic does not exist.
     """
 
+    start_advice: str = "give start=StartFrom.earliest()"
+    """What to give if the read can read nothing, in the words of whoever built the pipeline."""
+
     def __init__(
         self,
         bootstrap_servers: str,
@@ -81,7 +84,7 @@ class ReadFromKafka(beam.PTransform):
             find = beam.ParDo(WatchFn(cluster, self._topics, self._discovery_interval_ms))
             begun = pipeline | "Start" >> beam.Impulse()
         else:
-            find = beam.ParDo(FindFn(cluster))
+            find = beam.ParDo(FindFn(cluster, self._config.start, self._config.stop, self.start_advice))
             begun = pipeline | "Topics" >> beam.Create(self._topics)
         partitions = begun | "Partitions" >> find.with_output_types(Partition)
         spread = partitions | "Spread" >> beam.Reshuffle()

@@ -16,9 +16,10 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration
 
 from rmqio.connect.kafka.client import Cluster
-from rmqio.connect.kafka.ranges import Partition, partitions_of
+from rmqio.connect.kafka.ranges import Partition, partitions_of, unread
 from rmqio.connect.sink.outage import outage_of
 from rmqio.errors import RmqioError, WireError
+from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.parts import QueueWatermark, QueueWatermarks
 
 _LOGGER: Final = logging.getLogger("rmqio.connect.kafka")
@@ -37,13 +38,17 @@ class Seen(NamedTuple):
 
 
 class FindFn(beam.DoFn):
-    """Emits the partitions of topics once."""
+    """Emits the partitions of topics once. Says if the read can read nothing of a topic that holds messages."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, start: StartFrom, stop: StopAt | None, start_advice: str) -> None:
+        self._cluster, self._start, self._stop, self._advice = cluster, start, stop, start_advice
 
     def process(self, topic: str) -> Iterator[Partition]:
-        yield from partitions_of(self._cluster, topic)
+        partitions = partitions_of(self._cluster, topic)
+        why = unread(self._cluster, topic, partitions, self._start, self._stop, self._advice)
+        if why:
+            _LOGGER.warning("%s", why)
+        yield from partitions
 
 
 class WatchFn(beam.DoFn, RestrictionProvider):

@@ -26,7 +26,7 @@ from rmqio.pyspark.options.given import (
 from rmqio.pyspark.options.secured import SECURITY_NAMES
 from rmqio.pyspark.reading.values import VALUE_NAMES, Values, value_options
 from rmqio.start import LateQueue, StartFrom, StartOffsetError, check_named, clamp_offset
-from rmqio.start.unread import unread, why_unread
+from rmqio.start.unread import unread
 from rmqio.topics.subscription import Subscription
 from rmqio.wire.names import validate_subscription
 from rmqio.wire.properties import validate_group
@@ -103,14 +103,15 @@ class Start:
     def warn_if_unread(
         self, what: Subscription, queues: Sequence[MessageQueue], client: QueueClient, stop: Callable[..., int | None]
     ) -> None:
-        """Logs a warning if the queues hold messages, and the read can read none of them."""
+        """Logs a warning if queues hold messages, and the read can read none of these."""
         if not self.named and not self.strategy.may_begin_at_end:
             return
-        count = unread(queues, client, begins_at_end=self.begins_at_end, stop=stop)
-        if count:
-            group = self.group if self.strategy.needs_group else None
-            advice = f"give {'startingOffsets' if group is None else 'groupOffsetsReset'} as 'earliest'"
-            _LOGGER.warning("%s", why_unread(count, str(what), group, advice))
+        group = self.group if self.strategy.needs_group and not self.named else None
+        advice = f"give {'startingOffsets' if group is None else 'groupOffsetsReset'} as 'earliest'"
+        begins = self.begins_at_end
+        why = unread(str(what), queues, client, begins_at_end=begins, stop=stop, group=group, advice=advice)
+        if why:
+            _LOGGER.warning("%s", why)
 
     def resolve(self, queue: MessageQueue, lookup: OffsetLookup, late: LateQueue | None = None) -> int:
         """Returns the first offset. Raises `StartOffsetError`, `OffsetOutOfRange`, `BrokerError`, `TransportError`."""

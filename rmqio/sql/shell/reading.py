@@ -19,7 +19,7 @@ from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
 from rmqio.sql.shell.plans import Bounds, Branch
 from rmqio.start.lookups import resolve_all
-from rmqio.start.unread import unread, why_unread
+from rmqio.start.unread import unread
 
 Row = tuple[Any, ...]
 _WAIT_MS: Final = 100
@@ -146,10 +146,17 @@ class _TableReader:
             def begins_at_end(queue: MessageQueue, lookup: OffsetLookup) -> bool:
                 return start.begins_at_end(queue, lookup, group)
 
-            count = unread(queues, self._client, begins_at_end=begins_at_end, stop=stop.resolve)
-            if count:
-                advice = "SET 'scan.startup.mode' = 'earliest-offset'"
-                self._note(why_unread(count, topic, group if start.needs_group else None, advice))
+            why = unread(
+                topic,
+                queues,
+                self._client,
+                begins_at_end=begins_at_end,
+                stop=stop.resolve,
+                group=group if start.needs_group else None,
+                advice="SET 'scan.startup.mode' = 'earliest-offset'",
+            )
+            if why:
+                self._note(why)
         self._open(queues, is_first=True)
 
     def _open(self, queues: list[MessageQueue], *, is_first: bool) -> None:

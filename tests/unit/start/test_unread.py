@@ -1,4 +1,4 @@
-"""A read that ends where it begins says so, and no other read does."""
+"""A read that ends where it begins says so, of all queues or of those without an offset, and no other read does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rmqio.interfaces import OffsetLookup
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom, StopAt
-from rmqio.start.unread import unread, why_unread
+from rmqio.start.unread import unread
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 Q0, Q1, Q2 = (MessageQueue("t", "broker-a", number) for number in range(3))
@@ -29,23 +29,26 @@ def cluster() -> Iterator[InMemoryCluster]:
 @pytest.mark.parametrize(
     ("start", "stop", "committed", "expected"),
     [
-        (StartFrom.group_offsets(), LATEST, {}, 5),
-        (StartFrom.group_offsets("earliest"), LATEST, {}, 0),
-        (StartFrom.group_offsets(), LATEST, {Q0: 3, Q1: 2, Q2: 0}, 0),  # the group has read all of it
-        (StartFrom.group_offsets(), LATEST, {Q0: 1}, 0),
-        (StartFrom.latest(), LATEST, {Q0: 1}, 5),
-        (StartFrom.latest(), StopAt.timestamp(NEVER), {}, 5),
-        (StartFrom.latest(), StopAt.timestamp(0), {}, 0),
-        (StartFrom.latest(), StopAt.offsets({Q0: 2}), {}, 2),
-        (StartFrom.latest(), StopAt.offsets({Q0: 4}), {}, 0),  # waits for one
-        (StartFrom.earliest(), LATEST, {}, 0),
-        (StartFrom.timestamp(NEVER), LATEST, {}, 0),  # the user says when
-        (StartFrom.specific_offsets({Q0: 3}), LATEST, {}, 0),
-        (StartFrom.group_offsets().resumed(NEVER), LATEST, {}, 0),
+        (StartFrom.group_offsets(), LATEST, {}, "none of 5 messages in 2 of 3 queues: consumer group 'g' has no"),
+        (StartFrom.group_offsets("earliest"), LATEST, {}, ""),
+        (StartFrom.group_offsets(), LATEST, {Q0: 3, Q1: 2, Q2: 0}, ""),  # the group has read all of it
+        (StartFrom.group_offsets(), LATEST, {Q0: 1}, "none of 2 messages in 1 of 3 queues: consumer group 'g' has no"),
+        (StartFrom.group_offsets(), LATEST, {Q0: 1, Q1: 2}, ""),  # the third is empty
+        (StartFrom.group_offsets(), StopAt.offsets({Q0: 2, Q1: 9}), {}, "none of 2 messages in 1 of 3 queues"),
+        (StartFrom.latest(), LATEST, {Q0: 1}, "none of 5 messages in 2 of 3 queues: it begins at the latest offset"),
+        (StartFrom.latest(), StopAt.timestamp(NEVER), {}, "none of 5 messages"),
+        (StartFrom.latest(), StopAt.timestamp(0), {}, ""),
+        (StartFrom.latest(), StopAt.offsets({Q0: 2}), {}, "none of 2 messages"),
+        (StartFrom.latest(), StopAt.offsets({Q0: 4}), {}, ""),  # waits for one
+        (StartFrom.earliest(), LATEST, {}, ""),
+        (StartFrom.timestamp(NEVER), LATEST, {}, ""),  # the user says when
+        (StartFrom.specific_offsets({Q0: 3}), LATEST, {}, "none of 2 messages in 1 of 3 queues: consumer group 'g'"),
+        (StartFrom.specific_offsets({Q0: 3}), LATEST, {Q1: 1}, ""),
+        (StartFrom.group_offsets().resumed(NEVER), LATEST, {}, ""),
     ],
 )
-def test_how_many_messages_are_there_for_a_read_that_can_read_none(
-    cluster: InMemoryCluster, start: StartFrom, stop: StopAt, committed: dict[MessageQueue, int], expected: int
+def test_a_read_says_which_messages_it_can_not_read(
+    cluster: InMemoryCluster, start: StartFrom, stop: StopAt, committed: dict[MessageQueue, int], expected: str
 ) -> None:
     client = InMemoryClientFactory(cluster.name).queue_client()
     for queue, offset in committed.items():
@@ -54,22 +57,33 @@ def test_how_many_messages_are_there_for_a_read_that_can_read_none(
     def begins_at_end(queue: MessageQueue, lookup: OffsetLookup) -> bool:
         return start.begins_at_end(queue, lookup, "g")
 
-    assert unread([Q0, Q1, Q2], client, begins_at_end=begins_at_end, stop=stop.resolve) == expected
+    found = unread(
+        "topic t",
+        [Q0, Q1, Q2],
+        client,
+        begins_at_end=begins_at_end,
+        stop=stop.resolve,
+        group="g" if start.needs_group else None,
+        advice="give x",
+    )
+    assert expected in found
+    assert bool(found) == bool(expected)
+    if found:
+        assert found.startswith("the read of topic t ")
+        assert ("Check the name of the group" in found) == start.needs_group
+        assert found.endswith("give x")
 
 
-def test_there_is_nothing_to_say_of_empty_queues_and_of_brokers_that_fail(cluster: InMemoryCluster) -> None:
+@pytest.mark.parametrize("group", [None, "g"])
+def test_there_is_nothing_to_say_of_empty_queues_and_of_brokers_that_fail(
+    cluster: InMemoryCluster, group: str | None
+) -> None:
     client = InMemoryClientFactory(cluster.name).queue_client()
 
-    def count(*queues: MessageQueue) -> int:
-        return unread(queues, client, begins_at_end=lambda queue, lookup: True, stop=LATEST.resolve)
+    def said(*queues: MessageQueue) -> str:
+        stop = LATEST.resolve
+        return unread("t", queues, client, begins_at_end=lambda *_: True, stop=stop, group=group, advice="give x")
 
-    assert count(Q2) == count() == 0
-    assert count(Q0, MessageQueue("none", "broker-a", 0)) == 0, "the read itself raises the error"
-
-
-def test_the_warning_names_the_group_or_the_start() -> None:
-    of_group, of_start = why_unread(5, "t", "bilings", "give x"), why_unread(5, "t", None, "give x")
-    assert "group 'bilings' has no offset" in of_group
-    assert of_group.endswith("Check the name of the group. If it is new: give x")
-    assert "latest" in of_start
-    assert "group" not in of_start
+    assert said(Q2) == said() == ""
+    assert said(Q0, MessageQueue("none", "broker-a", 0)) == "", "the read itself raises the error"
+    assert said(Q0)

@@ -19,7 +19,7 @@ from rmqio.model import MessageQueue
 from rmqio.options import OffsetPolicy
 from rmqio.start import LateQueue, StartFrom, StopAt, check_named
 from rmqio.start.lookups import all_or_error, resolve_all
-from rmqio.start.unread import unread, why_unread
+from rmqio.start.unread import unread
 from rmqio.topics.subscription import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.discovery.known import Known, KnownCoder, KnownTracker, Look
@@ -178,7 +178,7 @@ def warn_if_unread(
     group: str | None,
     advice: str | None,
 ) -> bool:
-    """Logs a warning, and returns True, if the queues of `what` hold messages, and the read can read none of them.
+    """Logs a warning, and returns True, if queues of `what` hold messages, and the read can read none of these.
 
     `advice`: what to give, in the words of whoever built the pipeline; None: in Python.
     """
@@ -188,12 +188,12 @@ def warn_if_unread(
     def begins_at_end(queue: MessageQueue, lookup: OffsetLookup) -> bool:
         return start.begins_at_end(queue, lookup, group)
 
-    count = unread(queues, client, begins_at_end=begins_at_end, stop=stop.resolve)
-    if count:
-        without = group if start.needs_group else None
-        advice = advice or ("give start=StartFrom.earliest()" if without is None else _OF_GROUP)
-        _LOGGER.warning("%s", why_unread(count, what, without, advice))
-    return count > 0
+    by = group if start.needs_group else None
+    advice = advice or ("give start=StartFrom.earliest()" if by is None else _OF_GROUP)
+    why = unread(what, queues, client, begins_at_end=begins_at_end, stop=stop.resolve, group=by, advice=advice)
+    if why:
+        _LOGGER.warning("%s", why)
+    return bool(why)
 
 
 class DiscoverFn(beam.DoFn):

@@ -25,7 +25,7 @@ from rmqio.connect.kafka import watch
 from rmqio.connect.kafka.client import Cluster, KafkaAway
 from rmqio.connect.kafka.ranges import Partition
 from rmqio.connect.kafka.read_fn import KafkaReadConfig, UnboundedPartitionFn
-from rmqio.connect.kafka.watch import Seen, SeenCoder, WatchFn
+from rmqio.connect.kafka.watch import FindFn, Seen, SeenCoder, WatchFn
 from rmqio.errors import LocalError, WireError
 from rmqio.start import StartFrom, StopAt
 
@@ -39,6 +39,16 @@ def broker() -> Iterator[tuple[Producer, str]]:
     (found,) = producer.list_topics(timeout=20).brokers.values()
     yield producer, f"{found.host}:{found.port}"
     producer.flush(20)
+
+
+@pytest.fixture(scope="module")
+def ends(broker: tuple[Producer, str]) -> str:
+    """The address of a broker whose topic `ends` has messages in two of four partitions."""
+    producer, servers = broker
+    for number in range(5):
+        producer.produce("ends", b"x", partition=number % 2, timestamp=PAST_MS)
+    producer.flush(20)
+    return servers
 
 
 class Tracking:
@@ -218,6 +228,29 @@ def test_a_broker_that_is_far_away_is_read_though_each_bundle_connects_again() -
 
 def test_a_topic_that_is_named_twice_is_read_once() -> None:
     assert ReadFromKafka("h:9092", ["t", "u", "t"])._topics == ["t", "u"]
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        (StartFrom.latest(), StopAt.latest(), "reads none of 5 messages in 2 of 4 partitions: it begins at the latest"),
+        (StartFrom.latest(), StopAt.timestamp(2**41), "reads none of 5 messages in 2 of 4 partitions"),
+        (StartFrom.latest(), None, ""),
+        (StartFrom.earliest(), StopAt.latest(), ""),
+        (StartFrom.timestamp(PAST_MS + 60_000), StopAt.latest(), ""),
+    ],
+)
+def test_a_read_that_can_read_nothing_says_so_once(
+    ends: str,
+    caplog: pytest.LogCaptureFixture,
+    start: StartFrom,
+    stop: StopAt | None,
+    expected: str,
+) -> None:
+    find = FindFn(Cluster.of(ends, {"log_level": 0}), start, stop, "give x")
+    assert len([*find.process("ends")]) == 4
+    said = [text for text in caplog.messages if "reads none of" in text]
+    assert [expected in each and each.startswith("the read of topic ends ") for each in said] == [True] * bool(expected)
 
 
 @pytest.mark.parametrize("config", [{"no.such.option": 1}, {"security.protocol": "carrier pigeon"}])
