@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Final
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
+from rmqio.repeats.endings import Ending
 from rmqio.runners.beam import versions
-from rmqio.runners.beam.in_process import FnApiRunner
-from rmqio.runners.beam.portable import portable_form
+from rmqio.runners.beam.in_process import FnApiRunner, followed, has_unbounded
+from rmqio.runners.beam.portable import portable_form, reads_among
 from rmqio.runners.capabilities import Cell, Mode, Requirement, Verdict
 from rmqio.runners.interrupts import interrupts_until_raised
 from rmqio.runners.report import Report, compare
 from rmqio.runners.submission import check, check_positions, look_up_topics
 from rmqio.runners.tracebacks.failures import without_callers
 
+_on_followed: Final[ContextVar[Callable[[list[Any]], None] | None]] = ContextVar("_on_followed", default=None)
+"""What to do with the transforms whose stages have others behind them, in the pipeline that this thread runs."""
 _SEVERAL_WORKERS: Final = Cell(
     Verdict.REFUSED,
     "it would end at once and read nothing; leave --direct_num_workers at 1, or give the read a stop (--stop latest)",
@@ -40,7 +45,22 @@ class DirectRunner(FnApiRunner):
         check(self.report(portable_form(pipeline), options), options)
         look_up_topics(pipeline, options)
         run = interrupts_until_raised()(super().run_pipeline)
-        return without_callers(lambda: run(pipeline, options))
+        with Ending() as ending:
+            token = _on_followed.set(lambda leaves: ending.awaited_by(reads_among(pipeline, leaves)))
+            try:
+                result = without_callers(lambda: run(pipeline, options))
+            finally:
+                _on_followed.reset(token)
+            ending.come()
+        return result
+
+    def create_stages(self, pipeline_proto: Any) -> Any:
+        context, stages = super().create_stages(pipeline_proto)
+        then = _on_followed.get()
+        # In a pipeline with endless elements, no end comes.
+        if then is not None and not has_unbounded(pipeline_proto):
+            then(followed(stages))
+        return context, stages
 
     def report(self, pipeline: Any, options: PipelineOptions) -> Report:
         """Reports how this runner meets the needs of a pipeline in Beam's portable form."""

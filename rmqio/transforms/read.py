@@ -101,6 +101,8 @@ class _Read(beam.PTransform):
         )
         self._shown = read_options.shown(factory, made, client, options)
         expression = sql_filter if sql_filter is not None else (tags or "*")
+        self.read_id: Final = uuid.uuid4().hex
+        """Identifies the read in its process: see `restarts` and `endings`."""
         self._config = ReadConfig(
             factory=factory,
             group=group,
@@ -113,9 +115,8 @@ class _Read(beam.PTransform):
             batches=batches,
             errors_to_output=dead_letter_topic is not None,
             claim_check=checked_claim_check(claim_check),
+            read_id=self.read_id,
         )
-        self.read_id: Final = uuid.uuid4().hex
-        """Under which a read that no checkpoint covers notes what a restart reads again: see `restarts`."""
         self._timestamp = timestamp
         self._dead_letter_topic = dead_letter_topic
         self._deduplicate = deduplicate

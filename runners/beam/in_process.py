@@ -14,10 +14,10 @@ from rmqio.runners.beam import versions
 
 try:
     from apache_beam.metrics import monitoring_infos
-    from apache_beam.portability.api import beam_fn_api_pb2
+    from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
     from apache_beam.runners.portability import fn_api_runner
     from apache_beam.runners.portability.fn_api_runner.fn_runner import BundleManager, ParallelBundleManager
-    from apache_beam.runners.worker.bundle_processor import BundleProcessor
+    from apache_beam.runners.worker.bundle_processor import DATA_OUTPUT_URN, BundleProcessor
     from apache_beam.runners.worker.sdk_worker import GlobalCachingStateHandler
     from apache_beam.utils.thread_pool_executor import shared_unbounded_instance
 
@@ -26,7 +26,7 @@ except ImportError:
     versions.check("DirectRunner")  # an untested Beam may lack a name
     raise
 
-__all__ = ["FnApiRunner", "StateWrite", "failed_state_write"]
+__all__ = ["FnApiRunner", "StateWrite", "failed_state_write", "followed", "has_unbounded"]
 
 _Result = tuple[beam_fn_api_pb2.InstructionResponse, list[beam_fn_api_pb2.ProcessBundleSplitResponse]]
 
@@ -89,6 +89,18 @@ class FnApiRunner(fn_api_runner.FnApiRunner):
             self._progress_frequency,
             cache_token_generator=chosen._cache_token_generator,
         )
+
+
+def followed(stages: Iterable[Any]) -> list[Any]:
+    """Returns the transforms of stages that write for others."""
+    before = [stage for stage in stages if any(each.spec.urn == DATA_OUTPUT_URN for each in stage.transforms)]
+    return [each for stage in before for each in stage.transforms]
+
+
+def has_unbounded(pipeline_proto: Any) -> bool:
+    """Returns whether a pipeline, in Beam's portable form, has a collection without end."""
+    unbounded = beam_runner_api_pb2.IsBounded.UNBOUNDED
+    return any(each.is_bounded == unbounded for each in pipeline_proto.components.pcollections.values())
 
 
 class StateWrite(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from apache_beam.coders.coder_impl import CoderImpl
 from apache_beam.internal import pickler
@@ -25,7 +25,15 @@ __all__ = [
     "has_option",
     "pickler",
     "portable_form",
+    "reads_among",
 ]
+
+
+_WORKING: Final = (
+    common_urns.primitives.PAR_DO.urn,
+    common_urns.sdf_components.PROCESS_SIZED_ELEMENTS_AND_RESTRICTIONS.urn,
+)
+"""Of leaves that call a DoFn's `process`."""
 
 
 def portable_form(pipeline: Any) -> Any:
@@ -46,6 +54,20 @@ def has_option(options: Any, name: str) -> bool:
 def add_arguments(kind: type[PipelineOptions], group: Any) -> None:
     """Adds the arguments that a class of options defines to a parser, or to a group of one."""
     kind._add_argparse_args(group)
+
+
+def reads_among(pipeline: Pipeline, leaves: Iterable[beam_runner_api_pb2.PTransform]) -> list[str]:
+    """Returns the ids of the reads whose work with finalizers is among these leaves, in Beam's portable form."""
+    names = [each.unique_name for each in leaves if _finalizes(each)]
+    reads = [node for node in composites(pipeline) if hasattr(node.transform, "read_id")]
+    inside = [node for node in reads if any(name.startswith(f"{node.full_label}/") for name in names)]
+    return [node.transform.read_id for node in inside]
+
+
+def _finalizes(leaf: beam_runner_api_pb2.PTransform) -> bool:
+    if leaf.spec.urn not in _WORKING:  # what pairs and splits restrictions has the same payload
+        return False
+    return bool(beam_runner_api_pb2.ParDoPayload.FromString(leaf.spec.payload).requests_finalization)
 
 
 def composites(pipeline: Pipeline) -> list[AppliedPTransform]:

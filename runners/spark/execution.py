@@ -6,12 +6,13 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from rmqio.repeats.endings import Ending
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, ROW_DDL, Form, Input, Output, StageTask, TaskReport
 from rmqio.runners.spark.reporting.finalizing import finalize
 from rmqio.runners.spark.reporting.reports import ReportsParam, TaskKey
@@ -46,7 +47,10 @@ class Execution:
         options: Mapping[str, object],
         side_input_limit: int,
         bootstrap: Bootstrap | None = None,
+        reads_among: Callable[[Iterable[Any]], Iterable[str]] = lambda leaves: (),
     ) -> None:
+        """Args: `reads_among`: the ids of the reads whose work with finalizers is among some leaves."""
+        self._reads_among = reads_among
         self._session = session
         self._context = session.sparkContext
         self._plan = plan
@@ -83,6 +87,13 @@ class Execution:
         self._progress = progress
         stages = [node for node in self._plan.nodes if isinstance(node, Stage)]
         self._connect(stages)
+        followed = [leaf for stage in stages if stage.readers for leaf in stage.transforms]
+        with Ending() as ending:
+            ending.awaited_by(self._reads_among(followed))
+            self._run(stages)
+            ending.come()
+
+    def _run(self, stages: Sequence[Stage]) -> None:
         leaves: list[DataFrame] = []
         try:
             for number, stage in enumerate(stages):

@@ -21,6 +21,7 @@ from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.runners import runner
 from pyspark.sql.streaming.query import StreamingQuery
 
+from rmqio.runners.beam.portable import reads_among
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.runners.errors import PipelineFailed
@@ -126,7 +127,8 @@ class SparkRunner(runner.PipelineRunner):
             stream = StreamExecution(session, plan, options, values, bootstrap)
             result: SparkResult = StreamResult(stream, session.sparkContext)
         else:
-            execution = Execution(session, plan, partitions(session), values, limit, bootstrap)
+            reads = functools.partial(reads_among, pipeline)
+            execution = Execution(session, plan, partitions(session), values, limit, bootstrap, reads)
             result = SparkResult(execution, session.sparkContext)
         result.start()
         return result

@@ -6,6 +6,7 @@ commit only in memory for up to five seconds, and the runner has the position in
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import threading
@@ -19,7 +20,7 @@ from rmqio.errors import CommitIgnored, GroupOffsetReset, LocalError, RmqioError
 from rmqio.interfaces import ClientFactory, OffsetQuery, QueueClient
 from rmqio.logs import event
 from rmqio.model import MessageQueue
-from rmqio.repeats import restarts
+from rmqio.repeats import endings, restarts
 from rmqio.transforms.metrics import observe_process, queue_labels
 from rmqio.transforms.shared import shared_client
 
@@ -73,9 +74,14 @@ def commit_position(
     offset: int,
     on_reset: Literal["refuse", "honour"] = "refuse",
     is_last: bool = False,
+    read_id: str = "",
 ) -> None:
-    """The finalizer's callback, picklable as a partial: `commit_positions` for one queue."""
-    commit_positions(factory, group, {queue: offset}, on_reset, is_last=is_last)
+    """The finalizer's callback, picklable as a partial: `commit_positions` for one queue, now or when the pipeline has
+    ended, as the runner wants (`endings`). To honour a reset, commits must notice it while the pipeline runs.
+    """
+    commit = functools.partial(commit_positions, factory, group, {queue: offset}, on_reset, is_last=is_last)
+    if on_reset == "honour" or not endings.waits(read_id, (factory, group, queue), offset, commit):
+        commit()
 
 
 def commit_positions(

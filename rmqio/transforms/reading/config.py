@@ -30,6 +30,8 @@ class ReadConfig:
     errors_to_output: bool = False
     claim_check: ClaimCheck | None = None
     rate_limit: RateLimit | None = None
+    read_id: str = ""
+    """The id of the read, under which its commits wait for the end of a bounded pipeline (`endings`)."""
     notes_as: str | None = None
     """The id under which the read notes what a restart reads again (`restarts`). None: the runner has checkpoints."""
 

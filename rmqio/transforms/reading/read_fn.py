@@ -346,7 +346,7 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         interval_ms = 0 if finished else config.options.offset_commit_interval_ms
         if is_commit_due(config.factory, group, queue, position, interval_ms):
             on_reset = config.options.on_group_reset
-            arguments = (config.factory, group, queue, position, on_reset, finished)
+            arguments = (config.factory, group, queue, position, on_reset, finished, config.read_id)
             callback = functools.partial(commit_position, *arguments)
             finalizer.register(callback)
         done, failed = take_counts(config.factory, group)

@@ -8,10 +8,12 @@ come from several bundles.
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 import pickle
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 import apache_beam as beam
 
-from rmqio import StopAt
+from rmqio import StartFrom, StopAt
 from rmqio.runners.spark import SparkRunner
 from tests.helpers.ledgers import ledger
 from tests.helpers.ledgers.ledger import Lab, finished
@@ -148,6 +150,32 @@ def test_queues_are_read_in_several_processes(lab: Lab) -> None:
     run = finished(lab.read(queues[0].topic, stop=StopAt.latest()))
     assert run.offsets == {queue: list(range(100)) for queue in queues}
     assert len(list(Path(FileSink.folder, run.name).iterdir())) >= 2
+
+
+def end_of(fails: bool, path: Path, element: tuple[int, Iterable[int]]) -> None:
+    if fails:
+        raise ValueError("it fails")
+    path.write_text(json.dumps(sorted(element[1])))
+
+
+def test_what_fails_behind_a_shuffle_is_read_again(lab: Lab, tmp_path: Path) -> None:
+    """The commits of a bounded read wait for the stages behind it, if there are some."""
+    queues, group, path = lab.topic(30, 20), ledger.new_group(), tmp_path / "found"
+
+    def run(*, fails: bool) -> None:
+        start = StartFrom.group_offsets("earliest")
+        with beam.Pipeline(runner=SparkRunner()) as pipeline:
+            records = pipeline | lab.read(queues[0].topic, consumer_group=group, start=start, stop=StopAt.latest())
+            offsets = records | beam.Map(lambda record: record.queue_offset)
+            grouped = offsets | beam.WithKeys(1) | beam.GroupByKey()
+            _ = grouped | "End" >> beam.Map(functools.partial(end_of, fails, path))
+
+    with pytest.raises(Exception, match="it fails"):
+        run(fails=True)
+    assert lab.committed(group, *queues) == [None, None]
+    run(fails=False)
+    assert json.loads(path.read_text()) == sorted([*range(30), *range(20)])
+    assert lab.committed(group, *queues) == [30, 20]
 
 
 @pytest.mark.parametrize("fault", ["killed", "paused"])
