@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -171,19 +170,19 @@ def test_detect_with_credentials_and_tls(
 
 
 def pages(spark: SparkSession) -> str:
-    """Returns what Spark shows about its configuration and the queries that it ran."""
+    """Returns what Spark's UI shows of its configuration and of the queries that ran, from the stores that it reads."""
     context = spark.sparkContext
-    base = context.uiWebUrl
-    assert base is not None
     found = [str(context.getConf().getAll())]
-    rest = f"{base}/api/v1/applications/{context.applicationId}"
-    for url in (
-        f"{base}/environment/",
-        f"{rest}/environment",
-        f"{rest}/sql?details=true&planDescription=true&length=999",
-    ):
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            found.append(answer.read().decode())
+    environment = context._jsc.sc().statusStore().environmentInfo()
+    found += [str(getattr(environment, f"{each}Properties")().toString()) for each in ("spark", "hadoop", "system")]
+    queries: Any = spark._jsparkSession.sharedState().statusStore()  # type: ignore[operator]
+    executions = queries.executionsList()
+    assert executions.size()
+    for query in (executions.apply(at) for at in range(executions.size())):
+        found += [query.description(), query.details(), query.physicalPlanDescription()]
+        found.append(query.modifiedConfigs().toString())
+        nodes = queries.planGraph(query.executionId()).allNodes()
+        found += [nodes.apply(at).desc() for at in range(nodes.size())]
     return "\n".join(found)
 
 
