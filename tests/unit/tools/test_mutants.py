@@ -1,0 +1,103 @@
+"""Each planted fault is described, applies to these sources, and is in the code that production runs."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.gate.jobs import Result
+from tests.gate.selection import LANES
+from tests.helpers.imports import ROOT
+from tests.mutants import __main__ as program
+from tests.mutants import patch
+from tests.mutants.job import job_of, verdict
+from tests.mutants.patch import Mutant, mutants
+
+TWINS: Final = ("rmqio/wire/", "rmqio/serde/", "rmqio/enrich/table/")
+"""Folders with functions in C that stand for Python's."""
+ALL: Final = mutants()
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.file.stem)
+def test_a_planted_fault_is_described_and_applies(mutant: Mutant) -> None:
+    assert mutant.lane in {"unit", *LANES}
+    assert mutant.changed
+    done = subprocess.run(
+        ["git", "apply", "--check", mutant.file], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    if any(each.startswith(TWINS) for each in mutant.changed) or "twin" in mutant.header:
+        assert "python-only" in mutant.header or mutant.header["twin"] in mutant.changed
+        assert mutant.header.get("twin", ".c").endswith((".c", ".h"))
+
+
+def test_their_numbers_go_without_gaps() -> None:
+    assert [mutant.number for mutant in ALL] == [f"{number:02}" for number in range(1, len(ALL) + 1)]
+
+
+@pytest.mark.parametrize("name", ["unit", *LANES])
+def test_a_job_ends_at_its_first_failure_and_leaves_out_this_file(name: str) -> None:
+    assert job_of(name).command[-2:] == ("-x", f"--ignore={Path(__file__).relative_to(ROOT)}")
+
+
+@pytest.mark.parametrize(
+    ("found", "is_whole", "said"),
+    [
+        (Result(passed=["a"]), True, ("not seen", "")),
+        (Result(passed=["a"]), False, ("inconclusive", "")),
+        (Result(), True, ("inconclusive", "")),
+        (Result(passed=["a"], inconclusive=["b"]), False, ("inconclusive", "b")),
+        (Result(passed=["a"], running=["b"]), False, ("inconclusive", "b")),
+        (Result(passed=["a"], wrong=["b", "c"], inconclusive=["d"]), False, ("seen", "b")),
+    ],
+    ids=str,
+)
+def test_only_a_failure_sees_a_fault(found: Result, is_whole: bool, said: tuple[str, str]) -> None:
+    assert verdict(found, is_whole=is_whole) == said
+
+
+PYTHON: Final = """#!/bin/sh
+case "$(cat code)" in
+2) found='"verdict": "seen", "test": "test_it[a|b]"' ;;
+3) found='"verdict": "not seen", "test": ""' ;;
+*) exit 3 ;;
+esac
+mkdir -p build/mutants/job
+echo "{$found, \\"seconds\\": 4}" >build/mutants/job/verdict.json
+"""
+"""Stands for the environment of the clone."""
+
+
+def test_each_fault_is_planted_alone_and_its_result_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, patches = tmp_path / "root", tmp_path / "patches"
+    patches.mkdir()
+    (root / ".venv" / "bin").mkdir(parents=True)
+    files = {".gitignore": "build/\n", "Makefile": ".venv/.installed:\n", "code": "1\n", ".venv/bin/python": PYTHON}
+    for name, text in files.items():
+        (root / name).write_text(text)
+    (root / ".venv/bin/python").chmod(0o755)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x"]
+    for command in (["init", "-q"], ["add", "-Af"], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *command], cwd=root, check=True)
+    for number in (2, 3, 4):
+        diff = f"--- a/code\n+++ b/code\n@@ -1 +1 @@\n-1\n+{number}\n"
+        (patches / f"0{number}-x.patch").write_text(f"It is {number}.\nlane: unit\n\n{diff}")
+    monkeypatch.setattr(patch, "PATCHES", patches)
+    monkeypatch.setattr(program, "ROOT", root)
+    known, file = mutants(), tmp_path / "results.json"
+
+    results = program.Results(file, "HEAD")
+    assert program.run(known, known, results, "HEAD")
+    assert program.table(known, results)[2:] == [
+        r"| 02 It is 2. | unit | `test_it[a\|b]` | 4 |",
+        "| 03 It is 3. | unit | **not seen** | 4 |",
+        "| 04 It is 4. | unit | **inconclusive** the job ended with status 3 | 0 |",
+    ]
+    assert [program.Results(file, "HEAD").is_known(each) for each in known] == [True, True, False]
+    assert [program.Results(file, "other").is_known(each) for each in known] == [False, False, False]
+
+    (patches / "05-x.patch").write_text((patches / "04-x.patch").read_text().replace("-1\n", "-9\n"))
+    assert not program.run(mutants(), [], results, "HEAD")
