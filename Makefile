@@ -15,7 +15,8 @@ EXTRAS := $(if $(JAVA),dev$(shell echo ,)java,dev)
 SOURCES := setup.py $(wildcard $(addsuffix *.[ch],rmqio/wire/_fast rmqio/serde/avro/bulk/_bulk rmqio/serde/_numbers rmqio/enrich/table/_look))
 
 .PHONY: help audit bench bench-runners bench-spark chaos clean coverage demo dist docs fuzz gate-again lint lock test \
-	test-all test-clone test-clusters test-examples test-fast test-newest test-oldest test-pythons test-real test-sigma test-systems test-unit test-versions
+	test-all test-clone test-clusters test-examples test-fast test-mutants test-newest test-oldest test-pythons test-real test-sigma test-systems test-unit \
+	test-versions
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -67,13 +68,16 @@ test:  ## the gate: lint, types and documents, unit tests, then real brokers and
 test-clone:  ## the gate on a fresh clone of HEAD, before it is delivered; its reports go to build/
 	@exec $(PYTHON) -m tests.gate.clone
 
+test-mutants:  ## plants each fault of tests/mutants into a clone of HEAD, which a test of the gate must see; hours; ARGS="--resume --only 03,07"
+	@exec $(PYTHON) -m tests.mutants $(ARGS)
+
 gate-again:  ## the gate on fresh clones, N=10 times, beside BUSY=2 endless loops; keeps each gate.json in build/again
 	@exec $(PYTHON) -m tests.gate.clone --times $(or $(N),10) --busy $(or $(BUSY),0)
 
 # The gate has one environment, that of the lock. These have others, need more than a minute each, or fetch servers.
 test-all: $(STAMP)  ## all tests there are, and the audit of vulnerabilities; many hours
 	@failed=; for each in audit lint test-unit test-real test-oldest test-newest test-pythons test-versions test-clusters test-examples \
-			test-systems docs dist; do \
+			test-systems docs dist test-mutants; do \
 		echo "make $$each"; $(MAKE) --no-print-directory $$each || failed="$$failed $$each"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 

@@ -24,6 +24,7 @@ ALL: Final = mutants()
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.file.stem)
 def test_a_planted_fault_is_described_and_applies(mutant: Mutant) -> None:
     assert mutant.lane in {"unit", *LANES}
+    assert f"| {mutant.number} {mutant.fault} | {mutant.lane} |" in (ROOT / "tests" / "README.md").read_text()
     assert mutant.changed
     done = subprocess.run(
         ["git", "apply", "--check", mutant.file], cwd=ROOT, capture_output=True, text=True, check=False
