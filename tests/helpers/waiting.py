@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -23,6 +24,18 @@ class Inconclusive(Exception):
 
 def patience() -> float:
     return float(os.environ.get(PATIENCE, "1"))
+
+
+def runs(process: subprocess.Popen[Any], log: Callable[[], object] = lambda: "") -> Callable[[], bool]:
+    """Returns a part of `alive`: a program that ends by itself is wrong, one that is killed says nothing."""
+
+    def is_up() -> bool:
+        status = process.poll()
+        if status is not None and status >= 0:
+            raise AssertionError(f"it ended with {status}\n{log()}")
+        return status is None
+
+    return is_up
 
 
 def until(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
+from tests.helpers.waiting import until
 from tests.helpers.wire.stored_bytes import Stored
 
 SEND, END, CHECK = RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE
@@ -53,7 +53,12 @@ def asked(message_id: str, queue_offset: int, commit_log_offset: int) -> Command
 
 
 def serve_until(made: TransactionProducer, is_done: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_done():
-        assert time.monotonic() < deadline
+    """Lets a producer without a thread serve until this is done."""
+
+    def holds() -> object:
+        if done := is_done():
+            return done
         made.serve(20)
+        return None
+
+    until(holds, "the requests of a transaction", pause_s=0)

@@ -27,6 +27,7 @@ from rmqio.enrich.table import hashing
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
 from tests.helpers.imports import ROOT
+from tests.helpers.waiting import until
 
 SPEC = Spec(("id",))
 
@@ -45,13 +46,6 @@ def write(folder: Path, value: int, *, count: int = 100) -> None:
 
 def wanted(folder: Path, **kept: Any) -> Wanted:
     return Wanted(Table.from_parquet(str(folder / "rows.parquet"), cache_dir=str(folder / "cache"), **kept), SPEC)
-
-
-def eventually(holds: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come true"
-        time.sleep(0.01)
 
 
 def test_readers_see_whole_versions_while_it_is_loaded_again(tmp_path: Path) -> None:
@@ -74,8 +68,8 @@ def test_readers_see_whole_versions_while_it_is_loaded_again(tmp_path: Path) -> 
         each.start()
     for value in range(1, 6):
         write(tmp_path, value, count=100 + value)  # another size: the clock of files can be coarse
-        eventually(lambda value=value: lease.rows().get_one(0) == (value,))
-    eventually(lambda: 5 in seen)
+        until(lambda value=value: lease.rows().get_one(0) == (value,), "the new value")  # type: ignore[misc]
+    until(lambda: 5 in seen, "a reader that saw the last value")
     stopped.set()
     for each in threads:
         each.join()
@@ -99,12 +93,12 @@ def test_a_failed_load_keeps_the_rows_until_they_are_too_old(tmp_path: Path, cap
             return message in str(error)
         return False
 
-    eventually(lambda: fails(failing, "cannot be loaded again: there is no file"))
-    eventually(lambda: fails(aging, "s old, and max_age_s is 2"))
+    until(lambda: fails(failing, "cannot be loaded again: there is no file"), "an error of the failed load")
+    until(lambda: fails(aging, "s old, and max_age_s is 2"), "an error of rows that are too old")
     assert kept.rows().get_one(1) == (1,)
     assert caplog.text.count("its last version stays") == 3, "once for each table, not for each try"
     write(tmp_path, 2, count=7)
-    eventually(lambda: not fails(failing, "") and failing.rows().get_one(1) == (2,))
+    until(lambda: not fails(failing, "") and failing.rows().get_one(1) == (2,), "the rows of the new file")
 
 
 def test_a_refresh_can_be_as_good_as_never(tmp_path: Path) -> None:

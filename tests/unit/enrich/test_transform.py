@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import pickle
-import time
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from rmqio.enrich.refresh import close_all
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde import JsonSerializer
 from rmqio.testing import InMemoryClientFactory
+from tests.helpers.waiting import until
 
 USERS = pa.table({"id": ["a", "b", "b"], "tier": ["gold", "tin", "zinc"], "visits": [1, 2, 3]})
 
@@ -184,13 +184,16 @@ def test_a_bundle_without_an_end_gets_new_rows(tmp_path: Path, monkeypatch: pyte
     fn = enrich_fn(Enrich(Table.from_csv(str(path), cache_dir=str(tmp_path / "cache")), "id", refresh_s=0.1))
     fn.setup()
     fn.start_bundle()
-    values = []
+    values: list[str] = []
     path.with_suffix(".new").write_text("id,v\na,two\n")
-    deadline = time.monotonic() + 30
-    while "two" not in values and time.monotonic() < deadline:
-        values += [each["v"] for each in fn.process({"id": "a"}, timestamp=None)]
+
+    def is_new() -> bool:
+        values.extend(each["v"] for each in fn.process({"id": "a"}, timestamp=None))
         if values == ["1"]:
             path.with_suffix(".new").rename(path)
+        return "two" in values
+
+    until(is_new, "the new rows", details=lambda: values)
     close_all()
     assert (values[0], values[-1]) == ("1", "two")
 

@@ -17,7 +17,7 @@ import pytest
 
 from rmqio.testing import FakeBroker
 from tests.helpers.doc_blocks import program_with
-from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.waiting import runs, until
 
 
 @pytest.fixture
@@ -94,11 +94,11 @@ def test_a_program_without_windows_goes_on_until_it_is_stopped(
     try:
 
         def is_there() -> bool:
-            assert program.poll() is None, program.communicate()
             broker.cluster.append("orders", "1 West\u3000Lake Hangzhou ".encode(), queue_id=0, keys=["k"])
             return wanted in [json.loads(record.body) for record in broker.cluster.records(sink)]
 
-        wait_until(is_there, "the result", timeout_s=180)  # it starts at the newest message: sent again and again
+        # It starts at the newest message: sent again and again.
+        until(is_there, "the result", alive=[runs(program, program.communicate)], still_s=180)
         program.send_signal(signal.SIGINT)
         program.communicate(timeout=180)
     finally:

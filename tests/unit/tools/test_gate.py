@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from tests.gate.changed import changed_tests
 from tests.gate.judging import inconclusive
 from tests.gate.selection import GATE, LEFT_OUT, SAMPLED, Part, chosen, is_in
 from tests.helpers.imports import ROOT
-from tests.helpers.waiting import Inconclusive
+from tests.helpers.waiting import Inconclusive, runs, until
 
 PROGRAM = """
 import json, os, sys, time
@@ -213,9 +212,8 @@ def test_a_signal_ends_it_with_all_that_tests_have_started(tmp_path: Path, numbe
     """It was started with SIGINT ignored, as a shell starts what runs in the background."""
     run = Run(tmp_path, good=GOOD, hangs=LEAVES_AND_HANGS)
     left = tmp_path / "left"
-    while not (left.exists() and left.read_text()):
-        assert run.process.poll() is None
-        time.sleep(0.05)
+    alive = [runs(run.process)]
+    until(lambda: left.exists() and left.read_text(), "the id of what is left", alive=alive, still_s=240)
     run.process.send_signal(number)
     status, lines, report = run.wait()
     assert status == 128 + number

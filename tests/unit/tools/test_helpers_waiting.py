@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from itertools import count
 
 import pytest
 
 from tests.helpers import waiting
-from tests.helpers.waiting import Inconclusive, until
+from tests.helpers.waiting import Inconclusive, runs, until
 
 
 @pytest.fixture(autouse=True)
@@ -65,3 +66,14 @@ def test_what_lives_may_say_itself_what_is_wrong() -> None:
 
     with pytest.raises(AssertionError, match="the job ended with 1"):
         until(lambda: False, "it", alive=[fails])
+
+
+def test_a_program_that_ends_by_itself_is_wrong_and_one_that_is_killed_is_inconclusive() -> None:
+    ended = subprocess.Popen(["sh", "-c", "exit 3"])
+    killed = subprocess.Popen(["sh", "-c", "kill -9 $$"])
+    ended.wait()
+    killed.wait()
+    with pytest.raises(AssertionError, match="it ended with 3\nits log"):
+        until(lambda: False, "it", alive=[runs(ended, lambda: "its log")])
+    with pytest.raises(Inconclusive, match="something ended before: it"):
+        until(lambda: False, "it", alive=[runs(killed)])

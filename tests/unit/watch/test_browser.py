@@ -10,7 +10,7 @@ from rmqio.testing import FakeBroker
 from rmqio.watch.page import serving
 from rmqio.watch.watcher import Watcher
 from tests.helpers.browser import needs_browser, shown, texts
-from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.waiting import until
 
 
 @needs_browser
@@ -38,7 +38,7 @@ def test_the_page_shows_that_a_broker_is_away(watcher: Watcher, broker: FakeBrok
         watcher.poll()
         return not all(broker.is_up for broker in watcher.frame().brokers)
 
-    wait_until(is_away, "broker-b to be away", 60)
+    until(is_away, "broker-b to be away")
     with serving(watcher, 0) as url:
         text = texts(shown(url))
     assert re.search(r"broker-b away", text), text

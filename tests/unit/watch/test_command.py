@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from rmqio.testing import FakeBroker
 from rmqio.watch.frames import Target
 from rmqio.watch.watcher import Watcher
 from tests.helpers.command_line import Tool
+from tests.helpers.waiting import until
 from tests.unit.watch.support import append
 
 WATCH = ("watch", "--topic", "orders", "--every", "0.1")
@@ -60,29 +60,26 @@ def test_a_broker_that_goes_away_while_we_look_keeps_its_last_lag(broker: FakeBr
     watcher = Watcher(client, Target(("orders",), "billing"), every_s=0.1, timeout_ms=2_000)
     try:
         watcher.start()
-        deadline = time.monotonic() + 60
-        while watcher.frame().total.lag_ms is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert watcher.frame().total.lag_ms is not None, "when the oldest unread message was stored is looked up"
+        until(lambda: watcher.frame().total.lag_ms is not None, "the look at when the oldest unread message was stored")
         broker.pause_broker("broker-a")
-        while watcher.frame().is_whole and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: not watcher.frame().is_whole, "a frame without broker-a")
         seen = watcher.wait(0, 0)
         assert watcher.wait(seen + 3, 30) > seen + 3, "polls go on, and their frames come"
         away = [("broker-a", False), ("broker-b", True)]
         # A machine that is busy for two seconds makes the other broker look away, too, until the next poll.
         frame = watcher.frame()
-        while [(each.broker, each.is_up) for each in frame.brokers] != away:
-            assert time.monotonic() < deadline, frame.brokers
-            time.sleep(0.05)
+
+        def only_a_is_away() -> bool:
+            nonlocal frame
             frame = watcher.frame()
+            return [(each.broker, each.is_up) for each in frame.brokers] == away
+
+        until(only_a_is_away, "broker-a alone to be away", details=lambda: frame.brokers)
         assert frame.brokers[0].answered_ms is not None
         assert frame.total.lag == 5
         broker.resume_broker("broker-a")
         append(broker, frame.queues[0].state.queue, 4)
-        while watcher.frame().total.lag != 9 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert watcher.frame().total.lag == 9
+        until(lambda: watcher.frame().total.lag == 9, "a lag of 9", details=watcher.frame)
         assert watcher.frame().is_whole
         assert watcher.points(), "plots have points"
         assert watcher.points(after_ms=watcher.frame().time_ms + 60_000) == []

@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("rich", reason="the extra watch")
 
 from rmqio.testing import FakeBroker
-from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.terminal import CTRL_C, on_terminal
+from tests.helpers.waiting import until
 
 
 def command_on(broker: FakeBroker) -> list[str]:
@@ -51,7 +51,7 @@ def test_in_tmux_the_view_follows_the_size_of_the_pane(broker: FakeBroker, colum
 
     run("-u", "new-session", "-d", "-x", str(columns), "-y", str(lines), *command_on(broker))
     try:
-        wait_until(lambda: "lag 5 " in run("capture-pane", "-p"), "the first look", 60)
+        until(lambda: "lag 5 " in run("capture-pane", "-p"), "the first look")
         broker.pause_broker("broker-b")
 
         def all_is_there() -> bool:
@@ -60,8 +60,8 @@ def test_in_tmux_the_view_follows_the_size_of_the_pane(broker: FakeBroker, colum
             title = pane.startswith("rmqio watch: orders, group billing")
             return title and len(queues) == 4 and re.search("broker-b +away ", pane) is not None
 
-        wait_until(all_is_there, "broker-b to be away, and all queues", 60)
+        until(all_is_there, "broker-b to be away, and all queues")
         run("resize-window", "-x", "100", "-y", "30")
-        wait_until(lambda: "every 0.2 s, Ctrl-C ends it" in run("capture-pane", "-p"), "the larger view", 60)
+        until(lambda: "every 0.2 s, Ctrl-C ends it" in run("capture-pane", "-p"), "the larger view")
     finally:
         run("kill-server")

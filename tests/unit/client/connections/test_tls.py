@@ -8,7 +8,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from rmqio.client.connections.tls import UntrustedPeer, context_of, tls_over
 from rmqio.client.connections.transport import Transport, connect_tcp
 from rmqio.errors import LocalError, RequestTimeout, TransportError
 from rmqio.security import Tls
+from tests.helpers.waiting import until
 
 Serve = Callable[[ssl.SSLSocket], object]
 
@@ -124,14 +124,16 @@ def connected(server: Server, tls: Tls, timeout_ms: int = 5_000) -> Transport:
 
 
 def receive(transport: Transport, size: int) -> bytes:
+    """Returns so many bytes; fewer, if the peer closes."""
     found = b""
-    deadline = time.monotonic() + 20
-    while len(found) < size:
-        assert time.monotonic() < deadline
+
+    def is_all() -> bool:
+        nonlocal found
         data = transport.recv(262_144, 1_000)
-        if data == b"":
-            break
         found += data or b""
+        return data == b"" or len(found) >= size
+
+    until(is_all, f"{size} bytes", progress=lambda: len(found), pause_s=0)
     return found
 
 

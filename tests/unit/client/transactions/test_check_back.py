@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from tests.helpers.client.transactions import (
     producer,
     serve_until,
 )
+from tests.helpers.waiting import until
 
 
 @pytest.mark.parametrize(("decision", "number"), [(COMMIT, "8"), (ROLLBACK, "12"), (UNKNOWN, "0")])
@@ -186,14 +186,9 @@ def test_the_thread_registers_and_answers_by_itself(broker: FakeBroker) -> None:
     with producer(broker, lambda _: COMMIT, background=True) as made:
         with pytest.raises(LocalError, match="background thread"):
             made.serve(1)
-        deadline = time.monotonic() + 30
-        while not broker.count(HEARTBEAT):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: broker.count(HEARTBEAT), "its registration")
         broker.push(asked("x", 5, 600))
-        while not ends(broker):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: ends(broker), "its answer")
     with pytest.raises(LocalError, match="closed"):
         made.begin(MESSAGE)
 

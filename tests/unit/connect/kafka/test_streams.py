@@ -28,6 +28,7 @@ from rmqio.connect.kafka.read_fn import KafkaReadConfig, UnboundedPartitionFn
 from rmqio.connect.kafka.watch import FindFn, Seen, SeenCoder, WatchFn
 from rmqio.errors import LocalError, WireError
 from rmqio.start import StartFrom, StopAt
+from tests.helpers.waiting import until
 
 PAST_MS = 1_700_000_000_000
 
@@ -115,17 +116,18 @@ def test_a_partition_that_is_read_to_its_end_follows_the_clock_across_bundles(
     stream = Stream(
         lambda: UnboundedPartitionFn(config), Partition("quiet", partition), estimators_of(UnboundedPartitionFn)
     )
-    until, found = time.monotonic() + 60, list[Any]()
     began = time.time()
-    while not found and partition == 0:
-        found = stream.bundle()
-        assert time.monotonic() < until
+    found = until(stream.bundle, "the messages") if partition == 0 else []
     stream.bundle()
     wanted = MIN_TIMESTAMP if partition else (PAST_MS + 2) / 1000
     assert stream.watermark == wanted or time.time() - began > 0.5
-    while stream.watermark < began:
-        assert stream.bundle() == []
-        assert time.monotonic() < until, stream.watermark
+
+    def follows() -> bool:
+        if stream.watermark < began:
+            assert stream.bundle() == []
+        return bool(stream.watermark >= began)
+
+    until(follows, "a watermark that follows the clock", details=lambda: stream.watermark, pause_s=0)
     assert [each.value for each in found] == ([] if partition else [b"0", b"1", b"2"])
 
 

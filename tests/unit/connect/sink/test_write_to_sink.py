@@ -26,7 +26,7 @@ from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, MessageQueue
 from rmqio.telemetry import Metric
 from rmqio.transforms import ReadFailure
-from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.waiting import until
 
 
 class Folder(BatchSink):
@@ -212,7 +212,7 @@ def test_rows_refused_between_two_elements_are_in_the_log_before_the_next_one_co
     monkeypatch.setattr(Recording, "write", lambda *_: Written({0: RowRefused("n is 13")}))
     writer.begin()
     writer.add(item(13), None, 1)
-    wait_until(lambda: bool(caplog.messages), "a line in the log")
+    until(lambda: bool(caplog.messages), "a line in the log")
     assert caplog.messages == [
         "recording refuses 1 row; the first: RowRefused: n is 13; the next element, or the end of the bundle, takes "
         "them further"

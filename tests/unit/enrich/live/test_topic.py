@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from rmqio.sql.runtime.writes.messages import row_key
 from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster, faults
 from rmqio.topics.queue_selection import queue_for_key
 from rmqio.wire.codes import RequestCode
+from tests.helpers.waiting import until
 
 TYPES = {"id": "int64", "name": "string", "day": "date32"}
 
@@ -75,20 +76,13 @@ def users(broker: FakeBroker, tmp_path: Path) -> Iterator[Users]:
     found.producer.close()
 
 
-def eventually(holds: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come true"
-        time.sleep(0.01)
-
-
 def test_the_first_key_of_a_deletion_names_the_row(users: Users) -> None:
     users.put(1, "Ann")
     users.put(2, "Bob")
     table = users.table()
     message = Message(b"", topic="users", keys=("1", "2"), properties={TOMBSTONE: "1"})
     users.producer.send_batch([message], queue_for_key(users.producer.queues("users"), "1"))
-    eventually(lambda: table.now()[0].get_one(1) is None)
+    until(lambda: table.now()[0].get_one(1) is None, "the deletion of key 1")
     assert table.now()[0].get_one(2) is not None
 
 
@@ -116,21 +110,21 @@ def test_a_deletion_of_sql_finds_its_row_whatever_its_key_escapes(users: Users, 
     for each in texts:
         body = json.dumps({"site": "".join(site), "id": each, "name": "Ann"}).encode()
         users.producer.send(Message(body, topic="users", keys="k", sharding_key="k"))
-    eventually(lambda: None not in table.now()[0].get(look))
+    until(lambda: None not in table.now()[0].get(look), "all rows")
 
     def are_gone(count: int) -> bool:
         return [each is None for each in table.now()[0].get(look)] == [place < count for place in range(len(look))]
 
     for count, key in enumerate(keys, 1):
         users.delete(row_key(key))
-        eventually(partial(are_gone, count))
+        until(partial(are_gone, count), f"the deletion of {count} rows")
 
 
 def test_a_topic_without_messages_is_a_table_without_rows(users: Users) -> None:
     table = users.table()
     assert table.now()[0].get([1, 2]) == [None, None]
     users.put(1, "Ann")
-    eventually(lambda: table.now()[0].get_one(1) == (None, "Ann"))
+    until(lambda: table.now()[0].get_one(1) == (None, "Ann"), "the first row")
 
 
 def test_a_start_without_a_broker_fails(tmp_path: Path) -> None:
@@ -152,7 +146,7 @@ def test_a_start_without_a_broker_fails(tmp_path: Path) -> None:
             body = json.dumps({"id": number, "name": "Ann"}).encode()
             cluster.append("users", body, broker="broker-b", queue_id=number % 4)
         first = users.table(queues=8, compact_at=10)
-        eventually(lambda: len(first.now()[0].base) > 0)
+        until(lambda: len(first.now()[0].base) > 0, "a file")
         first.stop()
         permit(2, "broker-b")
         with pytest.raises(LocalError, match=r"have rows of broker-b/0, .*broker-b/3, which the route .* remove /"):
@@ -174,9 +168,9 @@ def test_upserts_and_deletions_are_seen(users: Users) -> None:
     assert table.now()[0].get([1, 2, 3, None, "1", True]) == [ann, bob, None, None, NotImplemented, NotImplemented]
     begun = time.monotonic()
     users.put(1, "Anne")
-    eventually(lambda: table.now()[0].get_one(1) == (None, "Anne"))
+    until(lambda: table.now()[0].get_one(1) == (None, "Anne"), "the upsert")
     users.delete("2")
-    eventually(lambda: table.now()[0].get_one(2) is None)
+    until(lambda: table.now()[0].get_one(2) is None, "the deletion")
     assert table.now()[0].get([2, 1], many=True) == [None, [(None, "Anne")]]
     assert time.monotonic() - begun < 10  # a second on a machine that is not busy
     assert time.time() - table.now()[1] < 10
@@ -195,8 +189,8 @@ def test_changes_become_files_while_it_is_read_and_a_restart_goes_on_there(users
             users.put(key, f"name {step}")
             wanted[key] = (None, f"name {step}")
     expected = [wanted.get(key) for key in range(60)]
-    eventually(lambda: table.now()[0].get(list(range(60))) == expected)
-    eventually(lambda: len(table.now()[0].base) > 0)
+    until(lambda: table.now()[0].get(list(range(60))) == expected, "all changes")
+    until(lambda: len(table.now()[0].base) > 0, "a file")
     table.stop()
     again = users.table(compact_at=20)
     assert again.now()[0].get(list(range(60))) == expected
@@ -204,7 +198,10 @@ def test_changes_become_files_while_it_is_read_and_a_restart_goes_on_there(users
     assert len(again.now()[0].base) > 0
     other = users.table(compact_at=1)
     users.put(59, "the newest")
-    eventually(lambda: again.now()[0].get_one(59) == other.now()[0].get_one(59) == (None, "the newest"))
+    until(
+        lambda: again.now()[0].get_one(59) == other.now()[0].get_one(59) == (None, "the newest"),
+        "the newest row in both tables",
+    )
 
 
 def test_a_decimal_keeps_all_digits_of_its_number(users: Users) -> None:
@@ -246,7 +243,7 @@ def test_files_of_a_topic_that_was_created_anew_are_refused(users: Users, broker
     for number in range(40):
         users.put(number, "old")
     table = users.table(compact_at=1)
-    eventually(lambda: len(table.now()[0].base) == 40)
+    until(lambda: len(table.now()[0].base) == 40, "all rows in files")
     table.stop()
     broker.cluster.delete_topic("users")
     broker.cluster.create_topic("users")
@@ -277,7 +274,7 @@ def test_a_table_begins_anew_with_its_topic(
     for number in range(40):
         users.put(number, "old")
     tables = [users.table(compact_at=compact_at), users.table()]
-    eventually(lambda: all(None not in table.now()[0].get([*range(40)]) for table in tables))
+    until(lambda: all(None not in table.now()[0].get([*range(40)]) for table in tables), "all rows in both tables")
     broker.cluster.delete_topic("users")
     broker.cluster.create_topic("users")
     users.producer.close()
@@ -285,10 +282,10 @@ def test_a_table_begins_anew_with_its_topic(
     for number in range(30, 36):
         users.put(number, "new")
     wanted = [(None, "new") if 30 <= number < 36 else None for number in range(40)]
-    eventually(lambda: all(table.now()[0].get([*range(40)]) == wanted for table in tables))
+    until(lambda: all(table.now()[0].get([*range(40)]) == wanted for table in tables), "the rows of the new topic")
     assert "the topic was deleted and created again" in caplog.text
     users.put(1, "newer")
-    eventually(lambda: all(table.now()[0].get_one(1) == (None, "newer") for table in tables))
+    until(lambda: all(table.now()[0].get_one(1) == (None, "newer") for table in tables), "a newer row in both tables")
     for table in tables:
         table.stop()
     assert users.table().now()[0].get([1, 30, 36]) == [(None, "newer"), (None, "new"), None]
@@ -320,6 +317,6 @@ def test_a_table_that_begins_anew_waits_for_all_brokers(tmp_path: Path, monkeypa
             seen.append(rows)
             return bool(rows == [(None, "new"), (None, "new")])
 
-        eventually(is_new)
+        until(is_new, "the rows of the new topic", pause_s=0.01)
         assert [each for each in seen if None in each] == []
         table.stop()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from rmqio.local.processes.class_data import VARIABLE, ClassData
 from rmqio.local.processes.java import USERS_OWN, Java
 from tests.helpers.servers.class_data import turned_off
+from tests.helpers.waiting import until
 
 # Writes a file of ten bytes, or fails, and keeps the list that it was given.
 JAVA = """#!/bin/sh
@@ -48,16 +47,9 @@ def lister(folder: Path) -> ClassData:
     return second
 
 
-def wait_until(is_done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_the_second_broker_makes_it_and_the_next_ones_use_it(tmp_path: Path, cache: Path) -> None:
     lister(tmp_path).make()
-    wait_until(lambda: not [*cache.glob("*.list"), *cache.glob("*.new")])
+    until(lambda: not [*cache.glob("*.list"), *cache.glob("*.new")], "an end of making it")
     (file,) = cache.glob("*.jsa")
     assert file.name.endswith("-10.jsa")
     for lists_to in (None, tmp_path / "listed"):
@@ -85,14 +77,14 @@ def test_who_does_not_list_makes_none(tmp_path: Path, cache: Path) -> None:
 def test_a_java_that_fails_leaves_nothing(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "java.status").write_text("1")
     lister(tmp_path).make()
-    wait_until(lambda: not [*cache.glob("*.list"), *cache.glob("*.new")])
+    until(lambda: not [*cache.glob("*.list"), *cache.glob("*.new")], "an end of making it")
     assert not [*cache.glob("*.jsa")]
 
 
 def test_a_damaged_file_or_one_of_other_jars_is_not_used(tmp_path: Path, cache: Path) -> None:
     """A JVM would crash with half of a file."""
     lister(tmp_path).make()
-    wait_until(lambda: bool([*cache.glob("*.jsa")]))
+    until(lambda: bool([*cache.glob("*.jsa")]), "the file")
     assert data(tmp_path, jars=("a.jar", "b.jar")).options(()) == []
     (file,) = cache.glob("*.jsa")
     file.write_text("01234")

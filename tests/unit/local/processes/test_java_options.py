@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from rmqio.errors import LocalError
 from rmqio.local.install import JAVA_OPTIONS_VARIABLE, Programs, Settings, broker_process, name_server_process
 from rmqio.local.processes.java import Java
 from rmqio.local.processes.watchdog import Watchdog
+from tests.helpers.waiting import until
 
 SETTINGS = Settings("b", {}, {}, 256, False, None, java_options=("-Dlast=1",))
 
@@ -27,8 +27,7 @@ def test_options_from_the_environment_are_given_to_both(monkeypatch: pytest.Monk
         for make in (name_server_process, broker_process):
             process = make(SETTINGS, programs, tmp_path / make.__name__, watchdog, {})
             process.start()
-            while process.pid() is not None:  # it ends by itself
-                time.sleep(0.01)
+            until(lambda: process.pid() is None, "an end by itself", still_s=240)  # noqa: B023
     finally:
         watchdog.close()
     given = [path.read_text().splitlines() for path in tmp_path.glob("given-*")]

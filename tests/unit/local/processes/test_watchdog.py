@@ -7,13 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rmqio.local.processes.watchdog import Watchdog
+from tests.helpers.waiting import until
 
 SLEEP = ["sleep", "600"]
 PARENT = """
@@ -29,13 +28,6 @@ if len(sys.argv) > 2 and forked == 0:
 print(process.pid, forked, flush=True)
 time.sleep(600)
 """
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
 
 
 def is_gone(pid: int) -> bool:
@@ -66,7 +58,7 @@ def test_closing_kills_what_it_knows_and_removes_the_folder(tmp_path: Path) -> N
     forgotten = watchdog.spawn(SLEEP, cwd=tmp_path, output=folder / "output")
     # Registration is the first thing that the process does, but it does it: wait until it is a sleep.
     for process in (*known, forgotten):
-        eventually(lambda pid=process.pid: _command(pid).startswith("sleep"))  # type: ignore[misc]
+        until(lambda pid=process.pid: _command(pid).startswith("sleep"), "a process that is a sleep")  # type: ignore[misc]
     watchdog.forget(forgotten.pid)
     # The killed ones are our children: until they are reaped the watchdog takes them for alive.
     reapers = [threading.Thread(target=process.wait) for process in known]
@@ -92,8 +84,8 @@ def test_a_killed_parent_takes_its_processes_and_its_folder_with_it(tmp_path: Pa
         child, forked = map(int, parent.stdout.readline().split())
         assert not is_gone(child)
         parent.kill()
-        eventually(lambda: is_gone(child))
-        eventually(lambda: not folder.exists())
+        until(lambda: is_gone(child), "the end of its process")
+        until(lambda: not folder.exists(), "the end of its folder")
         if forked:
             assert not is_gone(forked)
             os.kill(forked, signal.SIGKILL)

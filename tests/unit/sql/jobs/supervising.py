@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqio.sql.jobs.state import JobFolder, StateFolder, Status
 from rmqio.sql.jobs.supervisor import Supervisor
 from rmqio.sql.jobs.timing import Timing
+from tests.helpers.waiting import until
 
 _RUN = """
 import signal, sys
@@ -54,10 +55,15 @@ class Lab:
         return path.read_text() if path.exists() else ""
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline, (what, self.told, self.state.statuses())
+        """Lets it move until the condition holds."""
+
+        def holds() -> bool:
+            if is_so := condition():
+                return is_so
             self._move()
+            return False
+
+        until(holds, what, details=lambda: (self.told, self.state.statuses()), pause_s=0)
 
     def is_running(self, name: str, line: str) -> bool:
         """Whether the job runs and has printed the line since it was started."""

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
+from tests.helpers.waiting import until
 from tests.unit.sql.lookup.dimension_tables import LOOK_UP, ORDERS, SINK, TOPIC, customer, customers
 from tests.unit.sql.running import put
 
@@ -62,14 +62,14 @@ def test_a_table_is_loaded_again_and_a_failure_keeps_its_last_copy(
     try:
         assert list(lease.getter()(1)) == [(1, "Ann")]
         replaced(path, "1,Anne,\n7,Gus,\n")
-        wait_for(lambda: lease.getter()(7))
+        until(lambda: lease.getter()(7), "the row of the new file")
         assert list(lease.getter()(1)) == [(1, "Anne")]
         assert not lease.getter()(2)
         replaced(path, "many,Anne,\n")
-        wait_for(lambda: "cannot be loaded again" in caplog.text)
+        until(lambda: "cannot be loaded again" in caplog.text, "a failed load")
         assert list(lease.getter()(1)) == [(1, "Anne")]
         replaced(path, "1,Ann,\n")
-        wait_for(lambda: list(lease.getter()(1)) == [(1, "Ann")])
+        until(lambda: list(lease.getter()(1)) == [(1, "Ann")], "the row of the newest file")
     finally:
         shared.close_all()
 
@@ -78,13 +78,6 @@ def replaced(path: Path, text: str) -> None:
     """Replaces a file at once: a load must not find it half written."""
     path.with_suffix(".new").write_text(text)
     path.with_suffix(".new").rename(path)
-
-
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_threads_and_dofns_of_a_process_share_one_copy(tmp_path: Path) -> None:
@@ -165,15 +158,15 @@ def test_a_topic_is_kept_up_to_date(cluster: InMemoryCluster) -> None:
     lease = shared.acquire(customers_of(TOPIC.format(""), connection))
     assert list(lease.getter()(1)) == [(1, "Ann")]
     put(cluster, "u", customer(1, "Anne"), customer(2, "Bob"), queue_id=0)
-    wait_for(lambda: lease.getter()(2))
+    until(lambda: lease.getter()(2), "the new row")
     assert list(lease.getter()(1)) == [(1, "Anne")]
     put(cluster, "u", b"", keys=["1"], queue_id=0)
-    wait_for(lambda: not lease.getter()(1))
+    until(lambda: not lease.getter()(1), "the deletion")
     put(cluster, "u", b"[", queue_id=0)
     with pytest.raises(
         Exception, match="the dimension table customers cannot be kept up to date: queue u/broker-a/0, offs"
     ):
-        wait_for(lambda: lease.getter()(1))
+        until(lambda: lease.getter()(1), "the error")
 
 
 def test_a_broker_that_is_away_holds_up_no_rows_of_others(
@@ -190,8 +183,8 @@ def test_a_broker_that_is_away_holds_up_no_rows_of_others(
     cluster.fail_next("poll", BrokerSilent("silent"), 20, queue=other)
     cluster.append("u", json.dumps(customer(2, "Bea")).encode(), broker="broker-b", queue_id=0)
     put(cluster, "u", customer(1, "Anne"), queue_id=0)
-    wait_for(lambda: list(lease.getter()(1)) == [(1, "Anne")])
-    wait_for(lambda: list(lease.getter()(2)) == [(2, "Bea")])
+    until(lambda: list(lease.getter()(1)) == [(1, "Anne")], "the row of the broker that answers")
+    until(lambda: list(lease.getter()(2)) == [(2, "Bea")], "the row of the broker that was silent")
     assert len([each for each in caplog.messages if "rows of broker-b stay as they are: silent" in each]) == 1
 
 
@@ -205,5 +198,8 @@ def test_a_topic_that_nobody_looks_up_is_read_no_longer(
     lease.getter()
     assert {"read u", "refresh customers"} <= {each.name for each in threading.enumerate()}
     del lease
-    wait_for(lambda: not {"read u", "refresh customers"} & {each.name for each in threading.enumerate()})
+    until(
+        lambda: not {"read u", "refresh customers"} & {each.name for each in threading.enumerate()},
+        "the end of the threads",
+    )
     assert not refresh._tables

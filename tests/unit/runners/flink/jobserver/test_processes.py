@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from rmqio.local.processes.ports import free_port
 from rmqio.runners.flink import JobServer, JobServerError
 from rmqio.runners.flink.jobserver.artefacts import JAR_VARIABLE
 from rmqio.runners.flink.jobserver.class_data import VARIABLE
+from tests.helpers.waiting import until
 
 ROOT = Path(__file__).resolve().parents[4]
 # Answers as a gRPC server does at first, and has a child, as the real one has with --environment_type=PROCESS.
@@ -89,13 +89,6 @@ def is_gone(pid: int) -> bool:
     return not state or state.startswith("Z")
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
-
-
 def child_of(server: JobServer) -> int:
     found = re.search(r"child (\d+)", server.logs())
     assert found is not None
@@ -121,7 +114,7 @@ def test_it_starts_tells_its_options_and_stops_with_everything_that_it_started(
         with pytest.raises(JobServerError, match="already started"):
             server.start()
     assert is_gone(pid)
-    eventually(lambda: is_gone(child))
+    until(lambda: is_gone(child), "the end of the child")
     assert list((tmp_path / "t").iterdir()) == []
     assert server.pid is None
     assert "open on all interfaces" in caplog.text  # some.jar has not the class that we know
@@ -172,15 +165,15 @@ def test_the_second_one_makes_a_file_of_classes_after_its_end_and_the_next_one_m
         assert "-XX:ArchiveClassesAtExit=" in server.logs()
         maker, child = server.pid or 0, child_of(server)
     assert server.pid is None
-    eventually(lambda: bool([*classes.glob("*.new")]))
+    until(lambda: bool([*classes.glob("*.new")]), "a file that is being made")
     os.kill(child, signal.SIGKILL)  # the real one ends its workers itself
-    eventually(lambda: is_gone(maker))
+    until(lambda: is_gone(maker), "the end of its maker")
     with JobServer() as server:
         assert "-XX:SharedArchiveFile=" in server.logs()
         pid = server.pid
     assert pid is not None
     assert is_gone(pid), "it is waited for"
-    eventually(lambda: list((tmp_path / "t").iterdir()) == [])
+    until(lambda: list((tmp_path / "t").iterdir()) == [], "an empty folder")
 
 
 def test_a_java_that_refuses_the_file_of_classes_is_started_without_it(
@@ -247,5 +240,5 @@ def test_if_the_parent_is_killed_nothing_outlives_it(play: Callable[[str], None]
     assert not any(is_gone(pid) for pid in pids)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    eventually(lambda: all(is_gone(pid) for pid in pids))
-    eventually(lambda: list((tmp_path / "t").iterdir()) == [])
+    until(lambda: all(is_gone(pid) for pid in pids), "the end of both processes")
+    until(lambda: list((tmp_path / "t").iterdir()) == [], "an empty folder")

@@ -18,6 +18,7 @@ from rmqio.testing import InMemoryClientFactory
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.outputs import WriteMetrics
 from tests.helpers.transforms.write_bundles import Bundles
+from tests.helpers.waiting import until
 
 TOPICS = ("t", "u", "v")
 CAP = 4_000
@@ -131,13 +132,6 @@ def test_many_topics_share_the_limit_and_the_largest_batch_goes_first() -> None:
 # ---- the thread ----------------------------------------------------------------------------------------------------
 
 
-def eventually(holds: Any) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 @pytest.mark.usefixtures("both_ways")
 def test_a_message_is_sent_while_its_bundle_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     counting: list[threading.Thread] = []
@@ -148,7 +142,7 @@ def test_a_message_is_sent_while_its_bundle_goes_on(monkeypatch: pytest.MonkeyPa
     bundles.fn.start_bundle()
     for number in range(3):
         bundles.process(b"%d" % number)
-        eventually(lambda: len(bundles.records()) == number + 1)  # noqa: B023
+        until(lambda: len(bundles.records()) == number + 1, "the next message")  # noqa: B023
     assert len(bundles.sent) == 2, "the result of the last one comes with the next call"
     bundles.finish()
     assert sorted(bundles.bodies()) == [b"0", b"1", b"2"]
@@ -178,7 +172,7 @@ def test_a_thread_that_cannot_begin_fails_the_bundle_and_begins_in_the_next_one(
             bundles.process(b"a")
     bundles.fn.start_bundle()
     bundles.process(b"a")
-    eventually(lambda: bundles.bodies() == [b"a"])
+    until(lambda: bundles.bodies() == [b"a"], "the message")
     bundles.finish()
     bundles.fn.teardown()
     with monkeypatch.context() as patch:
