@@ -8,11 +8,14 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import termios
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
+
+from tests.helpers.waiting import until
 
 _ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\-_=>])")
 CTRL_C: Final = "\x03"
@@ -41,50 +44,81 @@ class Terminal:
         """Types keys."""
         os.write(self._descriptor, text.encode())
 
-    def run(self, statement: str, wanted: str, timeout_s: float = 60) -> str:
+    def run(self, statement: str, wanted: str, still_s: float = 60) -> str:
         """Types a statement and Enter, and returns what is shown until the text matches, and a prompt comes."""
         self.type(statement + ENTER)
-        return self.wait_for(wanted, timeout_s) + self.wait_for(r"sql> ?$", timeout_s)
+        return self.wait_for(wanted, still_s) + self.wait_for(r"sql> ?$", still_s)
 
-    def wait_for(self, pattern: str, timeout_s: float = 60) -> str:
+    def wait_for(self, pattern: str, still_s: float = 60) -> str:
         """Waits until what is shown since the last call matches, and returns it."""
-        deadline = time.monotonic() + timeout_s
-        while (found := re.search(pattern, self.shown[self._at :], re.DOTALL)) is None:
-            assert time.monotonic() < deadline, f"no {pattern!r} in {self.shown[self._at :]!r}"
-            self._read(0.1)
-        part = self.shown[self._at : self._at + found.end()]
-        self._at += found.end()
-        return part
+        return self._shown_by(lambda: self._read(0.1), pattern, still_s)
 
-    def interrupt(self, wanted: str = "interrupted", timeout_s: float = 60) -> None:
+    def interrupt(self, wanted: str = "interrupted") -> None:
         """Types Ctrl-C, every three seconds, until what is shown matches: an editor of lines takes it as a key.
 
         An editor that starts is ended by it: on a busy machine it needs more than a second.
         """
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                self.wait_for(wanted, 3)
-                return
-            except AssertionError:
-                if time.monotonic() > deadline:
-                    raise
-            self.type(CTRL_C)
+        typed_at = time.monotonic()
 
-    def wait(self, timeout_s: float = 60) -> int:
+        def type_again() -> None:
+            nonlocal typed_at
+            self._read(0.1)
+            if time.monotonic() - typed_at >= 3:
+                self.type(CTRL_C)
+                typed_at = time.monotonic()
+
+        self._shown_by(type_again, wanted, 60)
+
+    def wait(self) -> int:
         """Waits until the program ends, and returns its exit status."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+
+        def ended() -> tuple[int, ...]:
             self._read(0.1)
             process, status = os.waitpid(self._process, os.WNOHANG)
-            if process:
-                return os.waitstatus_to_exitcode(status)
-        raise AssertionError(f"it goes on: {self.shown[-500:]!r}")
+            return (status,) if process else ()
 
-    def _read(self, timeout_s: float) -> None:
+        (status,) = until(ended, "the end of the program", details=lambda: repr(self.shown[-500:]), pause_s=0)
+        return os.waitstatus_to_exitcode(status)
+
+    def _shown_by(self, act: Callable[[], object], pattern: str, still_s: float) -> str:
+        """Acts until what is shown since the last call matches, and returns it."""
+
+        def found() -> re.Match[str] | None:
+            return re.search(pattern, self.shown[self._at :], re.DOTALL)
+
+        def is_shown() -> bool:
+            if found() is None:
+                act()
+            return found() is not None
+
+        def rest() -> str:
+            return repr(self.shown[self._at :])
+
+        def goes_on() -> bool:
+            if (ended := os.waitid(os.P_PID, self._process, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
+                return True
+            while self._read(0):
+                pass
+            by_itself = ended.si_code == os.CLD_EXITED or ended.si_status == signal.SIGINT  # by a typed Ctrl-C
+            if found() is None and by_itself:
+                raise AssertionError(f"it ended with {ended.si_status} before: {pattern!r} in {rest()}")
+            return False
+
+        until(is_shown, repr(pattern), alive=[goes_on], details=rest, still_s=still_s, pause_s=0)
+        match = found()
+        assert match is not None
+        part = self.shown[self._at : self._at + match.end()]
+        self._at += match.end()
+        return part
+
+    def _read(self, timeout_s: float) -> bool:
+        """Returns whether something was shown."""
         if select.select([self._descriptor], [], [], timeout_s)[0]:
             with contextlib.suppress(OSError):  # the program has ended
-                self._raw += os.read(self._descriptor, 1 << 16).decode("utf-8", "replace")
+                data = os.read(self._descriptor, 1 << 16)
+                self._raw += data.decode("utf-8", "replace")
+                return bool(data)
+        return False
 
 
 @contextlib.contextmanager

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
+
+from tests.helpers.waiting import patience, until
 
 T = TypeVar("T")
 
@@ -18,7 +19,11 @@ _SETTLE_S = 10.0
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """Returns or raises what the work does. Fails with the stacks of all threads if the work takes longer."""
+    """Returns or raises what the work does. Fails with the stacks of all threads if the work takes longer.
+
+    A slow machine gets more time, by the factor `patience`.
+    """
+    seconds *= patience()
     outcome: list[T] = []
     failure: list[BaseException] = []
 
@@ -32,7 +37,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        raise AssertionError(f"hangs: not done within {seconds} s\n{_stacks()}")
+        raise AssertionError(f"hangs: not done within {seconds:g} s\n{_stacks()}")
     if failure:
         raise failure[0]
     return outcome[0]
@@ -43,14 +48,12 @@ def nothing_is_left() -> Iterator[None]:
     """Asserts that this process has no more threads, sockets or pipes afterwards than before, not even as garbage."""
     threads, descriptors = set(threading.enumerate()), _descriptors()
     yield
-    deadline = time.monotonic() + _SETTLE_S
-    while True:
-        more_threads, more = set(threading.enumerate()) - threads, _descriptors() - descriptors
-        if not more_threads and not more:
-            return
-        if time.monotonic() >= deadline:
-            raise AssertionError(f"left behind: {sorted(more)} {sorted(map(repr, more_threads))}")
-        time.sleep(0.002)
+
+    def left() -> list[str]:
+        more = _descriptors() - descriptors
+        return [*sorted(more), *sorted(map(repr, set(threading.enumerate()) - threads))]
+
+    until(lambda: not left(), "nothing is left behind", details=left, still_s=_SETTLE_S, pause_s=0.02)
 
 
 def _descriptors() -> set[str]:

@@ -11,6 +11,7 @@ from rmqio.errors import BrokerSilent, RequestTimeout, RmqioError
 from rmqio.interfaces import OffsetQuery
 from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker
+from tests.helpers.waiting import until
 
 DEADLINE_S = 1.5
 """For tests in which a broker does not answer: they wait that long, and the other broker has to answer by then."""
@@ -58,13 +59,8 @@ class Setup:
         raise AssertionError(f"{self.ends()}")
 
     def soon(self, wanted: list[object]) -> bool:
-        """Looks until the answer is this, for 15 s at most: a probe's answer takes real time."""
-        end = time.monotonic() + 15
-        while self.kinds() != wanted:
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.02)
-        return True
+        """Looks until the answer is this: a probe's answer takes real time."""
+        return until(lambda: self.kinds() == wanted, f"{wanted}", details=self.kinds, pause_s=0.02)
 
 
 ALL = [1, 2, 10, 11]

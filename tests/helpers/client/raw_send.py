@@ -11,6 +11,7 @@ from rmqio.interfaces import FetchedBatch, QueueClient
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.wire import requests
 from rmqio.wire.messages.batch import BatchBuilder
+from tests.helpers.waiting import until
 
 _numbers = itertools.count()
 
@@ -33,10 +34,11 @@ def send_all(broker: str, queue: MessageQueue, messages: Iterable[Message]) -> N
         for body, count in _batches(messages):
             command = requests.send("raw", queue, body, born_ms=int(time.time() * 1000), batch=True)
             end = requests.parse_send(connection.request(command, 10_000), "send")[2] + count
-        deadline = time.monotonic() + 30
-        while requests.parse_offset(connection.request(requests.get_max_offset(queue), 10_000), "end") < end:
-            assert time.monotonic() < deadline, f"{queue} does not have {end} messages"
-            time.sleep(0.005)
+
+        def have() -> int:
+            return requests.parse_offset(connection.request(requests.get_max_offset(queue), 10_000), "end")
+
+        until(lambda: have() >= end, f"{queue} to have {end} messages", progress=have, details=have)
     finally:
         connection.close()
 
@@ -62,20 +64,22 @@ def read_to(
     end: int,
     *,
     message_filter: MessageFilter | None = None,
-    timeout_s: float = 60.0,
 ) -> list[FetchedBatch]:
     """Returns everything that a reader reads until its position is `end`."""
     reader = client.open_reader(queue, begin, message_filter=message_filter or MessageFilter())
     parts: list[FetchedBatch] = []
-    deadline = time.monotonic() + timeout_s
-    try:
-        while reader.position < end:
-            assert time.monotonic() < deadline, f"{reader!r} has not reached {end} within {timeout_s} s"
+
+    def has_reached() -> bool:
+        if reader.position < end:
             part = reader.poll()
             if part is None:
                 client.wait([reader], 1000)
             else:
                 parts.append(part)
+        return reader.position >= end
+
+    try:
+        until(has_reached, f"offset {end}", progress=lambda: reader.position, details=lambda: reader, pause_s=0)
     finally:
         reader.close()
     return parts

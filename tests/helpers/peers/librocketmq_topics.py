@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import Any
 
@@ -11,6 +10,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record, SendResult
 from rmqio.options import ClientOptions
 from tests.helpers.client.raw_send import read_to
+from tests.helpers.waiting import until
 
 
 def patient(broker: LocalRocketMQ, **more: Any) -> ClientOptions:
@@ -29,10 +29,11 @@ def read(broker: LocalRocketMQ, topic: str, count: int, **options: Any) -> list[
     client = RemotingQueueClient(ClientOptions(broker.name_server, **options))
     try:
         queues = client.queues(topic)
-        deadline = time.monotonic() + 60
-        while (have := sum(client.max_offset(queue) for queue in queues)) < count:
-            assert time.monotonic() < deadline, f"{have} of {count} messages"
-            time.sleep(0.01)
+
+        def have() -> int:
+            return sum(client.max_offset(queue) for queue in queues)
+
+        until(lambda: have() >= count, f"{count} messages", progress=have, details=have)
         parts = [part for queue in queues for part in read_to(client, queue, 0, client.max_offset(queue))]
         assert all(part.corrupt == () for part in parts)
         return [record for part in parts for record in part.records]

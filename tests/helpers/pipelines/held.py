@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+
+from tests.helpers.waiting import until
 
 
 class Hold(beam.DoFn):
@@ -26,7 +27,7 @@ class Hold(beam.DoFn):
         self._after -= 1
         if self._after == -1:
             (self._folder / "reading").touch()
-            _wait_for(self._folder / "done")
+            until((self._folder / "done").exists, "the end of what happens meanwhile", still_s=120)
         yield element
 
 
@@ -35,7 +36,7 @@ def during(folder: Path, action: Callable[[], object]) -> Iterator[None]:
     """Does it while the pipeline waits. Fails if it never came to that."""
 
     def act() -> None:
-        _wait_for(folder / "reading")
+        until((folder / "reading").exists, "the element at which the pipeline waits", still_s=120)
         try:
             action()
         finally:
@@ -50,10 +51,3 @@ def during(folder: Path, action: Callable[[], object]) -> Iterator[None]:
         (folder / "reading").touch()
         acting.join()
         assert began, "the pipeline never came to the element at which it waits"
-
-
-def _wait_for(file: Path) -> None:
-    until = time.monotonic() + 120
-    while not file.exists():
-        assert time.monotonic() < until, f"{file} never came"
-        time.sleep(0.01)

@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
+
+from tests.helpers.waiting import runs, until
 
 HEX: Final = "0123456789abcdef" * 2
 """The end of the name of a part that an attempt has left."""
@@ -38,11 +39,14 @@ def check_killed_and_started_again(runner: str, folder: Path) -> None:
     command = [sys.executable, "-c", _PROGRAM, str(out), *f"--runner={runner}".split()]
     with log_file.open("wb") as log:
         program = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    until = time.monotonic() + 120
-    while not any(out.glob("*/part-*")):
-        assert program.poll() is None, log_file.read_text()
-        assert time.monotonic() < until, log_file.read_text()
-        time.sleep(0.001)
+    until(
+        lambda: any(out.glob("*/part-*")),
+        "the first file",
+        alive=[runs(program, log_file.read_text)],
+        details=log_file.read_text,
+        still_s=120,
+        pause_s=0.001,
+    )
     os.killpg(program.pid, signal.SIGKILL)
     program.wait(30)
     assert sum(numbers(out).values()) < 3_000, "it was killed midway"

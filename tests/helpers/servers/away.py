@@ -19,8 +19,8 @@ from rmqio.local.config import Config
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
-from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.servers.cluster import SMALL, Cluster
+from tests.helpers.waiting import until
 
 STAYS, GOES = "stays", "goes"
 CONFIG: Config = {**SMALL, "flushConsumerOffsetInterval": 300}
@@ -62,7 +62,7 @@ class Topic:
             self.client.commit_offset(self.group, queue, offset)
         for broker in (STAYS, GOES):
             file = self._cluster.folder / f"broker-{broker}" / "store" / "config" / "consumerOffset.json"
-            wait_until(lambda file=file: _holds(file, self.group), "offsets are kept")  # type: ignore[misc]
+            until(lambda file=file: _holds(file, self.group), "offsets are kept")  # type: ignore[misc]
 
     def places(self, broker: str, begin: int = 0) -> set[Place]:
         """Returns the places of the messages that were sent to a broker, from an offset on."""
@@ -155,7 +155,7 @@ def lose(cluster: Cluster) -> None:
     """Kills the broker and waits until the name server has forgotten it."""
     cluster.brokers[GOES].kill()
     (server,) = cluster.name_servers
-    wait_until(lambda: not cluster.has_registered(GOES, server), "the broker is forgotten", 60)
+    until(lambda: not cluster.has_registered(GOES, server), "the broker is forgotten")
 
 
 def find(cluster: Cluster) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import time
 from collections.abc import Callable
 
+from tests.helpers.waiting import until
+
 
 class Server:
     """A server process. `launch` starts it; `answers` says whether it can be used."""
@@ -17,14 +19,18 @@ class Server:
 
     def start(self, log: Callable[[], str] = str) -> None:
         """Starts it, and waits until it answers. `log`: its output, for the message of a failure."""
-        deadline = time.monotonic() + 60
-        self._process = self._launch()
-        while not self._answers():
-            assert time.monotonic() < deadline, f"the server of {self.url} does not answer: {log()}"
-            if self._process.poll() is not None:  # after a kill, PostgreSQL's children hold its memory for a moment
+        process = self._process = self._launch()
+
+        def answers() -> bool:
+            nonlocal process
+            if self._answers():
+                return True
+            if process.poll() is not None:  # after a kill, PostgreSQL's children hold its memory for a moment
                 time.sleep(0.2)
-                self._process = self._launch()
-            time.sleep(0.05)
+                process = self._process = self._launch()
+            return False
+
+        until(answers, f"an answer of the server of {self.url}", details=log)
 
     def kill(self) -> None:
         """Sends SIGKILL."""

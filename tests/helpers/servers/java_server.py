@@ -6,8 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +17,7 @@ from rmqio.local.processes.java import find_java
 from rmqio.local.processes.ports import free_port
 from rmqio.local.processes.process import JavaProcess
 from rmqio.local.processes.watchdog import Watchdog
+from tests.helpers.waiting import until
 
 SMALL = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _BOOT_S = 120.0
@@ -65,7 +65,14 @@ class JavaServer:
         """Starts it, and waits until it answers."""
         assert self._process is not None
         self._process.start()
-        self._wait(self.answers)
+        process = self._process
+        until(
+            self.answers,
+            f"an answer of the {self.title}",
+            alive=[lambda: process.pid() is not None],
+            details=process.tail,
+            still_s=_BOOT_S,
+        )
 
     def kill(self) -> None:
         """Sends SIGKILL, and waits until the process is gone."""
@@ -88,14 +95,6 @@ class JavaServer:
             self._process.kill()
         self._watchdog.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _wait(self, answers: Callable[[], bool]) -> None:
-        assert self._process is not None
-        until = time.monotonic() + _BOOT_S
-        while not answers():
-            if self._process.pid() is None or time.monotonic() > until:
-                raise RuntimeError(f"the {self.title} did not start:\n{self._process.tail()}")
-            time.sleep(0.1)
 
 
 def not_as_root(folder: Path, command: Sequence[str]) -> list[str]:

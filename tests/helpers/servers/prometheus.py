@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from rmqio.prometheus.folder import process_name
+from tests.helpers.waiting import until
 
 WORKER = """
 import sys
@@ -81,26 +81,29 @@ class Machine:
 
     def scrape_until(self, condition: Callable[[dict[Sample, float]], bool]) -> dict[Sample, float]:
         """Returns the first scrape that meets the condition. While no process has the port, there is no scrape."""
-        deadline = time.monotonic() + 30
         found: dict[Sample, float] = {}
-        while time.monotonic() < deadline:
+
+        def is_met() -> bool:
+            nonlocal found
             with contextlib.suppress(OSError):
                 found = self.scrape()
-                if condition(found):
-                    return found
-            time.sleep(0.05)
-        raise AssertionError(found)
+                return condition(found)
+            return False
+
+        until(is_met, "a scrape that meets the condition", details=lambda: found)
+        return found
 
     def server_of(self, workers: list[Worker]) -> Worker:
         """Returns the worker that has the port. It says so shortly after it begins to serve."""
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            said = [file.read_text() for file in self.folder.glob("rmqio-prometheus-*/server")]
-            for each in workers:
-                if said == [process_name(each.process.pid)]:
-                    return each
-            time.sleep(0.05)
-        raise AssertionError(said)
+
+        def said() -> list[str]:
+            return [file.read_text() for file in self.folder.glob("rmqio-prometheus-*/server")]
+
+        def found() -> list[Worker]:
+            names = said()
+            return [each for each in workers if names == [process_name(each.process.pid)]]
+
+        return until(found, "a worker that serves", details=said)[0]
 
 
 def queue(labels: str = QUEUE) -> tuple[str, ...]:

@@ -17,8 +17,9 @@ pytest.importorskip("prompt_toolkit", reason="the shell needs the extra 'sql'")
 from rmqio.model import Message, MessageQueue
 from rmqio.pipelines.check import read_topic
 from tests.helpers.client.raw_send import send_all
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.terminal import CTRL_C, CTRL_D, ENTER, UP, Terminal, on_terminal
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -86,7 +87,7 @@ def test_the_shell(
     shell.type(f"SELECT id, customer FROM orders;{ENTER}")
     shell.wait_for(r"11  NULL\n")
     send(lab, orders, range(12, 14))
-    shell.wait_for(r"12  王小明\n13  Ann\n", timeout_s=20)
+    shell.wait_for(r"12  王小明\n13  Ann\n")
     shell.interrupt()
     shell.wait_for(r"sql> ?$")
 
@@ -110,11 +111,11 @@ def test_the_shell(
     # INSERT INTO is a job, which ends, or is ended.
     shell.run(f"CREATE TABLE copies (id BIGINT) WITH ('topic' = '{copies}');", r"\n")
     shell.run("SET 'scan.bounded.mode' = 'latest';", r"\n")
-    shell.run("INSERT INTO copies SELECT id FROM orders;", r"14 rows written", timeout_s=120)
+    shell.run("INSERT INTO copies SELECT id FROM orders;", r"14 rows written", still_s=120)
     shell.run("SET 'scan.bounded.mode' = 'unbounded';", r"\n")
     shell.type(f"INSERT INTO copies SELECT id + 100 FROM orders;{ENTER}")
     shell.wait_for("until Ctrl-C")
-    wait_until(lambda: len(_ids(lab, copies)) == 28, "the rows of the endless job", timeout_s=60)
+    until(lambda: len(_ids(lab, copies)) == 28, "the rows of the endless job")
     shell.interrupt("interrupted.*sql> ?$")
     assert sorted(_ids(lab, copies)) == [*range(14), *range(100, 114)]
     print(shell.shown)

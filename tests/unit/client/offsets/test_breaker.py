@@ -8,6 +8,7 @@ from rmqio.errors import BrokerSilent, RequestTimeout
 from rmqio.testing import FakeBroker, faults
 from rmqio.wire.codes import RequestCode
 from tests.helpers.client.looking import ALL, B_SILENT, B_TIMED_OUT, DEADLINE_S, A, B, Setup
+from tests.helpers.waiting import until
 
 
 def test_the_error_says_who_is_silent_since_when_and_what_to_do(impatient: Setup) -> None:
@@ -59,12 +60,13 @@ def _probes(setup: Setup) -> None:
     assert setup.kinds() == B_TIMED_OUT
     setup.stop_clock()
 
+    def count() -> int:
+        return setup.broker.count(RequestCode.GET_MAX_OFFSET, B)
+
     def asked(at_least: int = 0) -> int:
-        end = time.monotonic() + 10
         time.sleep(0.02)
-        while (count := setup.broker.count(RequestCode.GET_MAX_OFFSET, B)) < at_least and time.monotonic() < end:
-            time.sleep(0.02)
-        return count
+        until(lambda: count() >= at_least, f"{at_least} requests", details=count)
+        return count()
 
     before = asked()
     for _ in range(10):

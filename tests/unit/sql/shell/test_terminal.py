@@ -42,7 +42,7 @@ def test_lines_are_edited_completed_and_kept(shell: Terminal, environment: dict[
     shell.type("SELECT id FROM ord\t")
     shell.wait_for(r"ord.*ers")  # the menu was there, and is gone
     # Without a broker, the query fails, and not the shell.
-    shell.run(";", "no name server answers", timeout_s=60)
+    shell.run(";", "no name server answers")
     shell.type(f"SELECT 1{ENTER}{CTRL_C}")
     shell.wait_for(PROMPT)
     shell.type(UP + UP)
@@ -85,19 +85,19 @@ def test_a_catalog_that_is_not_valid_starts_no_shell(environment: dict[str, str]
 @pytest.mark.slow
 def test_what_needs_a_runner_has_a_process_of_its_own(shell: Terminal) -> None:
     grouped = "FROM (VALUES (1), (2), (1)) AS v (a) GROUP BY a"
-    found = shell.run(f"SELECT a, COUNT(*) AS n {grouped};", "2 rows, ", timeout_s=120)
+    found = shell.run(f"SELECT a, COUNT(*) AS n {grouped};", "2 rows, ", still_s=120)
     assert sorted(line.split() for line in found.splitlines() if line.startswith((" 1", "1", "2"))) == [
         ["1", "2"],
         ["2", "1"],
     ]
-    shell.run(f"SELECT a {grouped} LIMIT 1;", "1 row, ", timeout_s=120)
+    shell.run(f"SELECT a {grouped} LIMIT 1;", "1 row, ", still_s=120)
     assert "division by zero" in shell.run("SELECT 1 / a FROM (VALUES (0)) AS v (a) GROUP BY a;", "query has failed")
     shell.run("CREATE TEMPORARY TABLE out (a INT) WITH ('connector' = 'print');", r"\n")
-    found = shell.run("INSERT INTO out VALUES (41), (42);", "rows written", timeout_s=120)
+    found = shell.run("INSERT INTO out VALUES (41), (42);", "rows written", still_s=120)
     assert '{"a":41}\n{"a":42}\n' in found
     shell.run("BEGIN STATEMENT SET; INSERT INTO out VALUES (43);", r"\n")
     shell.run("INSERT INTO out VALUES (44);", r"\n")
-    found = shell.run("END;", "2 rows written", timeout_s=120)
+    found = shell.run("END;", "2 rows written", still_s=120)
     assert {'{"a":43}', '{"a":44}'} <= set(found.splitlines())
     sixty = f"(VALUES {', '.join(f'({each})' for each in range(60))}) AS"
     crossed = " CROSS JOIN ".join(f"{sixty} {name} (x)" for name in "abcd")

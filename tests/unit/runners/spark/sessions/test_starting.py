@@ -38,7 +38,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 def test_a_terminal_shows_that_spark_starts_before_anything_else(environment: dict[str, str]) -> None:
     with on_terminal(COMMAND, environment) as terminal:
-        terminal.wait_for("JAVA_HOME", 60)
+        terminal.wait_for("JAVA_HOME")
         assert terminal.wait() != 0
     before, line, _ = terminal.shown.partition(LINE)
     assert line, terminal.shown
