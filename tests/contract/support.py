@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
 from rmqio.wire.command import Command
+from tests.helpers import waiting
 
 ALL = MessageFilter()
 
@@ -73,14 +73,23 @@ def fetch(
     assert not options
     reader = client.open_reader(queue, offset, message_filter=message_filter)
     got: list[FetchedBatch] = []
-    deadline = time.monotonic() + 30
-    try:
-        while reader.position < until:
-            assert time.monotonic() < deadline, f"{queue} came to {reader.position} of {until} only: {got!r:.2000}"
+
+    def is_there() -> bool:
+        if reader.position < until:
             client.wait([reader], 1_000)
             fetched = reader.poll()
             if fetched is not None:
                 got.append(fetched)
+        return reader.position >= until
+
+    try:
+        waiting.until(
+            is_there,
+            f"offset {until} of {queue}",
+            progress=lambda: reader.position,
+            details=lambda: f"{reader.position} only: {got!r:.2000}",
+            pause_s=0,
+        )
         return got
     finally:
         reader.close()

@@ -12,6 +12,7 @@ from rmqio.model import Message, MessageFilter, MessageQueue, PullStatus
 from rmqio.wire import requests
 from rmqio.wire.command import Command
 from tests.contract.support import ALL, Backend, fetch, read
+from tests.helpers.waiting import until
 
 
 def _queue(backend: Backend) -> MessageQueue:
@@ -49,10 +50,13 @@ def test_a_reader_at_the_end_says_so_and_is_woken_by_a_message(backend: Backend)
     queue, client, producer = _queue(backend), backend.client(), backend.producer()
     producer.send(Message(b"first"), queue)
     reader = client.open_reader(queue, 0, message_filter=ALL)
-    deadline = time.monotonic() + 10
-    while reader.position < 1 and time.monotonic() < deadline:
+
+    def is_read() -> bool:
         client.wait([reader], 1_000)
         reader.poll()
+        return reader.position >= 1
+
+    until(is_read, "the first message", pause_s=0)
     assert not client.wait([reader], 200)
     assert reader.poll() is None
     assert reader.is_at_end

@@ -20,8 +20,8 @@ import pytest
 pytest.importorskip("prometheus_client", reason="metrics need the extra 'prometheus'")
 
 from tests.helpers.imports import ROOT
-from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.servers.prometheus import QUEUE, Machine
+from tests.helpers.waiting import until
 
 PROMETHEUS = shutil.which("prometheus")
 
@@ -69,7 +69,7 @@ def prometheus(target: int, folder: Path) -> Iterator[Prometheus]:
     )
     try:
         server = Prometheus(port)
-        wait_until(lambda: answers(lambda: server.ask("up")["result"]), "Prometheus")
+        until(lambda: answers(lambda: server.ask("up")["result"]), "Prometheus")
         yield server
     finally:
         process.terminate()
@@ -97,13 +97,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     worker = machine.worker()
     worker.record("lag_messages", QUEUE, 40)
     with prometheus(machine.port, tmp_path_factory.mktemp("prometheus")) as server:
-        wait_until(lambda: bool(server.series("rmqio_lag_messages")), "the first scrape")
+        until(lambda: bool(server.series("rmqio_lag_messages")), "the first scrape")
         for _ in range(4):
             worker.record("records_read", QUEUE, 10)
             worker.record("lag_seconds", QUEUE, 2.5)
             time.sleep(1)
         worker.record("decode_failures", "t", 3)
-        wait_until(lambda: bool(server.series("rmqio_decode_failures_total > 0")), "the scrape with the failure")
+        until(lambda: bool(server.series("rmqio_decode_failures_total > 0")), "the scrape with the failure")
         yield server
     worker.kill()
 

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import uuid
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue
 from tests.helpers.client.raw_send import send_all
+from tests.helpers.waiting import runs, until
 
 pytestmark = pytest.mark.broker
 
@@ -36,9 +36,13 @@ def test_a_live_audit_sees_what_is_missing_arrive(rocketmq: LocalRocketMQ) -> No
             seen = [live.stdout.readline()]
             assert re.search(r"sent 20\b.*\blost 1\b", seen[0]), seen[0]
             send_all(rocketmq.broker, queues[sink], messages[-1:])
-            until = time.monotonic() + 20
-            while not re.search(r"\blost 0\b", seen[-1]) and time.monotonic() < until:
-                seen.append(live.stdout.readline())
+            read_line = live.stdout.readline
+
+            def has_come() -> bool:
+                seen.append(read_line())
+                return re.search(r"\blost 0\b", seen[-1]) is not None
+
+            until(has_come, "no loss", alive=[runs(live)], details=lambda: seen, pause_s=0)
             assert re.search(r"sent 20\b.*\blost 0\b", seen[-1]), seen
         finally:
             live.send_signal(signal.SIGINT)

@@ -16,7 +16,8 @@ from rmqio.client.admin import Admin
 from rmqio.local import LocalRocketMQ
 from rmqio.wire.admin import consumer_groups as wire
 from tests.helpers.command_line import Tool
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.exhaustive, pytest.mark.timeout(300)]
 
@@ -64,7 +65,7 @@ def test_the_metrics_of_a_broker_have_the_lag_of_a_pipelines_group(
     said = rmqio("groups", "billing", "--subscribe", read[0].topic)
     assert said == f"group billing reads {read[0].topic}, as the brokers know now\n"
     assert rmqio.err == ""
-    wait_until(lambda: lags() == {("billing", read[0].topic): 12.0}, "the lag", timeout_s=60)
+    until(lambda: lags() == {("billing", read[0].topic): 12.0}, "the lag")
 
 
 def test_a_group_keeps_what_else_was_set_and_a_broker_that_ignores_subscriptions_is_named(

@@ -26,6 +26,7 @@ from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 from tests.helpers.command_line import Tool
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -88,10 +89,7 @@ def queue(rocketmq: LocalRocketMQ, client: RemotingQueueClient, rmqio: Tool) -> 
 
 def _wait_for(client: RemotingQueueClient, queues: list[MessageQueue], count: int) -> None:
     """Messages are visible a moment after they are acknowledged."""
-    deadline = time.monotonic() + 10
-    while sum(map(client.max_offset, queues)) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: sum(map(client.max_offset, queues)) >= count, f"{count} messages")
 
 
 def _command(rocketmq: LocalRocketMQ, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:

@@ -18,7 +18,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import UNIQ_KEY, MessageQueue
 from tests.helpers.client.raw_send import send_all, send_one
 from tests.helpers.command_line import Tool
-from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -78,7 +78,7 @@ def test_a_message_is_found_by_each_of_its_names(rmqio: Tool, topics: Topics) ->
     assert (found["keys"], found["body"]) == (["k1", "own17"], '{"n": 17, "town": "T2"}')
     assert found["unique_id"] == found["message_id"]
     for name in ("unique_id", "offset_message_id"):
-        wait_until(lambda name=name: bool(rmqio_quiet(rmqio, topics.source, found[name])), f"the index has {name}")  # type: ignore[misc]
+        until(lambda name=name: bool(rmqio_quiet(rmqio, topics.source, found[name])), f"the index has {name}")  # type: ignore[misc]
         assert rmqio.lines("find", topics.source, "--id", found[name]) == [found]
     assert rmqio.lines("find", topics.source, "--key", "own17") == [found]
     assert offsets(rmqio.lines("find", topics.source, "--key", "k1")) == [1, 5, 9, 13, 17]
@@ -100,7 +100,7 @@ def test_times_of_a_key_are_exact(rmqio: Tool, rocketmq: LocalRocketMQ) -> None:
     for _ in range(3):
         send_all(rocketmq.broker, MessageQueue(topic, rocketmq.name, 0), [Message(b"x", keys=("k",))])
         time.sleep(0.2)
-    wait_until(lambda: quiet(rmqio, "find", topic, "--key", "k").count(" @ ") == 3, "the index has them")
+    until(lambda: quiet(rmqio, "find", topic, "--key", "k").count(" @ ") == 3, "the index has them")
     times = [line["store_timestamp_ms"] for line in rmqio.lines("find", topic, "--grep", ".")]
     for offset, ms in enumerate(times):
         for what in (["--key", "k"], ["--grep", "."]):
@@ -141,7 +141,7 @@ def trace(rmqio: Tool, topics: Topics, offset: int, *more: str, status: int = 0)
 
 def test_a_message_is_followed_to_where_it_came_or_did_not_come(rmqio: Tool, topics: Topics) -> None:
     audit = ("--audit-topic", topics.hops)
-    wait_until(lambda: bool(trace_quiet(rmqio, topics, 17)), "the index has it")
+    until(lambda: bool(trace_quiet(rmqio, topics, 17)), "the index has it")
     (output,) = trace(rmqio, topics, 17, *audit)["found"]
     assert (output["kind"], output["topic"], output["keys"]) == ("output", topics.sink, ["k1", "own17"])
     assert output["why"] == "its place and steps /Parse"
@@ -196,7 +196,7 @@ def test_a_trace_shows_each_message_once_and_marks_copies(rmqio: Tool, rocketmq:
         return all(any(f"{at.queue_id} @ {n}" in line for line in found) for n in range(len(message_ids)))
 
     for at, message_ids in sends.items():
-        wait_until(lambda at=at, message_ids=message_ids: has_all(at, message_ids), "the index")  # type: ignore[misc]
+        until(lambda at=at, message_ids=message_ids: has_all(at, message_ids), "the index")  # type: ignore[misc]
     to = ["--to", source, "--to", sink, "--to", sink]
     trace = rmqio.json("trace", source, "--queue", "0", "--offset", "0", *to)
     assert [(each["kind"], each["topic"], each["queue_offset"]) for each in trace["found"]] == [
@@ -242,7 +242,7 @@ def test_a_trace_goes_on_with_what_replays_have_sent_again(rmqio: Tool, rocketmq
 
     wanted = [("dead letter", topics.dead, 0), ("replay", topics.source, 1), ("dead letter", topics.dead, 1)]
     wanted += [("replay", topics.source, 2), ("output", topics.sink, 0)]
-    wait_until(lambda: found() == wanted, "the index has all")
+    until(lambda: found() == wanted, "the index has all")
     text = rmqio("trace", topics.source, *place, "--steps", "/Parse")
     assert f"by its dead letter {topics.dead} {rocketmq.name}:0 @ 0\n" in text
     assert f"steps /Parse, of the replay {topics.source} {rocketmq.name}:0 @ 2\n" in text

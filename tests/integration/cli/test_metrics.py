@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
@@ -17,6 +18,7 @@ from rmqio.watch.frames import Target
 from rmqio.watch.page import serving
 from rmqio.watch.watcher import Watcher
 from tests.helpers.ledgers.ledger import Lab, Run, finished, new_group
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -70,9 +72,7 @@ def test_watch_says_what_describe_says(lab: Lab, capsys: pytest.CaptureFixture[s
     try:
         watcher.start()
         with serving(watcher, 0) as url:
-            deadline = time.monotonic() + 30
-            while (page := scraped(url))["total"]["lag_ms"] is None and time.monotonic() < deadline:
-                time.sleep(0.1)
+            page = until_scraped(url, lambda total: total["lag_ms"] is not None, "a lag in time")
             unread = lab.client.open_reader(q0, 20, message_filter=MessageFilter())
             while (fetched := unread.poll()) is None:
                 lab.client.wait([unread], 1_000)
@@ -80,8 +80,7 @@ def test_watch_says_what_describe_says(lab: Lab, capsys: pytest.CaptureFixture[s
             stored_ms = fetched.records[0].store_timestamp_ms
             assert page["queues"][0]["lag_ms"] == page["time_ms"] - stored_ms
             lab.client.commit_offset(group, q0, 60)
-            while (page := scraped(url))["total"]["lag_messages"] and time.monotonic() < deadline:
-                time.sleep(0.1)
+            page = until_scraped(url, lambda total: not total["lag_messages"], "no lag")
         assert page["total"]["lag_messages"] == page["total"]["lag_ms"] == 0
         assert page["total"]["out_per_s"] > 0
         assert page["brokers"][0]["committed_ms"] == page["queues"][0]["committed_ms"] is not None
@@ -90,9 +89,18 @@ def test_watch_says_what_describe_says(lab: Lab, capsys: pytest.CaptureFixture[s
         watcher.close()
 
 
-def scraped(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{url}frame.json", timeout=10) as answer:
-        return dict(json.load(answer))
+def until_scraped(url: str, is_met: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+    """Returns the first page whose total meets the condition."""
+    page: dict[str, Any] = {}
+
+    def is_so() -> bool:
+        nonlocal page
+        with urllib.request.urlopen(f"{url}frame.json", timeout=10) as answer:
+            page = json.load(answer)
+        return is_met(page["total"])
+
+    until(is_so, what, details=lambda: page)
+    return page
 
 
 def test_messages_that_wait_grow_old(lab: Lab) -> None:

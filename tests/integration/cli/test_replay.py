@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 
@@ -18,6 +17,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -55,10 +55,11 @@ def fill(rocketmq: LocalRocketMQ, letters: str, source: str, count: int) -> None
 
 def wait_for(client: RemotingQueueClient, topic: str, count: int) -> None:
     """A broker makes messages visible a moment after it has acknowledged them."""
-    deadline = time.monotonic() + 30
-    while sum(map(client.max_offset, client.queues(topic))) < count:
-        assert time.monotonic() < deadline, f"{topic} has not got {count} messages"
-        time.sleep(0.02)
+
+    def have() -> int:
+        return sum(map(client.max_offset, client.queues(topic)))
+
+    until(lambda: have() >= count, f"{count} messages in {topic}", progress=have, details=have)
 
 
 def run(rocketmq: LocalRocketMQ, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -24,7 +24,7 @@ from rmqio.model import TOMBSTONE, Message
 from rmqio.options import ClientOptions
 from rmqio.rules.errors import RuleError
 from rmqio.rules.ruleset import RuleSet
-from tests.helpers.ledgers.ledger import wait_until
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -62,7 +62,7 @@ def test_the_newest_text_of_each_name_counts(
 
     def put(name: str, text: bytes) -> None:
         send(producer, topic, name, text)
-        wait_until(lambda: rules.signature() != signatures[-1], "the message to be in its queue")
+        until(lambda: rules.signature() != signatures[-1], "the message to be in its queue")
         signatures.append(rules.signature())
 
     for number in range(40):
@@ -89,13 +89,13 @@ def test_a_topic_that_was_made_anew_and_filled_to_the_same_offsets_is_a_change(
 
     fill(b"amount > 1")
     rules = RuleSet.from_topic(topic, name_server=rocketmq.name_server)
-    wait_until(lambda: len(rules.load()) == 2, "the messages to be in their queue")
+    until(lambda: len(rules.load()) == 2, "the messages to be in their queue")
     old, before = rules.load(), rules.signature()
     assert rules.signature() == before
     rocketmq.delete_topic(topic)
     rocketmq.create_topic(topic, queues=4)
     fill(b"amount > 2")
-    wait_until(lambda: len(rules.load()) == 2, "the messages to be in their queue")
+    until(lambda: len(rules.load()) == 2, "the messages to be in their queue")
     assert [each.id for each in rules.load()] == [each.id for each in old]
     assert rules.load() != old
     assert rules.signature() != before

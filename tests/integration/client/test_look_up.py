@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 
@@ -20,8 +19,8 @@ from rmqio.watch.frames import Target
 from rmqio.watch.watcher import Watcher
 from rmqio.wire import requests
 from rmqio.wire.command import Command
-from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.servers.cluster import Cluster
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -55,7 +54,7 @@ def cluster() -> Iterator[Cluster]:
 def client(cluster: Cluster) -> Iterator[RemotingQueueClient]:
     with contextlib.closing(RemotingQueueClient(options(cluster))) as client:
         assert len(client.queues(TOPIC)) == 8
-        wait_until(lambda: all(end == COUNT for end in look(client).values()), "all to be visible")
+        until(lambda: all(end == COUNT for end in look(client).values()), "all to be visible")
         yield client
 
 
@@ -94,8 +93,8 @@ def until_copied(cluster: Cluster, client: RemotingQueueClient) -> None:
     replica = cluster.brokers["a/1"].address
     for queue in queues(client)[:4]:
         end, committed = requests.get_max_offset(queue), requests.query_group_offset(GROUP, queue)
-        wait_until(lambda e=end: ask(replica, e).ext.get("offset") == str(COUNT), "messages to be copied", 90)  # type: ignore[misc]
-        wait_until(lambda c=committed: ask(replica, c).ext.get("offset") == "7", "offsets to be copied", 90)  # type: ignore[misc]
+        until(lambda e=end: ask(replica, e).ext.get("offset") == str(COUNT), "messages to be copied", still_s=90)  # type: ignore[misc]
+        until(lambda c=committed: ask(replica, c).ext.get("offset") == "7", "offsets to be copied", still_s=90)  # type: ignore[misc]
 
 
 def test_reads_follow_the_masters_suggestion_and_offsets_are_the_replicas_while_it_is_away(
@@ -111,14 +110,16 @@ def test_reads_follow_the_masters_suggestion_and_offsets_are_the_replicas_while_
     def read_all() -> list[int]:
         reader = client.open_reader(queue, 0, message_filter=MessageFilter())
         offsets: list[int] = []
-        deadline = time.monotonic() + 30
-        while reader.position < COUNT:
-            assert time.monotonic() < deadline, repr(reader)
+
+        def is_read() -> bool:
             part = reader.poll()
             if part is None:
                 client.wait([reader], 500)
             else:
-                offsets += [record.queue_offset for record in part.records]
+                offsets.extend(record.queue_offset for record in part.records)
+            return reader.position >= COUNT
+
+        until(is_read, "all messages", progress=lambda: reader.position, details=lambda: reader, pause_s=0)
         reader.close()
         return offsets
 
@@ -126,11 +127,11 @@ def test_reads_follow_the_masters_suggestion_and_offsets_are_the_replicas_while_
     assert "requests 0" not in repr(client._pool.connection(replica.address)), "its master suggested it"
     master.kill()
     try:
-        wait_until(lambda: of("a", look(client)) == [COUNT] * 4, "the replica to be asked")
+        until(lambda: of("a", look(client)) == [COUNT] * 4, "the replica to be asked")
         for kind, expected in (("min", 0), ("max", COUNT), ("time", 0)):
             assert look(client, kind) == dict.fromkeys(queues(client), expected)
         expected_offsets = dict.fromkeys(queues(client), 7)
-        wait_until(lambda: look(client, "committed", GROUP) == expected_offsets, "what was committed")
+        until(lambda: look(client, "committed", GROUP) == expected_offsets, "what was committed")
         assert (client.min_offset(queue), client.max_offset(queue)) == (0, COUNT)
         assert (client.offset_for_time(queue, 1), client.committed_offset(GROUP, queue)) == (0, 7)
         assert read_all() == list(range(COUNT))
@@ -142,7 +143,7 @@ def test_reads_follow_the_masters_suggestion_and_offsets_are_the_replicas_while_
         assert {(each.broker, "a master" in str(error)) for each, error in failed.items()} == {("a", True)}
     finally:
         master.restart()
-    wait_until(lambda: client.commit_offsets(GROUP, dict.fromkeys(queues(client), 9)) == {}, "the master to be back")
+    until(lambda: client.commit_offsets(GROUP, dict.fromkeys(queues(client), 9)) == {}, "the master to be back")
     assert look(client, "committed", GROUP) == dict.fromkeys(queues(client), 9)
 
 
@@ -183,7 +184,7 @@ def test_a_broker_that_hangs_is_missed_once_then_left_alone_and_asked_again_when
         assert {queue.state.lag for queue in watcher.frame().queues if not queue.is_away} == {COUNT - 2}
     finally:
         cluster.brokers["b"].resume()
-    wait_until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again")
+    until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again")
     assert of("a", look(client, "committed", group)) == [2] * 4
     assert of("b", look(client, "committed", group)) == [1] * 4
     watcher.poll()
@@ -202,4 +203,4 @@ def test_a_broker_that_is_killed_holds_nobody_up_and_is_asked_again_when_it_is_b
             assert all(isinstance(each, TransportError) for each in of("b", found))
     finally:
         cluster.brokers["b"].restart()
-    wait_until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again")
+    until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again")

@@ -17,6 +17,7 @@ from rmqio.model import Message, MessageFilter, MessageQueue, PullStatus
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
 from tests.helpers.client.raw_send import read_to, records_of, send_all, send_one
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -54,9 +55,7 @@ def group() -> str:
 def test_minimum_and_maximum(rocketmq: LocalRocketMQ, client: RemotingQueueClient, queue: MessageQueue) -> None:
     assert (client.min_offset(queue), client.max_offset(queue)) == (0, 0)
     send_all(rocketmq.broker, queue, (Message(b"x") for _ in range(70)))
-    deadline = time.monotonic() + 5
-    while client.max_offset(queue) < 70 and time.monotonic() < deadline:
-        pass  # visible when dispatched, shortly after the answer to the send
+    until(lambda: client.max_offset(queue) >= 70, "messages to be visible, shortly after the answer to the send")
     assert (client.min_offset(queue), client.max_offset(queue)) == (0, 70)
 
 

@@ -10,10 +10,12 @@ import pytest
 
 from rmqio.client.client import RemotingQueueClient
 from rmqio.errors import RequestTimeout, TransportError
+from rmqio.interfaces import QueueReader
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
 from tests.helpers.client.raw_send import send_all, send_one
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -39,9 +41,9 @@ def test_reader_rides_out_a_killed_broker(own_broker: LocalRocketMQ, client: Rem
     offsets: list[int] = []
     longest_poll_s = 0.0
     restarted: threading.Thread | None = None
-    deadline = time.monotonic() + 120
-    while reader.position < 20_000:
-        assert time.monotonic() < deadline, reader
+
+    def is_read() -> bool:
+        nonlocal longest_poll_s, restarted
         if reader.position >= 5_000 and restarted is None:
             own_broker.kill()
             restarted = threading.Thread(target=own_broker.restart)
@@ -53,7 +55,10 @@ def test_reader_rides_out_a_killed_broker(own_broker: LocalRocketMQ, client: Rem
             client.wait([reader], 500)
         else:
             assert part.skipped == 0
-            offsets += [record.queue_offset for record in part.records]
+            offsets.extend(record.queue_offset for record in part.records)
+        return reader.position >= 20_000
+
+    until(is_read, "all", progress=lambda: reader.position, details=lambda: reader, still_s=120, pause_s=0)
     assert restarted is not None
     restarted.join()
     assert offsets == list(range(20_000))
@@ -66,7 +71,7 @@ def test_reader_rides_out_a_killed_broker(own_broker: LocalRocketMQ, client: Rem
     assert [reader.is_at_end] == [False]
     own_broker.restart()
     send_one(own_broker.broker, queue, b"after")
-    assert _read_one(client, reader, 60) == b"after"
+    assert _read_one(client, reader) == b"after"
 
 
 def test_reader_rides_out_a_paused_broker(own_broker: LocalRocketMQ, client: RemotingQueueClient) -> None:
@@ -76,9 +81,9 @@ def test_reader_rides_out_a_paused_broker(own_broker: LocalRocketMQ, client: Rem
     reader = client.open_reader(queue, 0, message_filter=MessageFilter())
     offsets: list[int] = []
     resumed: threading.Timer | None = None
-    deadline = time.monotonic() + 120
-    while reader.position < 10_000:
-        assert time.monotonic() < deadline, reader
+
+    def is_read() -> bool:
+        nonlocal resumed
         if reader.position >= 3_000 and resumed is None:
             own_broker.pause()
             resumed = threading.Timer(12, own_broker.resume)  # longer than a pull's timeout
@@ -87,7 +92,10 @@ def test_reader_rides_out_a_paused_broker(own_broker: LocalRocketMQ, client: Rem
         if part is None:
             client.wait([reader], 500)
         else:
-            offsets += [record.queue_offset for record in part.records]
+            offsets.extend(record.queue_offset for record in part.records)
+        return reader.position >= 10_000
+
+    until(is_read, "all", progress=lambda: reader.position, details=lambda: reader, still_s=120, pause_s=0)
     assert resumed is not None
     resumed.join()
     assert offsets == list(range(10_000))
@@ -156,12 +164,12 @@ def test_offsets_of_a_dead_broker_fail_as_unreachable_not_as_unknown(
     assert client.max_offset(queue) == 0
 
 
-def _read_one(client: RemotingQueueClient, reader: object, timeout_s: float) -> bytes:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        part = reader.poll()  # type: ignore[attr-defined]
+def _read_one(client: RemotingQueueClient, reader: QueueReader) -> bytes:
+    def bodies() -> list[bytes]:
+        part = reader.poll()
         if part is not None and part.records:
-            body: bytes = part.records[0].body
-            return body
-        client.wait([reader], 500)  # type: ignore[list-item]
-    raise AssertionError(f"nothing came within {timeout_s} s: {reader!r}")
+            return [record.body for record in part.records]
+        client.wait([reader], 500)
+        return []
+
+    return until(bodies, "a message", details=lambda: reader, pause_s=0)[0]

@@ -17,6 +17,7 @@ from rmqio.interfaces import PendingSend
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue, Record, SendResult
 from rmqio.options import ClientOptions
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -45,20 +46,21 @@ def _read_all(broker: LocalRocketMQ, queue: MessageQueue, sent: Iterable[SendRes
     client = RemotingQueueClient(ClientOptions(broker.name_server))
     try:
         acknowledged = max((r.queue_offset + 1 for r in sent if r.queue == queue), default=0)
-        deadline = time.monotonic() + 60
-        while client.max_offset(queue) < acknowledged and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: client.max_offset(queue) >= acknowledged, f"{acknowledged} messages in {queue}")
         end = client.max_offset(queue)
-        assert end >= acknowledged
         reader = client.open_reader(queue, 0, message_filter=MessageFilter())
         records: list[Record] = []
-        while reader.position < end and time.monotonic() < deadline:
-            client.wait([reader], 1_000)
-            fetched = reader.poll()
-            if fetched is not None:
-                assert fetched.corrupt == ()
-                records += fetched.records
-        assert reader.position >= end
+
+        def is_read() -> bool:
+            if reader.position < end:
+                client.wait([reader], 1_000)
+                fetched = reader.poll()
+                if fetched is not None:
+                    assert fetched.corrupt == ()
+                    records.extend(fetched.records)
+            return reader.position >= end
+
+        until(is_read, f"offset {end}", progress=lambda: reader.position, details=lambda: reader, pause_s=0)
         return records
     finally:
         client.close()

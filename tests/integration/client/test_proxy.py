@@ -22,6 +22,7 @@ from rmqio.options import ClientOptions
 from tests.helpers.command_line import Tool
 from tests.helpers.ledgers.ledger import new_group
 from tests.helpers.servers.proxy import Proxy
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -110,10 +111,13 @@ def test_an_endless_read_waits_at_the_end(client: RemotingQueueClient, producer:
     assert reader.is_at_end
     producer.send(Message(b"late", topic=NORMAL), queue)
     found: list[Record] = []
-    until = time.monotonic() + 20
-    while not found and time.monotonic() < until:
+
+    def has_come() -> bool:
         client.wait([reader], 1_000)
-        found += fetched.records if (fetched := reader.poll()) is not None else []
+        found.extend(fetched.records if (fetched := reader.poll()) is not None else [])
+        return bool(found)
+
+    until(has_come, "the late message", details=lambda: reader, pause_s=0)
     assert [record.body for record in found] == [b"late"]
     assert found[0].queue == MessageQueue(NORMAL, queue.broker, queue.queue_id)
 

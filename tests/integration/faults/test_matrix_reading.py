@@ -40,6 +40,7 @@ from tests.helpers.client.proxy import Proxy, Side, faults
 from tests.helpers.client.proxy.faults import Fault, Passage
 from tests.helpers.client.raw_send import send_all, send_one
 from tests.helpers.servers.guarded import Guarded
+from tests.helpers.waiting import until
 from tests.helpers.watchdog import nothing_is_left, within
 
 pytestmark = pytest.mark.broker
@@ -221,7 +222,7 @@ def test_long_polls(net: Net, name: str) -> None:
         if harm.side is Side.REQUEST:
             net.broker.on(harm.fault, harm.side, PULL, when=lambda frame: int(frame.ext["sysFlag"]) & 2 > 0)
         reader = client.open_reader(net.queue, begin, message_filter=MessageFilter())
-        within(WATCHDOG_S, lambda: _until(lambda: client.wait([reader], 10) or reader.is_at_end))
+        until(lambda: within(WATCHDOG_S, lambda: client.wait([reader], 10)) or reader.is_at_end, "the end", pause_s=0)
         if harm.side is Side.ANSWER:
             net.broker.on(harm.fault, harm.side, PULL)
         body = uuid.uuid4().bytes
@@ -231,11 +232,6 @@ def test_long_polls(net: Net, name: str) -> None:
         net.heal()
         assert [(record.queue_offset, record.body) for record in read.records] == [(offset, body)]
         assert (read.corrupt, read.skipped, read.errors) == ([], 0, [])
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    while not is_so():
-        pass
 
 
 # ---- TLS: what no checksum covers in plain text is noticed, wherever a byte is changed -------------------------------

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from rmqio.options import ClientOptions
 from tests.helpers.peers import librocketmq_side as there
 from tests.helpers.peers.librocketmq_side import Side
 from tests.helpers.peers.librocketmq_topics import new_topic, read, told
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -34,13 +34,16 @@ def own() -> Iterator[LocalRocketMQ]:
 
 def acknowledged(side: Side, messages: list[Message], queue: MessageQueue) -> list[Any]:
     """Sent as often as it takes: a broker that has just come back may not answer within so short a time."""
-    deadline = time.monotonic() + 30
-    while True:
+    errors: list[TransportError] = []
+
+    def results() -> list[Any]:
         try:
             return list(side.call(there.submit, [(messages, queue)], True))
-        except TransportError:
-            if time.monotonic() > deadline:
-                raise
+        except TransportError as error:
+            errors.append(error)
+            return []
+
+    return until(results, "an acknowledgement", details=lambda: errors[-1:], pause_s=0)
 
 
 @pytest.mark.slow

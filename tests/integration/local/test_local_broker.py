@@ -10,8 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from rmqio.local import LocalBrokerError, LocalRocketMQ, _probe, broker
 from rmqio.local.config import broker_properties, to_properties
 from rmqio.local.fetch import cache_dir
 from rmqio.local.processes import ports, ready
+from tests.helpers.waiting import runs, until
 
 pytestmark = pytest.mark.broker
 
@@ -41,13 +41,6 @@ def shared() -> Iterator[LocalRocketMQ]:
     """One broker for the tests that leave it running as they found it."""
     with LocalRocketMQ(name="shared", broker_heap_mb=256) as rocketmq:
         yield rocketmq
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)
 
 
 @contextlib.contextmanager
@@ -173,7 +166,7 @@ def test_a_killed_broker_is_gone_until_restarted_with_its_topics_on_the_same_por
     shared.restart()
     assert (shared.name_server, shared.broker) == addresses
     assert shared.pid() != pid
-    eventually(lambda: queues(shared, "kept") == 2)
+    until(lambda: queues(shared, "kept") == 2, "its topic")
 
 
 @pytest.mark.slow  # a broker may take ten seconds to register again
@@ -214,7 +207,7 @@ def test_a_data_folder_keeps_topics_for_the_next_instance(tmp_path: Path) -> Non
         assert rocketmq.data_dir == folder
     assert not (folder / "store" / "abort").exists()  # the broker's own mark of a disorderly end
     with LocalRocketMQ(data_dir=folder, broker_heap_mb=256) as rocketmq:
-        eventually(lambda: queues(rocketmq, "kept") == 3)
+        until(lambda: queues(rocketmq, "kept") == 3, "its topic")
         rocketmq.kill("all")
 
 
@@ -275,8 +268,8 @@ def test_nothing_outlives_a_parent_that_is_killed() -> None:
         broker_pid, name_server_pid, data_dir = parent.stdout.readline().split()
         assert not is_gone(int(broker_pid))
         parent.kill()
-        eventually(lambda: is_gone(int(broker_pid)) and is_gone(int(name_server_pid)))
-        eventually(lambda: not Path(data_dir).exists())
+        until(lambda: is_gone(int(broker_pid)) and is_gone(int(name_server_pid)), "the end of both processes")
+        until(lambda: not Path(data_dir).exists(), "the end of its folder")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -297,7 +290,11 @@ def test_the_command_prints_the_address_and_stops_on_a_signal(number: signal.Sig
 def test_the_command_interrupted_before_it_is_up_leaves_nothing_and_says_130(tmp_path: Path) -> None:
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     with running(COMMAND, env=environ) as command:
-        eventually(lambda: bool(list(tmp_path.glob("rmqio-local-*/broker/output.txt"))))
+        until(
+            lambda: bool(list(tmp_path.glob("rmqio-local-*/broker/output.txt"))),
+            "a broker that starts",
+            alive=[runs(command)],
+        )
         command.send_signal(signal.SIGINT)
         output, errors = command.communicate(timeout=30)
     assert command.returncode == 130
@@ -325,7 +322,7 @@ def test_the_third_start_maps_the_classes(tmp_path: Path, monkeypatch: pytest.Mo
     for _ in range(2):
         with LocalRocketMQ(broker_heap_mb=256):
             assert not [*tmp_path.glob("local/*.jsa")]
-    eventually(lambda: bool([*tmp_path.glob("local/*.jsa")]), timeout_s=120)
+    until(lambda: bool([*tmp_path.glob("local/*.jsa")]), "the file of classes", still_s=120)
     with LocalRocketMQ(broker_heap_mb=256) as rocketmq:
         for part in ("broker", "name_server"):
             assert ".jsa" in Path(f"/proc/{rocketmq.pid(part)}/maps").read_text()

@@ -7,10 +7,10 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from rmqio.options import ClientOptions
 from rmqio.pipelines.addresses import addresses
 from rmqio.pipelines.common.provinces import province_of
 from rmqio.runners.capabilities import Mode
+from tests.helpers.waiting import runs, until
 
 pytestmark = pytest.mark.broker
 
@@ -91,15 +92,6 @@ def bodies(count: int) -> list[bytes]:
     return [json.dumps(address).encode() for address in addresses(count)]
 
 
-def wait_until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.2)
-    return False
-
-
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_every_address_gives_one_province(bench: Bench, runner: str) -> None:
     """The file itself is the program. It once could not start on Spark, because a file beside it hid Python's copy."""
@@ -116,7 +108,7 @@ def test_every_address_gives_one_province(bench: Bench, runner: str) -> None:
     assert "Traceback" not in done.stderr
     if runner == "DirectRunner":
         assert done.stderr == ""
-    assert wait_until(lambda: bench.size(bench.sink) >= COUNT), "a broker shows a message after its acknowledgement"
+    until(lambda: bench.size(bench.sink) >= COUNT, "all messages, which a broker shows after it has acknowledged them")
     found = [body_of(record) for record in read_topic(bench.client, bench.sink)]
     expected = Counter((address["id"], province_of(address["address"])) for address in addresses(COUNT))
     assert Counter((each["id"], each["province"]) for each in found) == expected
@@ -155,10 +147,16 @@ def test_an_endless_run_writes_while_it_reads_and_ends_on_ctrl_c(bench: Bench) -
         text=True,
     )
     try:
-        assert wait_until(lambda: bench.size(bench.sink) >= 100), "nothing was written"
+        alive = [runs(process, process.communicate)]
+
+        def until_there(topic: str, count: int, what: str) -> None:
+            size = partial(bench.size, topic)
+            until(lambda: size() >= count, what, progress=size, alive=alive, details=size, still_s=TIMEOUT_S)
+
+        until_there(bench.sink, 100, "what was there")
         bench.load([json.dumps(address).encode() for address in list(addresses(150))[100:]])
-        assert wait_until(lambda: bench.size(bench.sink) >= 150), "what came later was not written"
-        assert wait_until(lambda: bench.size(bench.letters) >= 1), "bad input waits for the end that never comes"
+        until_there(bench.sink, 150, "what came later")
+        until_there(bench.letters, 1, "bad input, before the end that never comes")
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=TIMEOUT_S)
     finally:

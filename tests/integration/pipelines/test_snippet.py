@@ -11,7 +11,8 @@ import pytest
 
 from rmqio.pipelines.check import read_topic
 from tests.helpers.doc_blocks import BLOCKS, NAME_SERVER
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.waiting import until
 from tests.integration.pipelines.test_province import ENGINE_TIMEOUT_S, RUNNERS
 
 pytestmark = pytest.mark.broker
@@ -29,6 +30,6 @@ def test_a_program_of_readme_runs_where_the_command_line_says(runner: str, lab: 
     command = [sys.executable, "pipeline.py", f"--runner={runner}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=ENGINE_TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
-    wait_until(lambda: len(list(read_topic(lab.client, topic))) > 0, "the message", timeout_s=30)
+    until(lambda: len(list(read_topic(lab.client, topic))) > 0, "the message")
     (found,) = read_topic(lab.client, topic)
     assert (found.body, found.tags, found.keys) == (b"paid", "vip", ("o-1",))

@@ -21,7 +21,8 @@ from rmqio.pipelines.check import read_topic
 from rmqio.runners import runner_path
 from rmqio.yaml import PROVIDERS
 from tests.helpers.client.raw_send import send_all
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 EXAMPLE = Path(__file__).parents[3] / "examples/totals.yaml"
@@ -57,7 +58,7 @@ def test_totals_of_a_topic(runner: str, lab: Lab, rocketmq: LocalRocketMQ, tmp_p
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    wait_until(lambda: len(list(read_topic(lab.client, totals))) >= 3, "all totals", timeout_s=30)
+    until(lambda: len(list(read_topic(lab.client, totals))) >= 3, "all totals")
     rows: list[dict[str, Any]] = [json.loads(each.body) for each in read_topic(lab.client, totals)]
     wanted = [{"customer": f"c{key}", "total": sum(n / 2 for n in range(60) if n % 3 == key)} for key in range(3)]
     assert sorted(rows, key=lambda row: str(row["customer"])) == wanted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from rmqio.pipelines.check import read_topic
 from rmqio.replay import replay
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -48,10 +48,11 @@ class Topics:
 
     def records(self, topic: str, count: int) -> list[Record]:
         """All of a topic, once there are so many: a broker shows messages a moment after it has acknowledged them."""
-        deadline = time.monotonic() + 30
-        while sum(map(self._client.max_offset, self._client.queues(topic))) < count:
-            assert time.monotonic() < deadline, f"{topic} has not got {count} messages"
-            time.sleep(0.02)
+
+        def have() -> int:
+            return sum(map(self._client.max_offset, self._client.queues(topic)))
+
+        until(lambda: have() >= count, f"{count} messages in {topic}", progress=have, details=have)
         return list(read_topic(self._client, topic))
 
     def read(self, topic: str, **arguments: Any) -> ReadFromRocketMQ:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -24,6 +24,7 @@ from rmqio.options import ClientOptions, WriteOptions
 from rmqio.transforms.write import WriteToRocketMQ
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.write_fn import WriteFn
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -35,7 +36,7 @@ def own_broker() -> Iterator[LocalRocketMQ]:
 
 
 def read_all(broker: LocalRocketMQ, topic: str, bodies: set[bytes]) -> list[Record]:
-    """Everything in a topic, each queue in order; waits for the given bodies, a minute at most.
+    """Everything in a topic, each queue in order; waits for the given bodies.
 
     A broker shows the last messages a little after their acknowledgement.
     """
@@ -43,14 +44,23 @@ def read_all(broker: LocalRocketMQ, topic: str, bodies: set[bytes]) -> list[Reco
     readers = [client.open_reader(queue, 0, message_filter=MessageFilter()) for queue in client.queues(topic)]
     records: list[Record] = []
     missing = set(bodies)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and (missing or not all(reader.is_at_end for reader in readers)):
+
+    def are_read() -> bool:
         parts = [part for reader in readers if (part := reader.poll()) is not None]
         for part in parts:
-            records += part.records
+            records.extend(part.records)
             missing.difference_update(record.body for record in part.records)
         if not parts:
             client.wait(readers, 500)
+        return not missing and all(reader.is_at_end for reader in readers)
+
+    until(
+        are_read,
+        "all bodies",
+        progress=lambda: len(records),
+        details=lambda: f"{len(missing)} missing, e.g. {sorted(missing)[:10]}",
+        pause_s=0,
+    )
     client.close()
     return records
 
@@ -86,7 +96,23 @@ def test_bundles_that_a_killed_broker_fails_are_retried_without_loss(
     acknowledged: list[str] = []
     failures = 0
     restarted: threading.Thread | None = None
-    deadline = time.monotonic() + 120
+
+    def is_run(elements: list[Any]) -> bool:
+        nonlocal fn, failures, restarted
+        try:
+            acknowledged.extend(run_bundle(fn, elements))
+            return True
+        except RmqioError as error:
+            if not (error.retriable or error.stale_route):
+                raise
+            failures += 1
+            fn.teardown()  # as a runner does with a DoFn whose bundle has failed
+            fn = made()
+            if restarted is None:
+                restarted = threading.Thread(target=own_broker.restart)
+                restarted.start()
+            return False
+
     for bundle in range(100):
         elements = [
             Message(b"%06d" % n, sharding_key=f"key-{n % 5}" if n % 2 else None)
@@ -94,20 +120,7 @@ def test_bundles_that_a_killed_broker_fails_are_retried_without_loss(
         ]
         if bundle == 30:
             threading.Timer(0.02, own_broker.kill).start()
-        while True:
-            assert time.monotonic() < deadline
-            try:
-                acknowledged += run_bundle(fn, elements)
-                break
-            except RmqioError as error:
-                if not (error.retriable or error.stale_route):
-                    raise
-                failures += 1
-                fn.teardown()  # as a runner does with a DoFn whose bundle has failed
-                fn = made()
-                if restarted is None:
-                    restarted = threading.Thread(target=own_broker.restart)
-                    restarted.start()
+        until(partial(is_run, elements), f"an acknowledged bundle {bundle}", still_s=120, pause_s=0)
     fn.teardown()
     assert restarted is not None
     restarted.join()

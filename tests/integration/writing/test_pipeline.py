@@ -14,11 +14,13 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio.client.client import RemotingQueueClient
 from rmqio.local import LocalRocketMQ
-from rmqio.model import Message, MessageFilter, Record
+from rmqio.model import Message, Record
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.topics.queue_selection import queue_for_key
 from rmqio.transforms.write import WriteToRocketMQ
 from rmqio.transforms.writing.selector import TopicFromFields
+from tests.helpers.client.raw_send import read_to, records_of
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -39,26 +41,17 @@ def client(rocketmq: LocalRocketMQ) -> Iterator[RemotingQueueClient]:
     client.close()
 
 
-def read_all(client: RemotingQueueClient, topic: str, count: int, timeout_s: float = 30) -> list[Record]:
+def read_all(client: RemotingQueueClient, topic: str, count: int) -> list[Record]:
     """All records of a topic, once there are `count`; queue by queue, in order."""
-    deadline = time.monotonic() + timeout_s
-    while sum(map(client.max_offset, client.queues(topic))) < count:
-        assert time.monotonic() < deadline, f"{topic} has not got {count} messages in {timeout_s} s"
-        time.sleep(0.05)  # the broker makes messages visible a moment after it acknowledged them
-    records: list[Record] = []
-    for queue in client.queues(topic):
-        end = client.max_offset(queue)
-        reader = client.open_reader(queue, 0, message_filter=MessageFilter())
-        while reader.position < end:
-            assert time.monotonic() < deadline, reader
-            part = reader.poll()
-            if part is None:
-                client.wait([reader], 500)
-            else:
-                assert not part.corrupt
-                records += part.records
-        reader.close()
-    return records
+
+    def have() -> int:
+        return sum(map(client.max_offset, client.queues(topic)))
+
+    # The broker makes messages visible a moment after it acknowledged them.
+    until(lambda: have() >= count, f"{count} messages in {topic}", progress=have, details=have)
+    parts = [part for queue in client.queues(topic) for part in read_to(client, queue, 0, client.max_offset(queue))]
+    assert not any(part.corrupt for part in parts)
+    return records_of(parts)
 
 
 def write(rocketmq: LocalRocketMQ, elements: list[Any], topic: str | None, **arguments: Any) -> None:

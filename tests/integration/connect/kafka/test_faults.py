@@ -17,11 +17,11 @@ pytest.importorskip("confluent_kafka", reason="Kafka needs the extra 'kafka'")
 
 from rmqio.connect import Batching, KafkaRecord, ReadFromKafka, Retry, WriteToKafka
 from rmqio.start import StopAt
-from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.pipelines.held import Hold, during
 from tests.helpers.pipelines.kafka import new_topic, read, write
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.servers.kafka import Kafka, KafkaCluster
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.systems, pytest.mark.slow]
 
@@ -167,7 +167,7 @@ def killed_leader(cluster: KafkaCluster, topic: str) -> Kafka:
     """Kills the broker that leads the first partition, and waits until others lead all of them."""
     victim = cluster.leaders(topic)[0]
     cluster.brokers[victim].kill()
-    wait_until(lambda: not {victim, -1} & {*cluster.leaders(topic).values()}, "another leader of each partition")
+    until(lambda: not {victim, -1} & {*cluster.leaders(topic).values()}, "another leader of each partition")
     return cluster.brokers[victim]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ from rmqio.pipelines.check import read_topic
 from rmqio.start import StartFrom, StopAt
 from tests.helpers.command_line import Tool
 from tests.helpers.doc_blocks import Block, blocks_that_need
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.pipelines.kafka import new_topic, read, write
 from tests.helpers.servers.kafka import SECRET, Kafka
+from tests.helpers.waiting import runs, until
 
 pytestmark = [pytest.mark.systems, pytest.mark.slow]
 
@@ -100,15 +100,22 @@ def test_a_copy_that_follows_reads_what_comes_later(broker: Kafka, tmp_path: Pat
     topic = new_topic(broker)
     write(broker, topic, [b'{"n":%d}' % n for n in range(100)])
     command = [sys.executable, "-m", "rmqio", "copy", "--from", f"kafka://{broker.servers}/{topic}", "--follow"]
-    with open(tmp_path / "out", "wb") as out, open(tmp_path / "log", "wb") as log:
+    out_file, log_file = tmp_path / "out", tmp_path / "log"
+
+    def count() -> int:
+        return len(out_file.read_text().splitlines())
+
+    with out_file.open("wb") as out, log_file.open("wb") as log:
         program = subprocess.Popen([*command, "--to", "-"], stdout=out, stderr=log)
     try:
         for wanted in (100, 107):
-            until = time.monotonic() + 60
-            while (count := len((tmp_path / "out").read_text().splitlines())) != wanted:
-                assert program.poll() is None, (tmp_path / "log").read_text()
-                assert time.monotonic() < until, (count, wanted, (tmp_path / "log").read_text())
-                time.sleep(0.1)
+            until(
+                lambda wanted=wanted: count() == wanted,  # type: ignore[misc]
+                f"{wanted} lines",
+                progress=count,
+                alive=[runs(program, log_file.read_text)],
+                details=lambda: f"{count()} of them\n{log_file.read_text()}",
+            )
             if wanted == 100:
                 write(broker, topic, [b'{"n":%d}' % n for n in range(100, 107)])
     finally:
@@ -129,7 +136,7 @@ def test_a_copy_to_rocketmq_that_runs_again_gives_the_same_ids(
     rmqio = Tool(lab.broker.name_server, capsys)
     for times in (1, 2):
         rmqio(*command)
-        wait_until(lambda times=times: len([*read_topic(lab.client, sink)]) == 101 * times, "all messages")  # type: ignore[misc]
+        until(lambda times=times: len([*read_topic(lab.client, sink)]) == 101 * times, "all messages")  # type: ignore[misc]
     copies = [*read_topic(lab.client, sink)]
     by_id: dict[str, list[Record]] = {}
     for copy in copies:
