@@ -24,7 +24,6 @@ from rmqio.errors import LocalError
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.jobserver.servers import SERVERS
-from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.pipelines.needy_dofns import (
     ClockAlarm,
     CountUp,
@@ -36,6 +35,8 @@ from tests.helpers.pipelines.needy_dofns import (
     noted,
     waits,
 )
+from tests.helpers.pipelines.unended import goes_on
+from tests.helpers.waiting import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -183,8 +184,8 @@ def test_timers_of_a_stream_wait_for_their_time_and_its_bundles_are_finalized(tm
     result = p.run()
     try:
         for name in ("event", "clock"):
-            wait_until(lambda name=name: len(waits(tmp_path / name)) >= 3, f"{name} timers", timeout_s=60)  # type: ignore[misc]
-        wait_until(lambda: len(noted(tmp_path / "final")) >= 3, "bundles to be final", timeout_s=60)
+            until(lambda name=name: len(waits(tmp_path / name)) >= 3, f"{name} timers", alive=[goes_on(result)])  # type: ignore[misc]
+        until(lambda: len(noted(tmp_path / "final")) >= 3, "bundles to be final", alive=[goes_on(result)])
     finally:
         result.cancel()
     assert min(waits(tmp_path / "clock")) >= 1
@@ -202,7 +203,7 @@ def test_a_processing_time_timer_of_what_ends_would_keep_flinks_stream_for_ever(
     _ = timed(p, 10) | beam.ParDo(ClockAlarm(tmp_path / "notes", 1))
     result = p.run()
     try:
-        wait_until(lambda: bool(noted(tmp_path / "notes")), "the timer to be set", timeout_s=60)
+        until(lambda: bool(noted(tmp_path / "notes")), "the timer to be set", alive=[goes_on(result)])
         time.sleep(6)
         assert result.state == PipelineState.RUNNING
         assert not waits(tmp_path / "notes")

@@ -14,8 +14,9 @@ pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-database
 
 from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.pipelines.killed_files import check_killed_and_started_again
+from tests.helpers.waiting import until
 from tests.runners.sql.test_sql import BOUNDED, Topics, send, topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -40,7 +41,7 @@ def test_all_runners_write_each_row_once_and_the_dead_letter(
     found = connection.execute("SELECT id, name FROM users ORDER BY id").fetchall()
     connection.close()
     assert found == [(row["id"], row["name"]) for row in rows]
-    wait_until(lambda: bool([*read_topic(lab.client, topics.alarms)]), "the letter", timeout_s=60)
+    until(lambda: bool([*read_topic(lab.client, topics.alarms)]), "the letter")
     assert [each.body for each in read_topic(lab.client, topics.alarms)] == [b'{"id": 900, "nmae": "x"}']
 
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqio.pipelines.check import read_topic
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.waiting import until
 from tests.runners.sql.test_sql import RUNNERS, Topics, send, topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -52,7 +53,7 @@ def test_all_runners_give_the_same_elements(runner: str, topics: Topics, lab: La
         bodies[:] = [json.loads(each.body) for each in read_topic(lab.client, topics.alarms)]
         return len(bodies) >= len(wanted) + 1
 
-    wait_until(all_there, "all elements", timeout_s=60)
+    until(all_there, "all elements")
     letters = [each for each in bodies if "tier" not in each]
     assert letters == [{"n": 0, "user": 0, "town": 0}]
     assert sorted((each for each in bodies if "tier" in each), key=lambda each: each["n"]) == wanted

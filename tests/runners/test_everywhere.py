@@ -47,8 +47,8 @@ from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.jobserver.servers import SERVERS
 from rmqio.serde import JsonDeserializer
-from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.servers.guarded import Guarded
+from tests.helpers.waiting import until
 
 pytestmark = [
     pytest.mark.broker,
@@ -241,7 +241,7 @@ def test_filters_letters_and_new_queues_with_credentials_and_tls(given: Run, top
     topics.send(topics.broken, *(message(n, broken=n % 5 == 0) for n in range(COUNT)))
     topics.send(topics.growing, message(0))
     sent = (topics.mixed, COUNT), (topics.broken, COUNT), (topics.growing, 1)
-    wait_until(lambda: all(len(topics.records(topic)) == count for topic, count in sent), "all are there")
+    until(lambda: all(len(topics.records(topic)) == count for topic, count in sent), "all are there")
     flags = given.flags.split()
     if given.endless and "DirectRunner" not in given.flags:
         flags.append(f"--checkpoint_dir={tmp_path / 'checkpoint'}")
@@ -258,13 +258,13 @@ def test_filters_letters_and_new_queues_with_credentials_and_tls(given: Run, top
 
     if given.endless:
         with started(pipeline, topics, given.flags):
-            wait_until(lambda: topics.bodies(topics.sink)["growing 0"] == 1, "the first queue", timeout_s=120)
+            until(lambda: topics.bodies(topics.sink)["growing 0"] == 1, "the first queue", still_s=120)
             topics.add_queue(topics.growing)
             topics.send(topics.growing, message(1), message(2), queue_id=1)
-            wait_until(is_done, "all results and letters, and what is in the new queue", timeout_s=120)
+            until(is_done, "all results and letters, and what is in the new queue", still_s=120)
     else:
         pipeline.run().wait_until_finish()
-        wait_until(is_done, "all results and letters")
+        until(is_done, "all results and letters")
     assert topics.bodies(topics.sink) == wanted(given.endless), "and each once"
     origins = [f"{topics.broken}/guarded/0/{n}" for n in range(COUNT) if n % 5 == 0]
     for topic in (topics.letters, topics.handled, topics.mapped):

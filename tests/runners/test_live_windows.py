@@ -30,7 +30,9 @@ from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.jobserver.servers import SERVERS
 from rmqio.skew import BoundedGroupIntoBatches
 from tests.helpers.client.raw_send import send_all
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.pipelines.unended import goes_on
+from tests.helpers.waiting import until
 
 pytestmark = [
     pytest.mark.broker,
@@ -231,18 +233,24 @@ def test_sessions_and_sliding_windows_of_a_live_topic(flags: str, lab: Lab, topi
     build(pipeline, lab, topic.source, topic.sink)
     in_time = topic.send(*out_of_order(chance, ("a", 3, 18), ("b", 0, 50), ("a", 40, 55)))
     result = pipeline.run()
+    alive = [goes_on(result)]
     try:
-        wait_until(lambda: any(pane.timing == EARLY for pane in topic.panes()), "panes that are early", timeout_s=120)
+        until(
+            lambda: any(pane.timing == EARLY for pane in topic.panes()),
+            "panes that are early",
+            alive=alive,
+            still_s=120,
+        )
         in_time += topic.send(*out_of_order(chance, ("a", 110, 116), ("a", 128, 136), ("b", 120, 140)))
         in_time += topic.send(*END)
-        wait_until(lambda: not untold(topic.panes(), in_time, ON_TIME), "all panes that are on time", timeout_s=60)
+        until(lambda: not untold(topic.panes(), in_time, ON_TIME), "all panes that are on time", alive=alive)
         # These are for windows that are forgotten. The panes of the messages after them show that these were dropped.
         too_late = topic.send(("a", 10), ("a", 47), ("b", 20), ("c", 30))
         late = topic.send(("a", 124), ("a", 121), ("b", 131), ("b", 144), ("c", 150), ("c", 152))
         kinds = len(WINDOWS) * len(MODES)
-        wait_until(lambda: is_told(topic.panes(), late, kinds), "all that is late, and not too late", timeout_s=60)
+        until(lambda: is_told(topic.panes(), late, kinds), "all that is late, and not too late", alive=alive)
         everything = {each.number: each.key for each in (*in_time, *too_late, *late)}
-        wait_until(lambda: numbers_of(topic.batches()) >= everything.keys(), "all batches, by the clock", timeout_s=60)
+        until(lambda: numbers_of(topic.batches()) >= everything.keys(), "all batches, by the clock", alive=alive)
     finally:
         result.cancel()
     batched = [(key, number) for key, numbers in topic.batches() for number in numbers]

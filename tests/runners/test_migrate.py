@@ -21,7 +21,8 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from rmqio.model import Message
 from tests.helpers.client.raw_send import read_to, records_of, send_all
 from tests.helpers.doc_blocks import program_with
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.waiting import runs, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
@@ -44,14 +45,20 @@ def test_the_windows_of_a_program_close_while_it_runs(lab: Lab, tmp_path: Path) 
     found: list[Any] = []
 
     def is_there() -> bool:
-        assert program.poll() is None, log.read_text()
         send_all(lab.broker.broker, orders, [Message(b'{"id": "k", "amount": 1.5}')])
         end = lab.client.max_offset(provinces)
         found[:] = [json.loads(each.body) for each in records_of(read_to(lab.client, provinces, 0, end))] if end else []
         return bool(found)
 
     try:
-        wait_until(is_there, "the total of a window", timeout_s=300)  # it starts at the newest message: sent again
+        # It starts at the newest message: sent again and again.
+        until(
+            is_there,
+            "the total of a window",
+            alive=[runs(program, log.read_text)],
+            details=log.read_text,
+            still_s=300,
+        )
         program.send_signal(signal.SIGINT)
         program.wait(120)
     finally:

@@ -24,7 +24,8 @@ from rmqio.runners.capabilities import Mode
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.telemetry import METRICS
 from tests.helpers.client.raw_send import send_all
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -201,7 +202,7 @@ def test_the_sink_holds_the_same(
         results[:] = [filled.case.read(record) for record in read_topic(lab.client, sink)]
         return len(results) >= len(filled.case.wanted)
 
-    wait_until(are_there, "as many results as there should be", timeout_s=30)
+    until(are_there, "as many results as there should be")
     assert dict(results) == filled.case.wanted
     if filled.case.main is not word_count.main or "--streaming" not in runner:  # it also writes intermediate totals
         assert len(results) == len(filled.case.wanted)

@@ -21,8 +21,9 @@ from rmqio.rules import RuleSet
 from rmqio.rules.match.reference import matching
 from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -96,7 +97,7 @@ def test_hits_are_those_of_the_reference(
     rules = RuleSet.from_files(path).load()
     wanted = sorted((rule.id, event["n"]) for event in events for rule in matching(rules, event))
     assert {rule_id for rule_id, _ in wanted} == {"slow", "shell"}
-    wait_until(lambda: len(hits_of(lab, topics)) >= len(wanted), "all hits", timeout_s=30)
+    until(lambda: len(hits_of(lab, topics)) >= len(wanted), "all hits")
     found = hits_of(lab, topics)
     assert sorted((hit["rule"], hit["event"]["n"]) for hit in found) == wanted
     of_shell = next(hit for hit in found if hit["rule"] == "shell")

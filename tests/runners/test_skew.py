@@ -19,7 +19,7 @@ from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.jobserver.servers import SERVERS
 from rmqio.skew import HeavyKey
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.pipelines.skewed import (
     BATCH,
     COUNTS,
@@ -32,6 +32,7 @@ from tests.helpers.pipelines.skewed import (
     key_of,
     run,
 )
+from tests.helpers.waiting import until
 
 pytestmark = [
     pytest.mark.broker,
@@ -100,9 +101,7 @@ def test_nothing_is_lost_or_counted_twice(runner: str, source: str, folder: Path
     windows = {name: in_windows(sent, PERIOD_S if name == "sliding" else SIZE_S) for name in WINDOWINGS}
     least = len(by_key) + TOTAL + sum(map(len, windows.values()))
     totals = {"total", "emitted", *windows}
-    wait_until(
-        lambda: sum(each.tags in totals for each in read_topic(lab.client, sink)) >= least, "all totals", timeout_s=60
-    )
+    until(lambda: sum(each.tags in totals for each in read_topic(lab.client, sink)) >= least, "all totals")
     stored = ClaimStore(ClaimCheck(str(folder))).resolve([*read_topic(lab.client, sink)])
     assert not stored[1]
     records = stored[0]

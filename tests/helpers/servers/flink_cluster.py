@@ -25,7 +25,8 @@ from rmqio.local.processes.ports import free_port
 from rmqio.runners.flink.errors import FlinkError
 from rmqio.runners.flink.jobserver.command import java_options
 from rmqio.runners.flink.rest import FlinkRest
-from tests.helpers.servers.spark_cluster import below, end, end_with_the_tests, eventually
+from tests.helpers.servers.spark_cluster import below, end, end_with_the_tests
+from tests.helpers.waiting import runs, until
 
 VERSION = "1.19.3"
 PACKAGE = f"apache-flink-libraries=={VERSION}"
@@ -116,7 +117,7 @@ class Cluster:
             self._start(_JOB_MANAGER, "job-manager", 400)
             for _ in range(2):
                 self.start_task_manager()
-            eventually(lambda: self.slots() == 2 * slots, self.processes[0])
+            self._until_slots(2 * slots)
         except BaseException:
             self.close()
             raise
@@ -148,13 +149,16 @@ class Cluster:
         old.wait()
         self.processes.insert(0, self._start(_JOB_MANAGER, f"job-manager-{time.monotonic_ns()}", 400))
         self.processes.pop()
-        eventually(lambda: self.slots() == self._slots * len(self.task_managers), self.processes[0])
+        self._until_slots(self._slots * len(self.task_managers))
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def close(self) -> None:
         end(self.processes)
+
+    def _until_slots(self, count: int) -> None:
+        until(lambda: self.slots() == count, f"{count} slots", alive=[runs(self.processes[0])], still_s=400)
 
     def _start(self, main: str, name: str, heap_mb: int) -> subprocess.Popen[bytes]:
         conf = self.folder / name

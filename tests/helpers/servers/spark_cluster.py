@@ -11,13 +11,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyspark
-import pytest
+
+from tests.helpers.waiting import runs, until
 
 SPARK = Path(pyspark.__file__).parent
 _PORTS = ("--port", "0", "--webui-port", "0")
@@ -57,17 +56,6 @@ def end_with_the_tests() -> None:
     _LIBC.prctl(_DIE_WITH_PARENT, signal.SIGTERM)
 
 
-def eventually(holds: Callable[[], Any], process: subprocess.Popen[Any] | None = None) -> Any:
-    """Waits until a condition holds. Waits long, since the machine may be busy."""
-    for _ in range(4_000):
-        if found := holds():
-            return found
-        if process is not None and process.poll() is not None:
-            pytest.fail(f"the process ended with {process.returncode}")
-        time.sleep(0.1)
-    return pytest.fail("it does not come true")
-
-
 def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Ends the processes, the last ones first, each with all processes that it has started."""
     for process in reversed(processes):
@@ -93,7 +81,13 @@ class Cluster:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         self.start("org.apache.spark.deploy.master.Master", "master", "127.0.0.1")
-        found = eventually(lambda: re.search(r"spark://127\.0\.0\.1:\d+", self.log("master")), self.processes[0])
+        found = until(
+            lambda: re.search(r"spark://127\.0\.0\.1:\d+", self.log("master")),
+            "the master",
+            alive=[runs(self.processes[0], lambda: self.log("master"))],
+            still_s=400,
+        )
+        assert found is not None
         self.url = found[0]
         for _ in range(2):
             self.start_worker()
@@ -123,7 +117,12 @@ class Cluster:
         host = f"127.0.0.{1 + len(self.processes)}"
         process = self.start("org.apache.spark.deploy.worker.Worker", name, host, *limits, self.url)
         self.workers.append(process)
-        eventually(lambda: "Successfully registered with master" in self.log(name), process)
+        until(
+            lambda: "Successfully registered with master" in self.log(name),
+            f"the registration of {name}",
+            alive=[runs(process, lambda: self.log(name))],
+            still_s=400,
+        )
 
     def lose(self, worker: subprocess.Popen[bytes]) -> set[int]:
         """Kills a worker as if its machine were gone: its executor, their Python processes, and their data on disk."""

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,11 @@ from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
 from rmqio.runners.spark import SparkRunner
 from tests.helpers.ledgers.delivery import FLINK
-from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.pipelines.counting import WINDOW_S, FailOnce, body_of
 from tests.helpers.pipelines.deduplicating import copying
+from tests.helpers.pipelines.unended import goes_on
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import runs, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -89,54 +90,55 @@ def test_what_a_task_that_fails_has_sent_twice_comes_out_once(lab: Lab, tmp_path
     """Spark runs the task again, and the next job drops its duplicates."""
     source, sink, target = lab.topic(), lab.topic(), lab.topic()
     lab.send(source, range(300))
-    wait_until(lambda: len(lab.copied(source)) == 300, "all are there")
+    until(lambda: len(lab.copied(source)) == 300, "all are there")
     marker = tmp_path / "failed"
     with beam.Pipeline(runner=SparkRunner()) as pipeline:
         read = ReadFromRocketMQ(source, name_server=lab.name_server, start=StartFrom.earliest(), stop=StopAt.latest())
         written = pipeline | read | WriteToRocketMQ(sink, name_server=lab.name_server)
         _ = written.sent | beam.ParDo(FailOnce(marker))
     assert marker.exists()
-    wait_until(lambda: len(lab.copied(sink)) == 300, "all are copied")
+    until(lambda: len(lab.copied(sink)) == 300, "all are copied")
     stored = lab.copied(sink)
     assert stored.total() > 300
     assert len(lab.ids(sink)) == 300
     with beam.Pipeline(runner=SparkRunner()) as pipeline:
         copying(pipeline, sink, target, lab.name_server, StopAt.latest())
-    wait_until(lambda: len(lab.copied(target)) == 300, "all are copied")
+    until(lambda: len(lab.copied(target)) == 300, "all are copied")
     assert lab.copied(target).total() == 300
 
 
 def test_an_exactly_once_write_sends_nothing_of_it_twice(lab: Lab, tmp_path: Path) -> None:
     source, sink = lab.topic(), lab.topic()
     lab.send(source, range(300))
-    wait_until(lambda: len(lab.copied(source)) == 300, "all are there")
+    until(lambda: len(lab.copied(source)) == 300, "all are there")
     marker = tmp_path / "failed"
     with beam.Pipeline(runner=SparkRunner()) as pipeline:
         read = ReadFromRocketMQ(source, name_server=lab.name_server, start=StartFrom.earliest(), stop=StopAt.latest())
         write = WriteToRocketMQ(sink, name_server=lab.name_server, exactly_once=LookBack(f"{sink}-position"))
         _ = (pipeline | read | write).sent | beam.ParDo(FailOnce(marker))
     assert marker.exists()
-    wait_until(lambda: len(lab.copied(sink)) == 300, "all are copied")
+    until(lambda: len(lab.copied(sink)) == 300, "all are copied")
     assert lab.copied(sink) == Counter(range(300))
 
 
 @contextlib.contextmanager
-def on_spark(lab: Lab, source: str, sink: str, folder: Path) -> Iterator[None]:
+def on_spark(lab: Lab, source: str, sink: str, folder: Path) -> Iterator[Callable[[], bool]]:
+    """Yields whether it runs."""
     options = PipelineOptions(["--streaming", f"--checkpoint_dir={folder / 'checkpoint'}"])
     pipeline = beam.Pipeline(runner=SparkRunner(), options=options)
     copying(pipeline, source, sink, lab.name_server, None)
     result = pipeline.run()
     try:
-        yield
+        yield goes_on(result)
     finally:
         result.cancel()
 
 
 @contextlib.contextmanager
-def on_flink(lab: Lab, source: str, sink: str, folder: Path) -> Iterator[None]:
+def on_flink(lab: Lab, source: str, sink: str, folder: Path) -> Iterator[Callable[[], bool]]:
     command = [sys.executable, "-m", "tests.helpers.pipelines.deduplicating", f"--name_server={lab.name_server}"]
     with started(Job([*command, f"--source={source}", f"--sink={sink}", *FLINK.with_workers(2)], folder)) as job:
-        yield
+        yield runs(job.process, job.log.read_text)
         assert job.interrupt() == 130, job.log.read_text()
 
 
@@ -145,10 +147,14 @@ def test_an_endless_read_drops_what_it_has_seen_before(lab: Lab, running: Any, t
     source, sink = lab.topic(), lab.topic()
     for _ in range(2):
         lab.send(source, range(100))
-    with running(lab, source, sink, tmp_path):
-        wait_until(lambda: len(lab.copied(sink)) == 100, "the first", 240)
+
+    def copied() -> int:
+        return len(lab.copied(sink))
+
+    with running(lab, source, sink, tmp_path) as is_up:
+        until(lambda: copied() == 100, "the first", progress=copied, alive=[is_up], details=copied, still_s=240)
         lab.send(source, range(50, 200))
-        wait_until(lambda: len(lab.copied(sink)) == 200, "the second", 240)
+        until(lambda: copied() == 200, "the second", progress=copied, alive=[is_up], details=copied, still_s=240)
     assert lab.copied(source).total() == 350
     assert lab.copied(sink) == Counter(range(200))
 

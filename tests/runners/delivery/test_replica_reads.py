@@ -17,8 +17,8 @@ from rmqio.model import MessageFilter
 from rmqio.runners import options
 from rmqio.wire import requests
 from rmqio.wire.command import Command
-from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.servers.cluster import Cluster
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -49,10 +49,10 @@ def name_server() -> Iterator[str]:
         replica = cluster.brokers["a/1"].address
         for queue in queues:
             command = requests.get_max_offset(queue)
-            wait_until(lambda c=command: ask(replica, c).ext.get("offset") == str(COUNT), "the replica", 120)  # type: ignore[misc]
+            until(lambda c=command: ask(replica, c).ext.get("offset") == str(COUNT), "the replica", still_s=120)  # type: ignore[misc]
             # It gets the topic itself from its master later than the messages
             pull = requests.pull("a-group", queue, 0, max_messages=1, message_filter=MessageFilter())
-            wait_until(lambda c=pull: ask(replica, c).code == 0, "the replica to know the topic", 150)  # type: ignore[misc]
+            until(lambda c=pull: ask(replica, c).code == 0, "the replica to know the topic", still_s=150)  # type: ignore[misc]
         cluster.brokers["a"].kill()
         yield cluster.name_server
 

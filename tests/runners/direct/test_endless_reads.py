@@ -16,7 +16,6 @@ from apache_beam.transforms import window
 from rmqio import Message, ReadFromRocketMQ, Record, StartFrom
 from rmqio.runners.capabilities import Mode
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.pipelines.needy_dofns import (
     Alarm,
     ClockAlarm,
@@ -28,6 +27,7 @@ from tests.helpers.pipelines.needy_dofns import (
     noted,
     waits,
 )
+from tests.helpers.waiting import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -79,7 +79,7 @@ def read_with(cluster: InMemoryCluster, branch: Callable[[Any], Any], folder: Pa
     try:
         for number in range(1, 6):
             producer.send(Message(b"on", topic="source"))
-            wait_until(lambda number=number: bool(ends) or len(noted(folder / "plain")) >= number, "a record")  # type: ignore[misc]
+            until(lambda number=number: bool(ends) or len(noted(folder / "plain")) >= number, "a record")  # type: ignore[misc]
         before = noted(folder / "other")
         producer.send(Message(b"end", topic="source"))
         thread.join(30)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from rmqio.runners.class_data import cache_dir
+from tests.helpers.waiting import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -57,10 +57,8 @@ def test_the_third_program_uses_what_the_second_has_made_and_a_broken_file_is_le
         assert found == "NOT-MAPPED"
         assert "jsa" not in complaints
     (maker,) = folder.glob("*.maker")
-    until = time.monotonic() + 240
-    while Path(f"/proc/{maker.read_text().split()[0]}").exists():
-        assert time.monotonic() < until, "the second JVM writes the file when it ends"
-        time.sleep(0.2)
+    process = Path(f"/proc/{maker.read_text().split()[0]}")
+    until(lambda: not process.exists(), "the end of the second JVM, which then writes the file", still_s=240)
     found, complaints = run(tmp_path)
     assert found == "MAPPED"
     assert "jsa" not in complaints

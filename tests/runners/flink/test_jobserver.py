@@ -22,6 +22,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from rmqio.runners.flink import JobServer
 from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
 from tests.helpers.servers.listening import is_loopback, listening
+from tests.helpers.waiting import runs, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -147,11 +148,11 @@ def test_an_unbounded_read_begins_though_checkpoints_come_before_it(server: JobS
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True)
     try:
-        deadline = time.monotonic() + 120
-        while not out.exists():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, f"{log.read_text()}\n{server.logs()}"
-            time.sleep(0.1)
+
+        def logs() -> str:
+            return f"{log.read_text()}\n{server.logs()}"
+
+        until(out.exists, "the first element", alive=[runs(process, logs)], details=logs, still_s=120)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

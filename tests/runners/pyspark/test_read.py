@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
 
+from functools import partial
+
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -24,6 +26,8 @@ from rmqio.pyspark.reading.columns import COLUMNS, SOURCE_SCHEMA
 from rmqio.pyspark.reading.position import as_json
 from tests.helpers.client.raw_send import read_to, records_of
 from tests.helpers.ledgers.ledger import Lab, new_group
+from tests.helpers.spark.queries import until_by
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -107,7 +111,7 @@ def test_every_column_is_what_the_message_has(lab: Lab, read: Callable[..., Data
         sent = records_of(read_to(lab.client, traces, 0, lab.client.max_offset(traces)))
         return [entry.split(b"\x01")[0] for each in sent for entry in each.body.split(b"\x02")[:-1]]
 
-    wait(lambda: len(kinds()) >= 6)
+    until(lambda: len(kinds()) >= 6, "all traces", details=kinds, still_s=120)
     found = kinds()
     assert found.count(b"SubBefore") == found.count(b"SubAfter") == len(found) // 2
     assert len(found) % 6 == 0, "all of them, however often Spark has read them"
@@ -280,31 +284,32 @@ def test_a_micro_batch_waits_for_enough_messages_or_for_its_delay(lab: Lab, stre
         ]
 
     query = stream.start(queue.topic, **limits)
-    wait(lambda: [size for size, _ in batches(query)] == [3], query)  # the first one of a run does not wait
+    # The first one of a run does not wait.
+    until_by(query, lambda: [size for size, _ in batches(query)] == [3], "a batch of 3")
     lab.send(queue, 10)
     time.sleep(1)  # some triggers, at each of which it would be planned
     lab.send(queue, 40)
-    wait(lambda: [size for size, _ in batches(query)] == [3, 50], query)
+    until_by(query, lambda: [size for size, _ in batches(query)] == [3, 50], "a batch of 50")
     query.stop()
     lab.send(queue, 1)
     query = stream.start(queue.topic, **limits, maxTriggerDelay="3s")
-    wait(lambda: len(batches(query)) == 1, query)
+    until_by(query, lambda: len(batches(query)) == 1, "the first batch")
     lab.send(queue, 5)
-    wait(lambda: len(batches(query)) == 2, query)
+    until_by(query, lambda: len(batches(query)) == 2, "the second batch")
     (first, began), (second, ended) = batches(query)
     assert (first, second) == (1, 5)
     assert (ended - began).total_seconds() > 2.9
-    wait(lambda: stream.offsets() == everything(queue, lab=lab), query)
+    until_by(query, lambda: stream.offsets() == everything(queue, lab=lab), "all messages")
 
 
 def test_a_running_stream_gets_what_comes_and_says_how_far_it_is(lab: Lab, stream: Stream) -> None:
     queues, group = lab.topic(5, 5), new_group()
     query = stream.start(queues[0].topic, maxOffsetsPerTrigger=4, consumerGroup=group, commitOffsets="true")
-    wait(lambda: query.lastProgress is not None, query)
+    until_by(query, lambda: query.lastProgress is not None, "a progress")
     for queue in queues:
         lab.send(queue, 6)
     expected = {queue: list(range(5, 11)) for queue in range(2)}
-    wait(lambda: stream.offsets() == expected, query)
+    until_by(query, lambda: stream.offsets() == expected, "all messages")
     ends = as_json(dict.fromkeys(queues, 11))
 
     def says_the_ends() -> bool:  # a little after the rows are there
@@ -312,11 +317,12 @@ def test_a_running_stream_gets_what_comes_and_says_how_far_it_is(lab: Lab, strea
         end = json.loads(source.endOffset)
         return bool({topic: end[topic] for topic in ends} == ends == json.loads(source.latestOffset))
 
-    wait(says_the_ends, query)
+    until_by(query, says_the_ends, "the ends")
     (lag,) = lags(query.lastProgress)
     assert lag.by_queue == dict.fromkeys(queues, 0)
     lab.send(queues[0], 1)  # Spark tells of a commit when it plans the next micro-batch
-    wait(lambda: [lab.client.committed_offset(group, queue) or 0 for queue in queues] >= [11, 11], query)
+    committed = partial(lab.client.committed_offset, group)
+    until_by(query, lambda: [committed(queue) or 0 for queue in queues] >= [11, 11], "the commits")
 
 
 def test_a_queue_that_is_added_is_read_from_its_start(lab: Lab, stream: Stream) -> None:
@@ -324,7 +330,7 @@ def test_a_queue_that_is_added_is_read_from_its_start(lab: Lab, stream: Stream) 
     stream.run(first.topic, startingOffsets="latest")
     lab.broker.create_topic(first.topic, queues=2)
     added = MessageQueue(first.topic, first.broker, 1)
-    wait(lambda: added in lab.client.queues(first.topic))
+    until(lambda: added in lab.client.queues(first.topic), "the new queue", still_s=120)
     lab.send(added, 3)
     stream.run(first.topic)
     assert stream.offsets() == {1: [0, 1, 2]}
@@ -340,7 +346,7 @@ def test_queues_that_are_gone_are_data_loss(lab: Lab, stream: Stream) -> None:
     with pytest.raises(PySparkException, match="cannot be read any more"):
         query.awaitTermination(120)
     query = stream.start(topic, failOnDataLoss="false")
-    wait(lambda: stream.offsets() == {0: list(range(5)), 1: list(range(3))}, query)
+    until_by(query, lambda: stream.offsets() == {0: list(range(5)), 1: list(range(3))}, "what is left")
 
 
 def test_a_stream_rides_out_a_restart_of_its_broker(spark: SparkSession, tmp_path: Path) -> None:
@@ -348,23 +354,14 @@ def test_a_stream_rides_out_a_restart_of_its_broker(spark: SparkSession, tmp_pat
         stream = Stream(spark, lab, tmp_path)
         queues = lab.topic(50, 50)
         query = stream.start(queues[0].topic, startingOffsets="earliest")
-        wait(lambda: stream.offsets() == everything(*queues, lab=lab), query)
+        until_by(query, lambda: stream.offsets() == everything(*queues, lab=lab), "all messages")
         broker.kill()
         time.sleep(8)  # longer than the planner retries its requests
         broker.restart()
         for queue in queues:
             lab.send(queue, 10)
-        wait(lambda: stream.offsets() == everything(*queues, lab=lab), query)
+        until_by(query, lambda: stream.offsets() == everything(*queues, lab=lab), "all messages")
         query.stop()
-
-
-def wait(condition: Callable[[], object], query: Any = None) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        if query is not None and query.exception() is not None:
-            raise query.exception()
-        time.sleep(0.1)
 
 
 def test_a_stream_refuses_an_end(lab: Lab, stream: Stream) -> None:

@@ -25,6 +25,8 @@ from rmqio.model import MessageQueue, Record
 from rmqio.topics.queue_selection import queue_for_key
 from tests.helpers.client.raw_send import read_to, records_of
 from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.spark.queries import until_by
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -47,10 +49,11 @@ def refusal(act: Callable[[], object]) -> str:
 def records(lab: Lab, topic: str, count: int) -> list[Record]:
     """Returns all records of a topic, queue by queue in order, as soon as there are `count`."""
     queues = lab.client.queues(topic)
-    deadline = time.monotonic() + 60
-    while sum(map(lab.client.max_offset, queues)) < count:
-        assert time.monotonic() < deadline, f"{topic} has not got {count} messages"
-        time.sleep(0.05)
+
+    def have() -> int:
+        return sum(map(lab.client.max_offset, queues))
+
+    until(lambda: have() >= count, f"{count} messages in {topic}", progress=have, details=have)
     return [
         record
         for queue in queues
@@ -241,7 +244,7 @@ def test_a_stream_is_written_through_stop_and_restart(lab: Lab, streams: SparkSe
     def has_all() -> bool:
         return {record.body.decode() for record in records(lab, target, 0)} >= expected
 
-    wait(has_all, query)
+    until_by(query, has_all, "all messages")
     query.stop()
     found = Counter(record.body.decode() for record in records(lab, target, 800))
     assert set(found) == expected, "none lost, none made up"
@@ -283,16 +286,6 @@ def test_output_modes_of_a_stream(lab: Lab, streams: SparkSession, tmp_path: Pat
     started = writer.format("rocketmq").options(**sink) if mode == "complete" else writer.foreachBatch(append)
     assert started.start().awaitTermination(120)
     assert [record.body for record in records(lab, sink["topic"], 1)] == [b"0: 3"]
-
-
-def wait(condition: Callable[[], object], query: StreamingQuery) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        failed = query.exception()
-        if failed is not None:
-            raise failed
-        time.sleep(0.2)
 
 
 # ---- pushed filters -------------------------------------------------------------------------------------------------

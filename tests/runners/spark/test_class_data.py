@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.waiting import until
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
@@ -59,12 +60,12 @@ def test_the_third_program_uses_what_the_second_has_made_and_a_broken_file_is_le
         found, complaints = run(tmp_path)
         assert found == "NOT-MAPPED"
         assert "jsa" not in complaints
-    until = time.monotonic() + 120
-    while not list((tmp_path / "spark").glob("*.new")) or any(
-        jvm_writes(maker) for maker in (tmp_path / "spark").glob("*.maker")
-    ):
-        assert time.monotonic() < until, "the second JVM writes the file when it ends"
-        time.sleep(0.2)
+    folder = tmp_path / "spark"
+
+    def is_written() -> bool:
+        return bool(list(folder.glob("*.new"))) and not any(jvm_writes(maker) for maker in folder.glob("*.maker"))
+
+    until(is_written, "the file, which the second JVM writes when it ends", still_s=120)
     found, complaints = run(tmp_path)
     assert found == "MAPPED"
     assert "jsa" not in complaints

@@ -17,7 +17,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from tests.helpers.servers.spark_cluster import Cluster, Program, below, eventually
+from tests.helpers.servers.spark_cluster import Cluster, Program, below
+from tests.helpers.waiting import runs, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -197,7 +198,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing_in_the_result(
                 return worker
         return None
 
-    worker = eventually(victim, running.process)
+    worker = until(victim, "a worker that has some of its groups", alive=[runs(running.process)], still_s=400)
     mine = below(worker.pid)
     lost = {pid: keys for pid, keys in noted(tmp_path, "grouped").items() if pid in mine}
     first = noted(tmp_path, "first")

@@ -19,7 +19,8 @@ from rmqio.model import Message, MessageQueue
 from rmqio.pipelines.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.servers.spark_cluster import Cluster, Program, eventually
+from tests.helpers.servers.spark_cluster import Cluster, Program
+from tests.helpers.waiting import runs, until
 
 pytestmark = [
     pytest.mark.broker,
@@ -92,7 +93,13 @@ def test_rules_that_change_reach_both_executors(cluster: Cluster, lab: Lab, tmp_
     def met(rule_id: str, numbers: range) -> set[tuple[str, str]]:
         """Sends events, and returns where they met the rule, once all of them have."""
         send(numbers)
-        eventually(lambda: {n for n, _, _ in found(rule_id, numbers)} >= set(numbers), running.process)
+
+        def missing() -> set[int]:
+            return set(numbers) - {n for n, _, _ in found(rule_id, numbers)}
+
+        alive = [runs(running.process)]
+        what = f"events that meet {rule_id}"
+        until(lambda: not missing(), what, progress=missing, alive=alive, details=missing, still_s=400)
         return {(place, version) for _, place, version in found(rule_id, numbers)}
 
     publish(rule("old", "greater", 90))

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.helpers.waiting import runs, until
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
@@ -38,17 +40,6 @@ def processes_of(session: int) -> dict[int, str]:
             except OSError:
                 continue
     return found
-
-
-def eventually(holds: Callable[[], Any], process: subprocess.Popen[Any] | None = None) -> Any:
-    """Waits until a condition holds. Waits long, since the machine may be busy: the test's own time limit ends it."""
-    for _ in range(2_000):
-        if found := holds():
-            return found
-        if process is not None and process.poll() is not None:
-            pytest.fail(f"the program ended with {process.returncode}")
-        time.sleep(0.1)
-    return pytest.fail("it does not come true")
 
 
 class Programs:
@@ -360,7 +351,7 @@ ENDLESS = """
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_all_that_a_running_pipeline_has_started(programs: Programs, number: signal.Signals) -> None:
     process = programs.start(ENDLESS, *SMALL)
-    eventually((programs.folder / "running").exists, process)
+    until((programs.folder / "running").exists, "an element", alive=[runs(process)], still_s=200)
     commands = " ".join(processes_of(process.pid).values())
     assert "java" in commands
     assert "rmqio.runners.spark.sessions.daemon" in commands
@@ -370,7 +361,8 @@ def test_a_signal_ends_all_that_a_running_pipeline_has_started(programs: Program
         process.send_signal(number)
     process.wait()
     assert process.returncode == -number
-    eventually(lambda: not processes_of(process.pid))
+    left = partial(processes_of, process.pid)
+    until(lambda: not left(), "the end of all processes", details=left, still_s=200)
     _, err = programs.output(process)
     lines = [line for line in err.splitlines() if not line.startswith(NOT_OURS)]
     if number == signal.SIGTERM:

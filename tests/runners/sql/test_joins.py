@@ -19,8 +19,9 @@ from rmqio.cli.main import main
 from rmqio.model import Message, MessageQueue
 from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import until
 from tests.runners.sql.test_sql import ENDLESS, MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
 
 __all__ = ["topics"]  # a fixture
@@ -138,7 +139,7 @@ def test_joins_by_time_are_exact(
     assert main([*command(JOINS, topics, runner, tmp_path), "--stop=latest"]) == 0, capsys.readouterr().err
     wanted = wanted_of(orders, payments)
     assert {kind for kind, _, _ in wanted} == {"left", "full", "ends", "inner", "window", "group"}
-    wait_until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all rows", timeout_s=30)
+    until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all rows")
     assert paid(lab, topics) == wanted
 
 

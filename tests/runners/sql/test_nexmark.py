@@ -24,9 +24,10 @@ from rmqio.model import Message, MessageQueue
 from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.oracles.nexmark import Oracle, written
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import until
 from tests.runners.sql.test_sql import FLAGS
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -99,9 +100,7 @@ def test_all_queries_of_input_that_ends(
     """As one job, which reads the topic once."""
     job = command(queries.THAT_END, topic, lab, runner, tmp_path)
     assert main([*job, "--stop=latest"]) == 0, capsys.readouterr().err
-    wait_until(
-        lambda: not any(differences(lab, topic, name, oracle)[1] for name in queries.THAT_END), "all rows", timeout_s=30
-    )
+    until(lambda: not any(differences(lab, topic, name, oracle)[1] for name in queries.THAT_END), "all rows")
     for name in queries.THAT_END:
         assert differences(lab, topic, name, oracle) == (Counter(), Counter()), name
 

@@ -16,8 +16,9 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from rmqio.cli.main import main
 from rmqio.pipelines.check import read_topic
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import until
 from tests.runners.sql.test_sql import ENDLESS, MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
 
 duckdb = pytest.importorskip("duckdb", reason="the oracle of SQL's tests")
@@ -90,7 +91,7 @@ def test_queries_of_inputs_that_end(
     assert main([*command(script, topics, runner, tmp_path), "--stop=latest"]) == 0, capsys.readouterr().err
     wanted = by_duckdb(left, right)
     count = sum(map(len, wanted.values()))
-    wait_until(lambda: len(rows_of(lab, topics.alarms)) >= count, "all rows", timeout_s=30)
+    until(lambda: len(rows_of(lab, topics.alarms)) >= count, "all rows")
     records = list(read_topic(lab.client, topics.alarms))
     rows = [tuple(json.loads(each.body).values()) for each in records]
     for kind, expected in wanted.items():

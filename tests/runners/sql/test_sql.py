@@ -20,8 +20,9 @@ from rmqio.model import Message, MessageQueue
 from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -175,7 +176,7 @@ def test_two_topics_are_joined(
     assert main([*command(IOT, topics, runner, tmp_path), "--stop=latest"]) == 0, capsys.readouterr().err
     wanted = alarms(known, found)
     assert len(wanted) > 50
-    wait_until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all alarms", timeout_s=30)
+    until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all alarms")
     assert rows_of(lab, topics.alarms) == wanted
 
 
@@ -188,7 +189,7 @@ def test_a_topic_is_selected_from_with_its_metadata_and_bad_rows_go_to_dead_lett
     ]
     send(lab, topics.readings, [*rows, {"user_id": "many"}, {"user_id": 1 << 63}])
     assert main([*command(BEHAVIOR, topics, runner, tmp_path), "--stop=latest"]) == 0, capsys.readouterr().err
-    wait_until(lambda: len(list(read_topic(lab.client, topics.alarms))) >= len(rows), "all rows", timeout_s=30)
+    until(lambda: len(list(read_topic(lab.client, topics.alarms))) >= len(rows), "all rows")
     found = list(read_topic(lab.client, topics.alarms))
     written = {
         row["user_id"]: {
@@ -271,7 +272,7 @@ def test_every_kind_of_window_is_exact(
     send(lab, topics.readings, found)
     assert main([*command(WINDOWS, topics, runner, tmp_path), "--stop=latest"]) == 0, capsys.readouterr().err
     wanted = windows_of(found)
-    wait_until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all windows", timeout_s=30)
+    until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all windows")
     rows = rows_of(lab, topics.alarms)
     assert {
         (row["kind"], row["customer"], as_written(row["window_start"]), as_written(row["window_end"])): (

@@ -20,8 +20,9 @@ from rmqio.model import Message, MessageQueue
 from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
-from tests.helpers.ledgers.ledger import Lab, wait_until
+from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -186,7 +187,7 @@ def test_first_rows_of_what_ends_are_given_once(
     assert main([*flags, "--stop=latest"]) == 0, capsys.readouterr().err
     wanted = first_rows(found)
     count = sum(map(len, wanted.values()))
-    wait_until(lambda: len(list(read_topic(lab.client, topics.sink))) >= count, "all rows", timeout_s=30)
+    until(lambda: len(list(read_topic(lab.client, topics.sink))) >= count, "all rows")
     assert written(lab, topics) == wanted
     assert len(list(read_topic(lab.client, topics.sink))) == count
 

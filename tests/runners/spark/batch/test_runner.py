@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.spark import PipelineFailed, SparkRunner
 from rmqio.runners.spark.execution import Execution
+from tests.helpers.waiting import until
 
 
 def pipeline(*flags: str) -> beam.Pipeline:
@@ -254,8 +255,7 @@ def test_waiting_for_a_while_and_cancelling(tmp_path: Path) -> None:
     _ = p | beam.Create([1]) | beam.Map(hang)
     result = p.run()
     assert result.wait_until_finish(duration=10) == PipelineState.RUNNING
-    while not (tmp_path / "running").exists():
-        time.sleep(0.1)
+    until((tmp_path / "running").exists, "the element", still_s=240)
     assert result.cancel() == PipelineState.CANCELLED
     assert result.wait_until_finish() == PipelineState.CANCELLED
     with pipeline() as after:

@@ -35,8 +35,9 @@ from rmqio.runners.capabilities import Mode
 from rmqio.runners.spark import PipelineFailed, SparkRunner
 from rmqio.start import StopAt
 from tests.helpers.client.raw_send import send_all
-from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.pipelines.finalizing import Committed
+from tests.helpers.pipelines.unended import goes_on
+from tests.helpers.waiting import runs, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -56,7 +57,7 @@ class Topics:
         name = f"several-{uuid.uuid4().hex[:12]}"
         self.broker.create_topic(name, queues=queues)
         self.send(name, bodies, queues)
-        wait_until(lambda: sum(map(self.client.max_offset, self.client.queues(name))) == len(bodies), "all are there")
+        until(lambda: sum(map(self.client.max_offset, self.client.queues(name))) == len(bodies), "all are there")
         return name
 
     def send(self, topic: str, bodies: Sequence[bytes], queues: int = 2) -> None:
@@ -179,7 +180,13 @@ def test_a_side_input_of_a_live_topic_and_finalizers_of_a_stream_that_goes_on(to
             for topic in (orders, rates):
                 topics.send(topic, [b"%d" % number for number in numbers])
             # Both queues have passed all windows but the last
-            wait_until(lambda wanted=complete: len(topics.bodies(sink)) >= wanted, f"orders up to {complete}", 120)  # type: ignore[misc]
+            until(
+                lambda wanted=complete: len(topics.bodies(sink)) >= wanted,  # type: ignore[misc]
+                f"orders up to {complete}",
+                progress=lambda: len(topics.bodies(sink)),
+                alive=[goes_on(result)],
+                still_s=120,
+            )
         done = len(list(notes.iterdir()))
         assert done >= 2
     finally:
@@ -226,9 +233,15 @@ def test_a_query_that_waits_for_its_next_micro_batch_stops_without_waiting_for_i
     records = pipeline | topics.read(source)
     _ = records | beam.Map(counted).with_output_types(Message) | topics.write(sink)
     result = pipeline.run()
-    wait_until(lambda: sorted(topics.bodies(sink)) == ["1", "2"], "the first micro-batch", timeout_s=120)
+    until(
+        lambda: sorted(topics.bodies(sink)) == ["1", "2"], "the first micro-batch", alive=[goes_on(result)], still_s=120
+    )
     of_ours = MetricsFilter().with_name("counted")
-    wait_until(lambda: bool(result.metrics().query(of_ours)["counters"]), "metrics of a query that runs")
+    until(
+        lambda: bool(result.metrics().query(of_ours)["counters"]),
+        "metrics of a query that runs",
+        alive=[goes_on(result)],
+    )
     assert [each.committed for each in result.metrics().query(of_ours)["counters"]] == [2]
     assert result.state == PipelineState.RUNNING
     began = time.monotonic()
@@ -272,7 +285,7 @@ def test_a_second_ctrl_c_stops_at_once(topics: Topics, tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen([sys.executable, str(program)], stdout=log, stderr=log, start_new_session=True)
     try:
-        wait_until(began.exists, "the micro-batch to run", timeout_s=120)
+        until(began.exists, "the micro-batch to run", alive=[runs(process, (tmp_path / "log").read_text)], still_s=120)
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(4)
