@@ -22,11 +22,12 @@ from rmqio.runners.capabilities import Mode
 from tests.helpers.command_line import Tool
 from tests.helpers.ledgers.delivery import FLINK, SPARK_STREAMING, Copies
 from tests.helpers.ledgers.delivery import Mode as Running
-from tests.helpers.ledgers.ledger import Findings, Lab, wait_until
+from tests.helpers.ledgers.ledger import Findings, Lab
 from tests.helpers.pipelines.auditing import BAD, DOUBLED, DROPPED, SLOW_QUEUE, SLOW_S
 from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic, sending
 from tests.helpers.servers.cluster import Cluster
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -67,7 +68,7 @@ def test_each_fault_is_named_with_its_hop(
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     wanted = sum(COUNTS) - len(DROPPED)  # one more is doubled, and one a dead letter
-    wait_until(lambda: len([*read_topic(lab.client, sink)]) >= wanted, "all messages", timeout_s=60)
+    until(lambda: len([*read_topic(lab.client, sink)]) >= wanted, "all messages")
     rmqio = Tool(lab.broker.name_server, capsys)
     topics = ["--from-topic", source, "--to-topic", sink, "--dead-letter-topic", dead, "--audit-topic", hops]
     page = tmp_path / "audit.html"
@@ -123,7 +124,7 @@ def test_a_stream_that_is_killed_counts_what_went_through_once(
         lab.broker.create_topic(hops, queues=2)
         flags = (f"--hops={hops}", "--pause_us=2000")
         with copies.running(stream, 2, *flags) as job:
-            job.wait_until(lambda: copies.copied >= share * copies.sent, "some of them")
+            job.wait_until(lambda: copies.copied >= share * copies.sent, "some of them", progress=lambda: copies.copied)
             job.kill()
         killed_at = copies.copied
         assert killed_at <= 0.9 * copies.sent, killed_at
@@ -136,7 +137,12 @@ def test_a_stream_that_is_killed_counts_what_went_through_once(
 
         wanted = {"before the write": copies.sent}
         with copies.running(stream, 2, *flags) as job:
-            job.wait_until(lambda: not copies.findings().lost and counts() == wanted, "all to be copied and counted")
+            job.wait_until(
+                lambda: not copies.findings().lost and counts() == wanted,
+                "all to be copied and counted",
+                progress=lambda: copies.copied,
+                details=lambda: f"{copies.findings().lost[:10]}, {counts()}",
+            )
             assert job.interrupt() == 130, job.log.read_text()[-4000:]
         found = copies.findings()
         audited = rmqio.json("audit", *topics, "--by", "id", status=int(bool(found.duplicated)))
@@ -175,7 +181,8 @@ def test_a_broker_that_hangs_changes_no_count_and_late_messages_are_told(
             def counts() -> dict[str, int]:
                 return {name: passed.count for name, passed in audit(topic.client, asked).hops.items()}
 
-            job.wait_until(lambda: counts() == {"before the write": len(stored)}, "all to be counted")
+            wanted = {"before the write": len(stored)}
+            job.wait_until(lambda: counts() == wanted, "all to be counted", progress=counts, details=counts)
             assert job.interrupt() == 130, job.log.read_text()[-4000:]
         topics = ["--from-topic", topic.name, "--to-topic", topic.sink, "--audit-topic", hops]
         audited = Tool(cluster.name_server, capsys).json("audit", *topics, "--by", "id", "--late", f"{late_s}s")

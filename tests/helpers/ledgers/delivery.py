@@ -191,7 +191,11 @@ def rounds(copies: Copies, mode: Mode, workers: Sequence[int]) -> list[Round]:
         if mode.endless:
             with copies.running(mode, count, *flags) as job:
                 enough = sum(due.values()) + 100
-                job.wait_until(lambda enough=enough: copies.copied >= enough, "some of the new ones")  # type: ignore[misc]
+                job.wait_until(
+                    lambda enough=enough: copies.copied >= enough,  # type: ignore[misc]
+                    "some of the new ones",
+                    progress=lambda: copies.copied,
+                )
                 with copies.incoming():
                     flags = stop(mode, job, copies.folder)
         else:

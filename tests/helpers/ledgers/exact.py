@@ -81,7 +81,13 @@ class ExactBench:
 
     def wait_for(self, job: Job, count: float) -> None:
         """Waits until `count` messages are in the sink."""
-        job.wait_until(lambda: self.written >= count, f"{count:,.0f} in the sink", timeout_s=300)
+        job.wait_until(
+            lambda: self.written >= count,
+            f"{count:,.0f} in the sink",
+            progress=lambda: self.written,
+            details=lambda: f"{self.written:,} are there",
+            still_s=300,
+        )
 
     def kill_broker(self) -> None:
         """Kills the broker and starts it again."""

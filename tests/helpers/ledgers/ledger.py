@@ -25,6 +25,7 @@ from rmqio.model import Message, MessageQueue, Record
 from rmqio.options import ClientOptions
 from rmqio.transforms.shared import close_shared_clients
 from tests.helpers.client.raw_send import read_to, records_of, send_all
+from tests.helpers.waiting import until
 
 # ---- the ledger -----------------------------------------------------------------------------------------------------
 
@@ -166,25 +167,33 @@ class Run:
     def was_stopped(self) -> bool:
         return self.error is not None and f"after {self._stop_after} records" in str(self.error)
 
-    def wait_for(self, count: int, timeout_s: float = 30) -> None:
+    def wait_for(self, count: int, still_s: float = 60) -> None:
         """Waits until the sink has received `count` records."""
-        self.wait_until(lambda: len(self.records) >= count, f"{count} records", timeout_s)
+        self.wait_until(lambda: len(self.records) >= count, f"{count} records", still_s=still_s)
 
     def wait_until(
         self,
-        condition: Callable[[], bool],
+        condition: Callable[[], object],
         what: str,
-        timeout_s: float = 30,
         *,
-        seen: Callable[[], object] = lambda: "",
+        details: Callable[[], object] = lambda: "",
+        still_s: float = 60,
     ) -> None:
-        """Waits for a condition while the pipeline runs. `seen` returns details for the message if it fails."""
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}; {seen()}; {self}"
+        """Waits for a condition while the pipeline runs, and goes on as long as records come."""
+
+        def goes_on() -> bool:
             if self.has_ended.is_set() and not condition():
-                raise AssertionError(f"the pipeline ended before: {what}; {self}") from self.error
-            time.sleep(0.005)
+                raise AssertionError(f"the pipeline ended before: {what}; {details()}; {self}") from self.error
+            return True
+
+        until(
+            condition,
+            what,
+            progress=lambda: len(self.records),
+            alive=[goes_on],
+            details=lambda: f"{details()}; {self}",
+            still_s=still_s,
+        )
 
     def abort(self) -> None:
         """Ends the pipeline, whatever it is doing: its clients are closed, so its next bundle fails."""
@@ -239,9 +248,9 @@ def running(
     *transforms: Any,
     stop_after: int | None = None,
     steps: Mapping[int, Callable[[], object]] | None = None,
-    timeout_s: float = 60,
+    still_s: float = 60,
 ) -> Iterator[Run]:
-    """Runs a pipeline beside the caller's block and waits for its end. Raises `AssertionError` if it does not end.
+    """Runs a pipeline beside the caller's block and waits for its end, as long as records come.
 
     `stop_after`: the pipeline is unbounded and ends after that many records. `steps`: what the sink does after so many
     records. It runs in the pipeline's own thread, which reads nothing during that time.
@@ -251,7 +260,14 @@ def running(
     thread.start()
     try:
         yield run
-        assert run.has_ended.wait(timeout_s), f"the pipeline has not ended within {timeout_s} s: {run}"
+        until(
+            lambda: run.has_ended.wait(0.1),
+            "the end of the pipeline",
+            progress=lambda: len(run.records),
+            details=lambda: run,
+            still_s=still_s,
+            pause_s=0,
+        )
         if stop_after is not None and not run.was_stopped:
             raise AssertionError(f"the sink should have ended the pipeline: {run}") from run.error
     finally:
@@ -262,18 +278,18 @@ def running(
         assert not thread.is_alive(), f"the pipeline cannot be ended: {run}"
 
 
-def finished(*transforms: Any, steps: Mapping[int, Callable[[], object]] | None = None, timeout_s: float = 60) -> Run:
+def finished(*transforms: Any, steps: Mapping[int, Callable[[], object]] | None = None, still_s: float = 60) -> Run:
     """Runs a bounded pipeline to its successful end."""
-    with running(*transforms, steps=steps, timeout_s=timeout_s) as run:
+    with running(*transforms, steps=steps, still_s=still_s) as run:
         pass
     if run.error is not None:
         raise AssertionError(f"the pipeline failed: {run}") from run.error
     return run
 
 
-def failure(*transforms: Any, timeout_s: float = 60) -> str:
+def failure(*transforms: Any) -> str:
     """Runs a pipeline that must fail before it returns anything. Returns the text of the failure."""
-    with running(*transforms, timeout_s=timeout_s) as run:
+    with running(*transforms) as run:
         pass
     assert run.error is not None, f"the pipeline did not fail: {run}"
     assert run.records == [], run
@@ -318,7 +334,11 @@ class Lab:
             sent[offset] = f"{queue.topic}/{queue.queue_id}/{offset}".encode().ljust(body_size, b".")
         send_all(self.broker.broker, queue, (Message(sent[n], **(make(n) if make else {})) for n in range(begin, end)))
         # A broker acknowledges before it dispatches. A message counts for the end of the queue only after that.
-        wait_until(lambda: self.client.max_offset(queue) >= end, f"{queue} to have {end} messages")
+        until(
+            lambda: self.client.max_offset(queue) >= end,
+            f"{queue} to have {end} messages",
+            progress=lambda: self.client.max_offset(queue),
+        )
 
     def sent_to(self, *queues: MessageQueue) -> Sent:
         """Returns everything that was sent to some queues."""
@@ -343,13 +363,3 @@ class Lab:
 
 def new_group() -> str:
     return f"group-{uuid.uuid4().hex[:12]}"
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
-    """Asks often at first and ten times a second later: what is waited for needs the processors, too."""
-    deadline = time.monotonic() + timeout_s
-    pause_s = 0.005
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.2, 0.1)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.helpers.waiting import runs, until
 
 
 class Job:
@@ -27,14 +28,28 @@ class Job:
                 command, stdout=output, stderr=log, cwd=cwd, start_new_session=True, preexec_fn=_heed_interrupts
             )
 
-    def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 240) -> None:
-        """Waits for a condition. Fails if the program ends first. The timeout is long, for a busy machine."""
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            text = self.log.read_text()[-4000:]
-            assert self.process.poll() is None, f"ended with {self.process.returncode} before: {what}\n{text}"
-            assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}\n{text}"
-            time.sleep(0.1)
+    def wait_until(
+        self,
+        condition: Callable[[], object],
+        what: str,
+        *,
+        progress: Callable[[], object] = lambda: None,
+        details: Callable[[], object] = lambda: "",
+        still_s: float = 240,
+    ) -> None:
+        """Waits for a condition. Fails if the program ends first. What it starts, e.g. a JVM, takes minutes at most."""
+
+        def tail() -> str:
+            return self.log.read_text()[-4000:]
+
+        until(
+            condition,
+            what,
+            progress=progress,
+            alive=[runs(self.process, lambda: f"before: {what}; {details()}\n{tail()}")],
+            details=lambda: f"{details()}\n{tail()}",
+            still_s=still_s,
+        )
 
     def interrupt(self) -> int:
         return self.end(signal.SIGINT)

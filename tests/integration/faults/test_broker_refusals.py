@@ -28,7 +28,8 @@ from rmqio.wire import requests
 from rmqio.wire.command import Command
 from tests.chaos.audit import audit_stored
 from tests.chaos.writers import Writer
-from tests.helpers.ledgers.ledger import QUICK, Lab, Run, check, finished, new_group, running, wait_until
+from tests.helpers.ledgers.ledger import QUICK, Lab, Run, check, finished, new_group, running
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -82,7 +83,12 @@ def writing(lab: Lab, topic: str, count: int, **changes: Any) -> Iterator[list[W
             writer.stop(40)
             assert writer.error is None, writer
     # A broker that had no room for the index of a queue takes a while to catch up
-    wait_until(lambda: stored_in(lab, topic) >= acked(writers), "what is stored to be readable", 60)
+    until(
+        lambda: stored_in(lab, topic) >= acked(writers),
+        "what is stored to be readable",
+        progress=lambda: stored_in(lab, topic),
+        details=lambda: f"{stored_in(lab, topic)} of {acked(writers)}",
+    )
     stored: dict[MessageQueue, dict[int, object]] = {queue: {} for queue in lab.client.queues(topic)}
     for record in read_topic(lab.client, topic):
         stored[record.queue][record.queue_offset] = record.body.decode()
@@ -118,9 +124,9 @@ def test_a_busy_broker_is_asked_again_and_stores_nothing_twice(lab: Lab) -> None
     with writing(lab, queue.topic, 6) as writers:
         # Requests that have waited at all are thrown out: code 2, [TIMEOUT_CLEAN_QUEUE]
         with configured(lab.broker, {"waitTimeMillsInSendQueue": 200}, {"waitTimeMillsInSendQueue": 0}):
-            wait_until(lambda: retries(writers) >= 20, "the broker to refuse some")
+            until(lambda: retries(writers) >= 20, "the broker to refuse some", progress=lambda: retries(writers))
         before = acked(writers)
-        wait_until(lambda: acked(writers) >= before + 500, "messages to be stored again")
+        until(lambda: acked(writers) >= before + 500, "messages to be stored again", progress=lambda: acked(writers))
     if not any(writer.unknown_outcomes for writer in writers):
         assert not any(writer.unsure for writer in writers)  # then the audit has found none twice
 
@@ -133,10 +139,10 @@ def test_a_broker_that_makes_no_groups_is_told_which_one_to_make(lab: Lab) -> No
     with contextlib.closing(RemotingQueueClient(at)) as client, configured(lab.broker, {auto: True}, {auto: False}):
         reader = client.open_reader(queue, 0, message_filter=MessageFilter())
         with pytest.raises(SubscriptionGroupNotExist, match=rf"(?s){pulls}.*mqadmin updateSubGroup"):
-            wait_until(lambda: reader.poll() is not None, "an answer")
+            until(lambda: reader.poll() is not None, "an answer")
         create_group(lab.broker, pulls)
         fetched = client.open_reader(queue, 0, message_filter=MessageFilter())
-        wait_until(lambda: (found := fetched.poll()) is not None and len(found.records) == 3, "the messages")
+        until(lambda: (found := fetched.poll()) is not None and len(found.records) == 3, "the messages")
         with pytest.raises(SubscriptionGroupNotExist, match=f"for group '{group}'"):
             client.commit_offset(group, queue, 2)
         create_group(lab.broker, group)
@@ -163,11 +169,11 @@ def test_a_broker_that_gets_no_more_room_is_asked_again_until_it_has_some(lab: L
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
         try:
             # Code 1, "create mapped file failed": what a full disk looks like before the broker notices that it is one
-            wait_until(lambda: retries(writers) >= 4, "the broker to have no room")
+            until(lambda: retries(writers) >= 4, "the broker to have no room", progress=lambda: retries(writers))
             before = acked(writers)
         finally:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
-        wait_until(lambda: acked(writers) >= before + 500, "messages to be stored again")
+        until(lambda: acked(writers) >= before + 500, "messages to be stored again", progress=lambda: acked(writers))
 
 
 def test_a_read_only_broker_refuses_for_good_until_it_is_writable(lab: Lab) -> None:
@@ -188,11 +194,11 @@ def test_a_read_only_broker_refuses_for_good_until_it_is_writable(lab: Lab) -> N
                 except TopicNotExist as error:
                     return "no writable queue" in str(error)
 
-            wait_until(has_no_queue, "the name server to know")
-        wait_until(lambda: not has_no_queue(), "the name server to know again")
+            until(has_no_queue, "the name server to know")
+        until(lambda: not has_no_queue(), "the name server to know again")
         for topic in (ordered, plain):
             producer.send(Message(b"yes", topic=topic))
-            wait_until(lambda topic=topic: stored_in(lab, topic) == 1, "it to be readable")  # type: ignore[misc]
+            until(lambda topic=topic: stored_in(lab, topic) == 1, "it to be readable")  # type: ignore[misc]
             assert [record.body for record in read_topic(lab.client, topic)] == [b"yes"]
 
 
@@ -208,7 +214,7 @@ def interrupted(lab: Lab, queue: MessageQueue, meanwhile: Callable[[], object], 
 
     few = dataclasses.replace(ReadOptions(poll_timeout_ms=100, pull_depth=2), **options)
     read = lab.read(queue.topic, options=few)
-    with running(read, steps={10: wait}, timeout_s=40) as run:
+    with running(read, steps={10: wait}) as run:
         run.wait_for(10)
         try:
             meanwhile()
@@ -276,21 +282,21 @@ def test_a_queue_taken_away_under_a_read_fails_it_and_the_next_one_reads_the_oth
 def test_queues_closed_for_writing_are_read_to_their_ends_while_sends_take_the_others(lab: Lab) -> None:
     queues = lab.topic(0, 0, 0, 0)
     topic = queues[0].topic
-    with running(lab.read(topic, options=QUICK), timeout_s=1) as run, writing(lab, topic, 2, pause_s=0.02) as writers:
-        wait_until(lambda: queues_of(writers, 0) == set(queues), "all queues to be used")
+    with running(lab.read(topic, options=QUICK)) as run, writing(lab, topic, 2, pause_s=0.02) as writers:
+        until(lambda: queues_of(writers, 0) == set(queues), "all queues to be used")
         command = requests.create_topic(topic, read_queues=4, write_queues=2, permission=6)
         with contextlib.closing(Connection(lab.broker.broker)) as connection:
             requests.expect_success(connection.request(command, 5_000), "change of the topic")
 
         def only_two() -> bool:
             since = acked(writers)
-            wait_until(lambda: acked(writers) >= since + 100, "more messages")
+            until(lambda: acked(writers) >= since + 100, "more messages")
             return queues_of(writers, since // 2) == set(queues[:2])
 
-        wait_until(only_two, "sends to take what is left")
+        until(only_two, "sends to take what is left")
         for writer in writers:
             writer.stop(30)
-        wait_until(lambda: stored_in(lab, topic) >= acked(writers), "what is stored to be readable")
+        until(lambda: stored_in(lab, topic) >= acked(writers), "what is stored to be readable")
         run.wait_for(stored_in(lab, topic))
         stored = {queue: dict(enumerate(bodies(lab, queue))) for queue in queues}
         run.abort()
@@ -310,7 +316,7 @@ def test_a_batch_to_a_queue_that_was_taken_away_moves_unless_its_order_binds_it(
         producer.submit([Message(b"0")], gone).result()
         lab.broker.create_topic(gone.topic, queues=1)
         # An operator's change reaches the name server a moment later.
-        wait_until(lambda: list(looking.queues(gone.topic)) == [left], "the name server to know")
+        until(lambda: list(looking.queues(gone.topic)) == [left], "the name server to know")
         with pytest.raises(QueueNotExist, match=r"request queueId\[1\] is illegal"):
             producer.submit([Message(b"1"), Message(b"2")], gone, ordered=True).result()
         moved = producer.submit([Message(b"3"), Message(b"4")], gone).result()
@@ -318,7 +324,7 @@ def test_a_batch_to_a_queue_that_was_taken_away_moves_unless_its_order_binds_it(
         assert list(producer.queues(gone.topic)) == [left]
     with contextlib.closing(RemotingQueueClient(ClientOptions(server))) as client:
         # A broker answers a send before its queues have the messages.
-        wait_until(lambda: len(list(read_topic(client, gone.topic))) == 2, "the queue to have both messages")
+        until(lambda: len(list(read_topic(client, gone.topic))) == 2, "the queue to have both messages")
         assert [record.body for record in read_topic(client, gone.topic)] == [b"3", b"4"]
 
 

@@ -27,9 +27,10 @@ from rmqio.pipelines.check import read_topic
 from rmqio.topics.subscription import Subscription
 from tests.chaos.audit import audit_stored
 from tests.chaos.writers import Kind, Writer
-from tests.helpers.ledgers.ledger import QUICK, check, running, wait_until
+from tests.helpers.ledgers.ledger import QUICK, check, running
 from tests.helpers.servers.cluster import Cluster, Server
 from tests.helpers.servers.listening import is_loopback, listening
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -77,15 +78,18 @@ def new_topic(cluster: Cluster, queues: int = 2, *on: str) -> str:
 
 def read_some(client: RemotingQueueClient, reader: QueueReader, count: int) -> list[Record]:
     records: list[Record] = []
-    deadline = time.monotonic() + 40
-    while len(records) < count:
-        assert time.monotonic() < deadline, f"{len(records)} of {count}: {reader!r}"
-        part = reader.poll()
-        if part is None:
-            client.wait([reader], 200)
-        else:
-            assert not part.skipped
-            records += part.records
+
+    def are_read() -> bool:
+        if len(records) < count:
+            part = reader.poll()
+            if part is None:
+                client.wait([reader], 200)
+            else:
+                assert not part.skipped
+                records.extend(part.records)
+        return len(records) >= count
+
+    until(are_read, f"{count} records", progress=lambda: len(records), details=lambda: reader, pause_s=0)
     return records
 
 
@@ -98,7 +102,7 @@ def until_both_know(cluster: Cluster) -> None:
     """A name server that has been started anew learns of the brokers when they register again, each 10 s."""
     for server in cluster.name_servers:
         for key in cluster.brokers:
-            wait_until(lambda key=key, server=server: cluster.has_registered(key, server), f"{key} at {server}")  # type: ignore[misc]
+            until(lambda key=key, server=server: cluster.has_registered(key, server), f"{key} at {server}")  # type: ignore[misc]
 
 
 def test_one_name_server_is_enough_and_which_does_not_matter(
@@ -147,12 +151,13 @@ def test_when_a_broker_dies_sends_move_and_reads_of_it_wait(cluster: Cluster) ->
     def until_each_has(count: int) -> None:
         start = [len(writer.acked) for writer in writers]
         for writer, before in zip(writers, start, strict=True):
-            wait_until(
+            until(
                 lambda writer=writer, before=before: len(writer.acked) >= before + count or writer.error is not None,  # type: ignore[misc]
                 f"{count} more of {writer}",
+                progress=lambda writer=writer: len(writer.acked),  # type: ignore[misc]
             )
 
-    with contextlib.ExitStack() as stack, running(read, stop_after=None, timeout_s=1) as run:
+    with contextlib.ExitStack() as stack, running(read, stop_after=None) as run:
         for writer in writers:
             stack.callback(writer.stop, 0)
             writer.start()
@@ -168,7 +173,7 @@ def test_when_a_broker_dies_sends_move_and_reads_of_it_wait(cluster: Cluster) ->
         cluster.brokers["b"].restart()
         since = [len(writer.acked) for writer in writers]
         for writer, first in zip(writers, since, strict=True):
-            wait_until(lambda writer=writer, first=first: "b" in brokers_of(writer, first), f"{writer} to use b again")  # type: ignore[misc]
+            until(lambda writer=writer, first=first: "b" in brokers_of(writer, first), f"{writer} to use b again")  # type: ignore[misc]
         for writer in writers:
             writer.stop(30)
             assert writer.error is None
@@ -263,7 +268,7 @@ def until_replicated(producer: RemotingProducer, topic: str) -> None:
         except TransportError:  # no name server knows a master that has just started
             return False
 
-    wait_until(has_come, "the replica to keep up", 60)
+    until(has_come, "the replica to keep up")
 
 
 def knows_topic(broker: Server, topic: str) -> bool:
@@ -276,7 +281,7 @@ def test_while_a_master_is_dead_its_replica_is_read_and_then_the_master_again(
     topic = REPLICATED
     queue = MessageQueue(topic, "a", 0)
     master, replica = cluster.brokers["a"], cluster.brokers["a/1"]
-    wait_until(lambda: knows_topic(replica, topic), "the replica to know the topic", 60)
+    until(lambda: knows_topic(replica, topic), "the replica to know the topic")
     until_replicated(producer, topic)
     for number in range(50):
         producer.send(Message(b"%d" % number, topic=topic, keys=(f"{topic}-{number}",)))
@@ -351,7 +356,7 @@ def test_a_look_by_pattern_goes_on_while_name_servers_hang(cluster: Cluster, cli
     until_both_know(cluster)
     later = f"{topic}-later"
     cluster.create_topic(later, 1)
-    wait_until(
+    until(
         lambda: {queue.topic for queue in subscription.find_queues(client, missing_ok=True)} == {topic, later},
         "the topic that came later",
     )

@@ -16,7 +16,8 @@ from rmqio.client.admin import Admin
 from rmqio.options import ClientOptions
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn
 from rmqio.transforms.reading.read_fn import UnboundedReadFn
-from tests.helpers.ledgers.ledger import QUICK, Lab, check, new_group, running, wait_until
+from tests.helpers.ledgers.ledger import QUICK, Lab, check, new_group, running
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -46,14 +47,14 @@ def test_a_queue_added_while_it_runs_is_read_from_where_the_option_says(
         # In the pipeline's own thread, which so cannot look for queues before they hold messages.
         admin.create_topic(q0.topic, queues=3)
         lab.send(q1, 10)
-        wait_until(lambda: lab.client.max_offset(q1) == 10, "the messages to count: a broker stores them before")
+        until(lambda: lab.client.max_offset(q1) == 10, "the messages to count: a broker stores them before")
 
     options = looking_often(new_queue_start=new_queue_start)
     # Its start is its own: that is for the queues of the first look only.
     read = lab.read(q0.topic, start=StartFrom.specific_offsets({q0: 2}), consumer_group=group, options=options)
     with running(read, stop_after=3 + (10 - first) + 4 + 2 + 1, steps={1: grow}) as run:
         run.wait_until(lambda: len(lab.sent.get(q1, ())) == 10 and lab.client.max_offset(q1) == 10, "the new queues")
-        run.wait_until(lambda: lab.committed(group, q1, q2) == [10, 0], "the new queues to be found", timeout_s=10)
+        run.wait_until(lambda: lab.committed(group, q1, q2) == [10, 0], "the new queues to be found")
         lab.send(q1, 4)
         lab.send(q2, 2)
         run.wait_for(3 + (10 - first) + 4 + 2)
@@ -69,7 +70,7 @@ def test_a_topic_that_comes_to_match_the_pattern_is_read(lab: Lab) -> None:
         run.wait_for(5)
         new = lab.topic(7, 5, name=f"{prefix}-2")
         lab.topic(3, name=f"{prefix}-other")
-        run.wait_for(17, timeout_s=10)
+        run.wait_for(17)
         lab.send(old, 1)
     assert run.offsets == {old: list(range(6)), new[0]: list(range(7)), new[1]: list(range(5))}
 

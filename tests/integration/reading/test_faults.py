@@ -17,18 +17,8 @@ from rmqio.client.connections.connection import Connection
 from rmqio.local import LocalRocketMQ
 from rmqio.local.config import Config
 from rmqio.wire.command import Command
-from tests.helpers.ledgers.ledger import (
-    QUICK,
-    Entry,
-    Lab,
-    Run,
-    check,
-    failure,
-    finished,
-    new_group,
-    running,
-    wait_until,
-)
+from tests.helpers.ledgers.ledger import QUICK, Entry, Lab, Run, check, failure, finished, new_group, running
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -98,15 +88,15 @@ def kill_and_restart(broker: LocalRocketMQ) -> Fault:
 
 def until_on_disk(lab: Lab, group: str, queues: tuple[MessageQueue, ...]) -> None:
     """Waits until a kill makes the broker forget no commit: it keeps them in memory for 5 s, the first for 10."""
-    deadline = time.monotonic() + 60
     for queue, offset in zip(queues, lab.committed(group, *queues), strict=True):
         kept = re.compile(rf'"{re.escape(f"{queue.topic}@{group}")}":\s*{{[^}}]*\b{queue.queue_id}:{offset}\b')
-        # There is no file before the first time
-        while offset is not None and not any(
-            kept.search(file.read_text()) for file in lab.broker.data_dir.rglob("consumerOffset.json")
-        ):
-            assert time.monotonic() < deadline, f"{queue}: the commit of {offset} is not on disk"
-            time.sleep(0.1)
+
+        def is_kept(kept: re.Pattern[str] = kept) -> bool:
+            files = lab.broker.data_dir.rglob("consumerOffset.json")  # there is none before the first time
+            return any(kept.search(file.read_text()) for file in files)
+
+        if offset is not None:
+            until(is_kept, f"the commit of {offset} of {queue} on disk")
 
 
 def pause_and_resume(broker: LocalRocketMQ, seconds: float) -> Fault:
@@ -140,7 +130,7 @@ def test_a_bounded_read_rides_out_a_broker_that_is(lab: Lab, fault: str) -> None
     struck = Fault(kill, lab.broker.restart, 2) if fault == "killed" else pause_and_resume(lab.broker, 8)
     read = lab.read(queues[0].topic, consumer_group=group, stop=StopAt.latest(), options=IMPATIENT)
     try:
-        run = finished(read, steps={12_000: struck}, timeout_s=90)
+        run = finished(read, steps={12_000: struck}, still_s=90)
     finally:
         struck.join()
     assert_survived(run, lab, queues, 12_000, struck)
@@ -155,9 +145,9 @@ def test_an_endless_read_rides_out_a_broker_that_is(lab: Lab, fault: str, discov
     struck = kill_and_restart(lab.broker) if fault == "killed" else pause_and_resume(lab.broker, 8)
     options = dataclasses.replace(IMPATIENT, discovery_interval_ms=discovery_interval_ms)
     read = lab.read(queues[0].topic, consumer_group=group, options=options)
-    with running(read, stop_after=24_101, steps={12_000: struck}, timeout_s=90) as run:
+    with running(read, stop_after=24_101, steps={12_000: struck}, still_s=90) as run:
         try:
-            run.wait_for(24_000, timeout_s=90)
+            run.wait_for(24_000, still_s=90)
             for queue in queues:
                 lab.send(queue, 25)
             run.wait_for(24_100)
@@ -165,7 +155,7 @@ def test_an_endless_read_rides_out_a_broker_that_is(lab: Lab, fault: str, discov
             def committed() -> list[int | None]:
                 return lab.committed(group, *queues)
 
-            run.wait_until(lambda: committed() == [6_025] * 4, "all to be committed", seen=committed)
+            run.wait_until(lambda: committed() == [6_025] * 4, "all to be committed", details=committed)
             lab.send(queues[0], 1)
         finally:
             struck.join()
@@ -174,7 +164,7 @@ def test_an_endless_read_rides_out_a_broker_that_is(lab: Lab, fault: str, discov
 
 def test_an_idle_endless_read_rides_out_a_broker_that_is_killed(lab: Lab) -> None:
     q0, q1 = lab.topic(10, 0)
-    with running(lab.read(q0.topic, options=IMPATIENT), stop_after=16, timeout_s=90) as run:
+    with running(lab.read(q0.topic, options=IMPATIENT), stop_after=16, still_s=90) as run:
         run.wait_for(10)
         time.sleep(0.5)
         lab.broker.kill()
@@ -219,7 +209,7 @@ def loss(forgetful_lab: Lab) -> Loss:
 
     with contextlib.ExitStack() as stack:
         runs = {
-            policy: stack.enter_context(running(read(policy), steps={100: wait_for_loss}, timeout_s=60))
+            policy: stack.enter_context(running(read(policy), steps={100: wait_for_loss}))
             for policy in ("fail", "earliest", "latest")
         }
         try:
@@ -228,7 +218,7 @@ def loss(forgetful_lab: Lab) -> Loss:
             connection = Connection(lab.broker.broker)
             connection.request(Command(DELETE_EXPIRED_COMMITLOG, {}), 10_000)
             connection.close()
-            wait_until(lambda: lab.client.min_offset(queue) > COUNT // 2, "the broker to delete", timeout_s=200)
+            until(lambda: lab.client.min_offset(queue) > COUNT // 2, "the broker to delete", still_s=200)
             minimum = _settled(lambda: lab.client.min_offset(queue))
         finally:
             deleted.set()

@@ -14,12 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
+
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -31,6 +32,7 @@ from tests.helpers.pipelines import copying
 from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic, find, lose, sending
 from tests.helpers.servers.cluster import Cluster
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.spark.queries import until_by
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -170,10 +172,24 @@ def test_a_broker_that_hangs_at_the_start(cluster: Cluster, topic: Topic, tmp_pa
     assert not topic.copied()
     with started(Job(topic.command(flags), tmp_path)) as job:
         second = topic.places(STAYS, HALF)
-        job.wait_until(lambda: topic.copied().keys() >= second, "what the other broker holds")
+
+        def copied() -> int:
+            return len(topic.copied())
+
+        job.wait_until(
+            lambda: topic.copied().keys() >= second,
+            "what the other broker holds",
+            progress=copied,
+            details=lambda: sorted(second - topic.copied().keys())[:10],
+        )
         find(cluster)
         everything = second | topic.places(GOES, HALF)
-        job.wait_until(lambda: topic.copied().keys() >= everything, "what this one holds")
+        job.wait_until(
+            lambda: topic.copied().keys() >= everything,
+            "what this one holds",
+            progress=copied,
+            details=lambda: sorted(everything - topic.copied().keys())[:10],
+        )
     assert dict(topic.copied()) == dict.fromkeys(everything, 1)
 
 
@@ -198,7 +214,7 @@ def test_a_stream_in_plain_pyspark(cluster: Cluster, topic: Topic, spark: SparkS
     running = query.trigger(processingTime="100 milliseconds").start()
     try:
         # A planned range must be read, so the micro-batch of a broker that has messages waits for it (docs/pyspark.md).
-        follow(cluster, topic, lambda condition, what: _wait(running, condition, what), brokers=[STAYS])
+        follow(cluster, topic, partial(until_by, running), brokers=[STAYS])
     finally:
         running.stop()
 
@@ -208,11 +224,3 @@ def _copies(frame: DataFrame) -> DataFrame:
         F.col("brokerName").alias("broker"), F.col("queueId").alias("queue"), F.col("queueOffset").alias("offset")
     )
     return frame.select(F.to_json(place).cast("binary").alias("body"))
-
-
-def _wait(query: Any, condition: Callable[[], bool], what: str) -> None:
-    for _ in range(1_200):
-        if condition():
-            return
-        assert not query.awaitTermination(0.1), f"it has ended before: {what}"
-    raise AssertionError(f"not within 120 s: {what}")

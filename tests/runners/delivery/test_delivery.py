@@ -132,12 +132,17 @@ def test_source_worker_killed(runs: Runs, mode: Mode) -> None:
     copies = runs.copies(COUNT * 4, COUNT * 4)
     with killable(mode) as with_workers, copies.running(with_workers, 2, "--pause_us=2000") as job:
         assert with_workers.kill is not None
-        job.wait_until(lambda: copies.copied >= 0.2 * copies.sent, "a fifth")
+        job.wait_until(lambda: copies.copied >= 0.2 * copies.sent, "a fifth", progress=lambda: copies.copied)
         with_workers.kill(job)
         assert 0.2 <= copies.copied / copies.sent <= 0.8, copies.copied
         if mode.endless:
             copies.send(COUNT)
-            job.wait_until(lambda: not copies.findings().lost, "all")
+            job.wait_until(
+                lambda: not copies.findings().lost,
+                "all",
+                progress=lambda: copies.copied,
+                details=lambda: copies.findings().lost[:10],
+            )
             assert job.interrupt() == 130, job.log.read_text()
         else:
             assert job.process.wait(240) == 0, job.log.read_text()

@@ -146,14 +146,24 @@ def test_totals_that_were_sent_again_have_the_ids_of_the_first(
             if name == "SparkRunner":
                 assert job.process.wait(240) == -9, job.log.read_text()[-4000:]
             else:
-                job.wait_until(lambda: bench.committed() >= 0.2 * ORDERS, "a fifth to be committed")
+                job.wait_until(
+                    lambda: bench.committed() >= 0.2 * ORDERS, "a fifth to be committed", progress=bench.committed
+                )
                 job.kill()
         bench.send(MORE)
         with started(bench.job(*arguments, runner=name)) as job:
-            job.wait_until(lambda: bench.committed() > bench.sent - 0.9 * MORE, "some of the new ones to be committed")
+            job.wait_until(
+                lambda: bench.committed() > bench.sent - 0.9 * MORE,
+                "some of the new ones to be committed",
+                progress=bench.committed,
+            )
             using.kill(job)
             bench.send(MORE)
-            job.wait_until(lambda: bench.committed() > bench.sent - 0.9 * MORE, "some of the next ones to be committed")
+            job.wait_until(
+                lambda: bench.committed() > bench.sent - 0.9 * MORE,
+                "some of the next ones to be committed",
+                progress=bench.committed,
+            )
             broker.kill()
             broker.restart()
             bench.send(2_000)

@@ -35,10 +35,11 @@ from rmqio.runners.flink.jobserver.servers import JAVA_OPTIONS_VARIABLE, SERVERS
 from rmqio.runners.flink.options import FlinkOptions
 from rmqio.runners.flink.workers import start_pool
 from tests.helpers.ledgers.kept import KeptBench
-from tests.helpers.ledgers.ledger import wait_until
 from tests.helpers.ledgers.orders import Bench
+from tests.helpers.pipelines.unended import goes_on
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.servers.listening import is_loopback, listening
+from tests.helpers.waiting import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -181,7 +182,7 @@ def endless(folder: Path, *flags: str, before: Any = None) -> FlinkResult:
     elements = pipeline | PeriodicImpulse(fire_interval=0.1)
     _ = (elements if before is None else elements | before) | "Note" >> beam.Map(note)
     result: FlinkResult = pipeline.run()
-    wait_until(lambda: seen.exists() and seen.stat().st_size > 3, "elements", timeout_s=60)
+    until(lambda: seen.exists() and seen.stat().st_size > 3, "elements", alive=[goes_on(result)])
     return result
 
 
@@ -235,7 +236,7 @@ def test_cancel_ends_the_job_in_flink_too(tmp_path: Path) -> None:
         time.sleep(1)
         return (tmp_path / "seen").stat().st_size == size
 
-    wait_until(stands_still, "nothing more to be read", timeout_s=60)
+    until(stands_still, "nothing more to be read")
     assert result.state == PipelineState.CANCELLED
     assert result.wait_until_finish() == "CANCELLED"
     assert result.rest is not None
@@ -307,7 +308,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     stopped = cli("stop", result.name, f"--folder={(tmp_path / 'savepoints').as_uri()}")
     assert stopped.returncode == 0, stopped.stderr
     assert stopped.stdout.startswith("file:")
-    wait_until(lambda: PipelineState.is_terminal(result.state), "the end of the job", timeout_s=60)
+    until(lambda: PipelineState.is_terminal(result.state), "the end of the job")
 
 
 @pytest.fixture
@@ -344,7 +345,7 @@ def test_sigterm_ends_a_program_as_ctrl_c_does(bench: Bench, tmp_path: Path, mon
     topics = [f"--source_topic={bench.source}", f"--sink_topic={bench.sink}", f"--consumer_group={bench.group}"]
     at = f"--name_server={bench.broker.name_server}"
     with started(Job([*command, *topics, at, "--checkpointing_interval=500"], tmp_path)) as job:
-        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
+        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed", progress=bench.committed)
         assert list(folder.glob("rmqio-checkpoint-*")), "where its checkpoints are"
         assert job.end(signal.SIGTERM) == 130, job.log.read_text()
     assert "interrupted" in job.log.read_text()
@@ -372,9 +373,13 @@ def test_a_killed_job_goes_on_from_its_last_checkpoint(kept: KeptBench, monkeypa
     monkeypatch.setenv("PYTHONHASHSEED", "1")
     # On a busy machine, the pauses between sends are long. No queue may become idle: that would close the windows.
     with started(kept.job(*flags, "--idle_timeout_ms=600000", runner="FlinkRunner")) as job:
-        job.wait_until(lambda: kept.committed() == kept.sent, "the first orders to be committed")
+        job.wait_until(
+            lambda: kept.committed() == kept.sent, "the first orders to be committed", progress=kept.committed
+        )
         kept.send_ringing(45)
-        job.wait_until(lambda: kept.committed() == kept.sent, "those that are to ring to be committed")
+        job.wait_until(
+            lambda: kept.committed() == kept.sent, "those that are to ring to be committed", progress=kept.committed
+        )
 
         def goes_on() -> bool:
             """Keeps orders in flight: the job reads too fast to be killed in the middle of a fixed number of orders."""
@@ -395,6 +400,6 @@ def test_a_killed_job_goes_on_from_its_last_checkpoint(kept: KeptBench, monkeypa
     with started(kept.job(*flags, "-v", "--start=latest", runner="FlinkRunner")) as job:
         job.wait_until(lambda: restored(job) == 1, "Flink to go on from a checkpoint")
         job.wait_until(kept.are_there, "all totals")
-        job.wait_until(lambda: kept.committed() == kept.sent, "all offsets to be committed")
+        job.wait_until(lambda: kept.committed() == kept.sent, "all offsets to be committed", progress=kept.committed)
         assert job.interrupt() == 130, job.log.read_text()
     kept.check()

@@ -187,11 +187,9 @@ def test_a_read_rides_out_a_broker_that_is(lab: Lab, fault: str, monkeypatch: py
     struck = faults.kill_and_restart(lab.broker) if fault == "killed" else faults.pause_and_resume(lab.broker, 8)
     read = lab.read(queues[0].topic, consumer_group=group, stop=StopAt.latest(), options=faults.IMPATIENT)
     try:
-        with ledger.running(read, timeout_s=120) as run:
+        with ledger.running(read, still_s=120) as run:
             folder = Path(FileSink.folder, run.name)
-            ledger.wait_until(
-                lambda: folder.exists() and sum(1 for _ in written(run.name)) > 6_000, "a part to be read", 60
-            )
+            run.wait_until(lambda: folder.exists() and sum(1 for _ in written(run.name)) > 6_000, "a part to be read")
             at = sum(1 for _ in written(run.name))
             struck()
     finally:

@@ -39,7 +39,7 @@ def run_until(job: Job, bench: Bench, count: float) -> None:
         assert_never_ahead(bench)
         return bench.committed() >= count
 
-    job.wait_until(are_committed, f"{count:,.0f} to be committed", timeout_s=300)
+    job.wait_until(are_committed, f"{count:,.0f} to be committed", progress=bench.committed, still_s=300)
 
 
 def assert_never_ahead(bench: Bench) -> None:
@@ -91,8 +91,8 @@ def test_nothing_is_lost_or_counted_twice_whatever_is_killed(bench: Bench) -> No
         print(f"broker killed and started again at {bench.committed():,}")
         run_until(job, bench, before + 0.55 * left)
         print(f"worker killed at {bench.committed():,}: {job.kill_worker()}")
-        job.wait_until(bench.are_there, "all totals", timeout_s=300)
-        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
+        job.wait_until(bench.are_there, "all totals", progress=bench.committed, still_s=300)
+        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed", progress=bench.committed)
         assert job.interrupt() == 130, job.log.read_text()
     assert_never_ahead(bench)
     assert set(bench.group_offsets()) == set(range(QUEUES + 1))

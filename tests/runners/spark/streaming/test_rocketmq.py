@@ -46,11 +46,15 @@ def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept:
     kept.send(FIRST)
     slow = ("--ordered", "--max_records_per_trigger=1000", "--idle_timeout_ms=600000")
     with started(kept.job(*slow, "--spark_master_url=local[2,4]", "--spark_buckets=2")) as job:
-        job.wait_until(lambda: kept.committed() == FIRST, "the first orders to be committed")
+        job.wait_until(lambda: kept.committed() == FIRST, "the first orders to be committed", progress=kept.committed)
         kept.send_ringing(60)
-        job.wait_until(lambda: kept.committed() == kept.sent, "those that are to ring to be committed")
+        job.wait_until(
+            lambda: kept.committed() == kept.sent, "those that are to ring to be committed", progress=kept.committed
+        )
         kept.send(COUNT - kept.sent)
-        job.wait_until(lambda: kept.committed() >= 0.2 * COUNT, "a fifth of the orders to be committed")
+        job.wait_until(
+            lambda: kept.committed() >= 0.2 * COUNT, "a fifth of the orders to be committed", progress=kept.committed
+        )
         job.kill()
     killed_at = kept.committed()
     assert 0.2 * COUNT <= killed_at <= 0.8 * COUNT, killed_at
@@ -69,7 +73,7 @@ def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept:
     kept.want_what_is_kept()
     with started(kept.job("--ordered", "--spark_master_url=local[4,4]", GOES_ON)) as job:
         job.wait_until(kept.are_there, "all totals")
-        job.wait_until(lambda: kept.committed() == kept.sent, "all offsets to be committed")
+        job.wait_until(lambda: kept.committed() == kept.sent, "all offsets to be committed", progress=kept.committed)
         assert job.interrupt() == 130, job.log.read_text()
     kept.check()
 
@@ -80,7 +84,7 @@ def test_a_drained_pipeline_closes_its_windows_and_is_at_its_end(bench: Bench) -
     with started(
         bench.job("--drain", "--progress", "--max_records_per_trigger=1000", "--idle_timeout_ms=600000")
     ) as job:
-        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
+        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed", progress=bench.committed)
         assert not bench.are_there(), "what is left to drain: the last windows are not over"
         os.killpg(job.process.pid, signal.SIGTERM)  # also Spark's processes, as `timeout` and systemd do
         assert job.process.wait(60) == 130, job.log.read_text()

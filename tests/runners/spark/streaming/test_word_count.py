@@ -125,7 +125,7 @@ def test_totals_go_on_over_stops_and_restarts(bench: Bench) -> None:
         job.wait_until(bench.are_right, "totals that go on")
         written, seconds = len(bench.totals()["the"]) - before, time.monotonic() - began
         assert 1 <= written <= seconds / (EVERY_MS / 1000) + 2, f"{written} totals of a word in {seconds:.1f} s"
-        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed")
+        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed", progress=bench.committed)
         bench.check()
         assert job.end(signal.SIGINT) == 130, job.log.read_text()
     lines = job.log.read_text().splitlines()
