@@ -26,7 +26,7 @@ help:  ## this list
 # third of pip's time; its version and hashes are in the files, too.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit("rmqio needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=") if sys.version_info < (3, 11) else None'
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@rm -f $(STAMP) $(VENV)/.demo $(VENV)/.spark
 	@sed -n '/^uv==/,/# via/p' $(firstword $(1)) >$(VENV)/uv.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.txt
@@ -71,7 +71,7 @@ test-clone:  ## the gate on a fresh clone of HEAD, before it is delivered; its r
 test-mutants:  ## plants each fault of tests/mutants into a clone of HEAD, which a test of the gate must see; hours; ARGS="--resume --only 03,07"
 	@exec $(PYTHON) -m tests.mutants $(ARGS)
 
-gate-again:  ## the gate on fresh clones, N=10 times, beside BUSY=2 endless loops; keeps each gate.json in build/again
+gate-again:  ## the gate on fresh clones, N=10 times, beside BUSY=0 endless loops; keeps each gate.json in build/again
 	@exec $(PYTHON) -m tests.gate.clone --times $(or $(N),10) --busy $(or $(BUSY),0)
 
 # The gate has one environment, that of the lock. These have others, need more than a minute each, or fetch servers.
@@ -180,6 +180,7 @@ test-real: $(STAMP)  ## all tests on real brokers and runners that need no clust
 		-n $(or $(WORKERS),2) --dist loadfile --durations 40 $(ARGS)
 
 fuzz: $(STAMP)  ## a million inputs for each decoder of foreign bytes; half an hour; ARGS="--targets avro --keep" adds to the corpus
+	@rm $(STAMP)  # what follows adds packages, and the next target takes them away
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	@$(PY) -m tests.fuzz $(ARGS)
 

@@ -10,6 +10,8 @@ import argparse
 import os
 import sys
 import time
+import traceback
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -17,7 +19,7 @@ from typing import Final
 from tests.gate.changed import changed_tests
 from tests.gate.jobs import Result, Running, Stage, module_job, of_gate, some_of
 from tests.gate.patience import measured
-from tests.gate.processes import Ended, adopt, end_all, reap
+from tests.gate.processes import Ended, adopt, command_of, end_all, heed_no_signals, left, reap
 from tests.gate.report import ROOT, End, Report
 from tests.gate.selection import LANES, files
 from tests.helpers.waiting import PATIENCE
@@ -103,8 +105,8 @@ class Gate:
             self._stage(stage)
             if stage.stops and self.failed:
                 return
-        self._changed_again()
         self._inconclusive_again()
+        self._changed_again()
 
     @property
     def failed(self) -> list[str]:
@@ -116,6 +118,9 @@ class Gate:
         for name, process in self._running.items():
             self._results[name] = process.result_so_far()
         results = self._results.values()
+        skips = Counter(each.texts.get(test, "") for each in results for test in each.skipped)
+        for reason, count in skips.most_common():
+            print(f"SKIPPED {count}: {reason}")
         end = End(
             passed=sum(len(each.passed) for each in results),
             wrong=(*(name for each in results for name in each.wrong), *wrong),
@@ -125,25 +130,32 @@ class Gate:
         )
         return self._report.close(end)
 
-    def _stage(self, stage: Stage, limit_s: float = float("inf")) -> bool:
-        """Runs a stage. Returns whether it ended within its limit."""
+    def _stage(self, stage: Stage, limit_s: float = float("inf")) -> None:
+        """Runs a stage. What has not ended within its limit is ended, with the results that it has by then."""
         began = time.monotonic()
-        for job in stage.jobs:
-            self._running[job.name] = Running(job, self._root, self._logs, self._deadline)
-        while self._running and (in_time := time.monotonic() < began + limit_s):
-            time.sleep(0.1)
-            reap([process.id for process in self._running.values()])
-            for name, process in list(self._running.items()):
-                if process.has_ended():
-                    self._results[name] = self._ended(process)
-                    del self._running[name]
-            if time.time() > self._deadline + 3:  # the stacks are in the logs
-                raise OutOfTime(self._overtime())
-        # What a job leaves behind would disturb the next stage: it ends with the last job.
-        end_all()
-        self._seconds[stage.name] = self._seconds.get(stage.name, 0) + time.monotonic() - began
+        try:
+            for job in stage.jobs:
+                self._running[job.name] = Running(job, self._root, self._logs, self._deadline)
+            while self._running and time.monotonic() < began + limit_s:
+                time.sleep(0.1)
+                reap([process.id for process in self._running.values()])
+                for name, process in list(self._running.items()):
+                    if process.has_ended():
+                        self._results[name] = self._ended(process)
+                        del self._running[name]
+                if time.time() > self._deadline + 3:  # the stacks are in the logs
+                    raise OutOfTime(self._overtime())
+            for name, process in self._running.items():  # before it hears that its servers end
+                self._results[name] = process.result_so_far()
+                say(f"{name}: ended after {limit_s:.0f} s, with {len(self._results[name].passed)} passed")
+            self._running.clear()
+            # What a job leaves behind would disturb the next stage: it ends with the last job.
+            for each in left() if limit_s == float("inf") else ():
+                say(f"{stage.name}: this was left, and is ended: {' '.join(command_of(each))[:200]}")
+            end_all()
+        finally:
+            self._seconds[stage.name] = self._seconds.get(stage.name, 0) + time.monotonic() - began
         say(f"{stage.name} took {time.monotonic() - began:.0f} s")
-        return in_time
 
     def _overtime(self) -> str:
         tests = []
@@ -157,25 +169,28 @@ class Gate:
         counts = f"{len(result.passed)} passed, {len(result.failed)} failed, {len(result.skipped)} skipped"
         say(f"{name}: {counts} after {process.seconds:.0f} s")
         if result.failed:
-            print(process.log.read_text(errors="replace")[-_SHOWN:], flush=True)
+            texts = [f"{test}\n{result.texts[test]}" for test in result.failed if test in result.texts]
+            log = process.log.read_text(errors="replace")
+            print("\n".join(texts)[:_SHOWN] if len(texts) == len(result.failed) else log[-_SHOWN:], flush=True)
             say(f"{name}: the whole log is {process.log.relative_to(self._root)}")
         return result
 
     def _changed_again(self) -> None:
-        """Runs the tests that the change is about twice more, if they all pass and there is time."""
+        """Runs the tests that the change is about twice more, if nothing has failed and there is time."""
         began = time.monotonic()
         jobs = {job.name: job for stage in self._stages for job in stage.jobs if job.is_pytest}
         for round_ in (2, 3):
             for name, job in jobs.items():
                 of_job = [test for test in self._results[name].passed if test.partition("[")[0] in self._changed]
-                left = began + _CHANGED_S - time.monotonic()
-                if self.failed or not of_job or left <= 0:
+                limit_s = began + _CHANGED_S - time.monotonic()
+                if self.failed or not of_job:
+                    continue
+                if limit_s <= 0:
+                    say(f"no time to run changed tests a {round_}. time: {len(of_job)} of {name}")
                     continue
                 again = f"{name}-{round_}"
-                if self._stage(Stage("changed", (some_of(job, again, of_job),)), left):
-                    found = self._results.pop(again)
-                else:
-                    found = self._running.pop(again).result_so_far()
+                self._stage(Stage("changed", (some_of(job, again, of_job),)), limit_s)
+                found = self._results.pop(again)
                 first = self._results[name]
                 self._results[name] = first._replace(
                     passed=[test for test in first.passed if test not in found.failed],
@@ -217,13 +232,19 @@ def run(gate: Gate) -> int:
     try:
         gate.run()
         return gate.close()
-    except OutOfTime as error:
-        end_all()
-        return gate.close(str(error))
     except Ended as ended:
         end_all()
         gate.close(f"the gate was ended by {ended}")
         return ended.status
+    except OutOfTime as error:
+        heed_no_signals()
+        end_all()
+        return gate.close(str(error))
+    except Exception as error:  # noqa: BLE001  # a red end with its reports, whatever it was
+        traceback.print_exc()
+        heed_no_signals()
+        end_all()
+        return gate.close(f"the gate itself: {error!r}")
     finally:
         end_all()
 
@@ -232,6 +253,16 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gate", description=__doc__)
     parser.add_argument("--only", choices=[stage.name for stage in STAGES], help="run this stage alone")
     only = parser.parse_args(argv).only
+    adopt()
+    try:
+        gate = _gate(only)
+    except (Ended, OSError, ValueError) as error:
+        print(f"FAILED the gate cannot begin: {error}\n0 passed, 1 failed, 0 skipped", flush=True)
+        return error.status if isinstance(error, Ended) else 1
+    return run(gate)
+
+
+def _gate(only: str | None) -> Gate:
     began = float(os.environ.get("RMQIO_GATE_BEGAN", time.time()))
     patience = measured()
     os.environ[PATIENCE] = str(patience)
@@ -240,8 +271,8 @@ def main(argv: Sequence[str]) -> int:
     limit_s = float(os.environ.get(MINUTES, _MINUTES * patience)) * 60
     if only:
         stages = [stage for stage in STAGES if stage.name == only]
-        return run(Gate(stages, began, limit_s, build=ROOT / "build" / only))
-    return run(Gate(STAGES, began, limit_s, changed=changed_tests(ROOT)))
+        return Gate(stages, began, limit_s, build=ROOT / "build" / only)
+    return Gate(STAGES, began, limit_s, changed=changed_tests(ROOT))
 
 
 if __name__ == "__main__":

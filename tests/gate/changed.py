@@ -15,10 +15,13 @@ BASE: Final = "RMQIO_BASE"
 
 def changed_tests(root: Path) -> list[str]:
     """Returns pytest's ids, without parameters, of tests whose body is in no test of the other commit. A renamed or
-    moved test is not there; nothing is, if the other commit is not known, as in a shallow clone."""
+    moved test is not there; nothing is, if there is no parent, as in a shallow clone. Raises `ValueError` for a
+    `RMQIO_BASE` that is no commit."""
     base = os.environ.get(BASE, "HEAD^1")
     names = _git(root, "diff", "--name-only", "--no-renames", base, "HEAD", "--", "tests")
     if names is None:
+        if BASE in os.environ:
+            raise ValueError(f"{BASE}={base} is no commit")
         return []
     files = [name for name in names.splitlines() if Path(name).name.startswith("test_") and name.endswith(".py")]
     before = {body for name in files for _, body in _bodies(_git(root, "show", f"{base}:{name}") or "")}
@@ -28,7 +31,11 @@ def changed_tests(root: Path) -> list[str]:
 
 def _bodies(text: str) -> Iterator[tuple[str, str]]:
     """Yields each test function of a file, as `Class::name`, and what it does."""
-    for node in ast.parse(text).body:
+    try:
+        nodes = ast.parse(text).body
+    except SyntaxError:
+        return  # pytest says so, of the commit that is tested
+    for node in nodes:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
         for each in inner:
             if isinstance(each, ast.FunctionDef) and each.name.startswith("test_"):

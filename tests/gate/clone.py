@@ -1,8 +1,8 @@
 """Runs the gate on a fresh clone of HEAD, in a temporary folder: `python3 -m tests.gate.clone`.
 
-Its log is shown here, and its `gate.json` and `junit.xml` go to `build/`. With `--times 10`, it runs so often; each
-`gate.json` is kept in `build/again/`, and a table of all that are there comes last. With `--busy 2`, so many endless
-loops run beside it.
+Its log is shown here, and its `gate.json`, `junit.xml` and logs go to `build/`. With `--times 10`, it runs so often;
+each `gate.json` is kept in `build/again/`, and a table of all that are there comes last. With `--busy 2`, so many
+endless loops run beside it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from tests.gate.report import ROOT
 
 BUILD: Final = ROOT / "build"
+_REPORTS: Final = ("gate.json", "junit.xml")
 _COLUMNS: Final = ("passed", "failed", "inconclusive", "skipped")
 
 
@@ -31,12 +32,20 @@ def run_in_clone() -> int:
         clone = Path(folder) / "rmqio"
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)
         gate = subprocess.Popen(["bash", ".ci/run"], cwd=clone, start_new_session=True)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, frame: gate.send_signal(number))
+        before = {
+            number: signal.signal(number, lambda number, frame: gate.send_signal(number))
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        }
         status = gate.wait()
-        for name in ("gate.json", "junit.xml"):
-            if (clone / "build" / name).exists():
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for name in _REPORTS:
+            (BUILD / name).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
                 shutil.copy(clone / "build" / name, BUILD)
+        shutil.rmtree(BUILD / "gate", ignore_errors=True)
+        with suppress(FileNotFoundError):
+            shutil.copytree(clone / "build" / "gate", BUILD / "gate")
     return status if status >= 0 else 128 - status
 
 
@@ -44,7 +53,11 @@ def table(folder: Path) -> list[str]:
     """Returns a line of Markdown for each `gate.json` of a folder, with a head."""
     lines = [f"| run | commit | result | {' | '.join(_COLUMNS)} | minutes | flakes |", "|" + "---|" * 9]
     for file in sorted(folder.glob("*.json"), key=lambda file: int(file.stem)):
-        found = json.loads(file.read_text())
+        try:
+            found = json.loads(file.read_text())
+        except ValueError:
+            lines.append(f"| {file.stem} | it has left no report |")
+            continue
         counts = " | ".join(str(found[each]) for each in _COLUMNS)
         minutes = f"{found['seconds']['all'] / 60:.1f}"
         flakes = ", ".join(found["flakes"]) or "-"
@@ -82,7 +95,8 @@ def main(argv: Sequence[str]) -> int:
         with busy(given.busy):
             worst = max(worst, status := run_in_clone())
         number = 1 + max((int(file.stem) for file in again.glob("*.json")), default=0)
-        shutil.copy(BUILD / "gate.json", again / f"{number}.json")
+        report = BUILD / "gate.json"
+        (again / f"{number}.json").write_text(report.read_text() if report.exists() else "")
         if status > 128:  # ended by a signal
             break
     print("\n".join(table(again)))

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +45,8 @@ class Result(NamedTuple):
     inconclusive: Collection[str] = ()
     skipped: Collection[str] = ()
     running: Collection[str] = ()
+    texts: Mapping[str, str] = {}
+    """Why tests failed or were skipped."""
 
     @property
     def failed(self) -> list[str]:
@@ -86,7 +88,7 @@ class Running:
             self._process = subprocess.Popen(
                 (*job.command, *([f"--junitxml={logs / f'{job.name}.xml'}"] if job.is_pytest else [])),
                 cwd=root,
-                env=os.environ | (environment if job.is_pytest else {}),
+                env={**os.environ, "PYTEST_ADDOPTS": "", **(environment if job.is_pytest else {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -120,6 +122,7 @@ class Running:
 def outcomes(file: Path) -> tuple[Result, list[str]]:
     """Returns the outcomes that the plugin has written, and which of the tests that were collected have none."""
     found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     collected: list[str] = []
     begun: list[str] = []
     for line in file.read_text().splitlines() if file.exists() else ():
@@ -129,8 +132,8 @@ def outcomes(file: Path) -> tuple[Result, list[str]]:
                     collected = ids
                 case {"begun": test}:
                     begun.append(test)
-                case {"test": test, "outcome": outcome}:
-                    found[test] = outcome
+                case {"test": test, "outcome": outcome, "text": text}:
+                    found[test], texts[test] = outcome, text
     of = {each: [test for test, outcome in found.items() if outcome == each] for each in OUTCOMES}
-    result = Result(**of, running=[test for test in begun if test not in found])
+    result = Result(**of, running=[test for test in begun if test not in found], texts=texts)
     return result, [test for test in collected if test not in found]

@@ -24,6 +24,8 @@ NAME: Final = "RMQIO_GATE_JOB"
 DEADLINE: Final = "RMQIO_GATE_DEADLINE"
 OUTCOMES: Final = ("passed", "wrong", "inconclusive", "skipped")
 _EVERY_S: Final = 60.0
+_TEXT: Final = 4_000
+"""Characters of a failure that are told; the log has all, with what the test printed."""
 _STDERR: Final = os.dup(2)
 """pytest puts another file there while a test runs."""
 
@@ -32,13 +34,14 @@ class Told:
     """Hears of all tests of a run, also of those in other processes.
 
     The file has lines of JSON: one with the ids that were `collected`, one with each test that has `begun`, and one
-    with each `test` and its `outcome`. A test has several lines if it fails after its end: the last one counts.
+    with each `test`, its `outcome` and why. A test has several lines if it fails after its end: the last one counts.
     """
 
     def __init__(self, name: str, file: Path, told: int) -> None:
         self._name, self._told = name, told
         self._file = file.open("w")
         self._outcomes: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
         self._done = 0
         self._count = 0
         self._next = time.monotonic() + _EVERY_S
@@ -49,7 +52,10 @@ class Told:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         test, outcome = report.nodeid, outcome_of(report)
         if outcome in {"wrong", "inconclusive"}:
-            self._say(f"{'FAILED' if outcome == 'wrong' else 'INCONCLUSIVE'} {test}")
+            reason = next((line for line in report.longreprtext.splitlines() if line.startswith("E ")), "")
+            self._say(f"{'FAILED' if outcome == 'wrong' else 'INCONCLUSIVE'} {test}{reason[1:]}")
+        if outcome != "passed":
+            self._texts[test] = self._texts.get(test, "") + reason_of(report)
         worse = self._outcomes.setdefault(test, outcome)
         if _BADNESS.index(outcome) > _BADNESS.index(worse):
             self._outcomes[test] = outcome
@@ -57,7 +63,7 @@ class Told:
             self._done += 1
         # A process that was killed reports no teardown, only a failure at any time.
         if report.when == "teardown" or report.failed:
-            self._write({"test": test, "outcome": self._outcomes[test]})
+            self._write({"test": test, "outcome": self._outcomes[test], "text": self._texts.get(test, "")})
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY_S
             self._say(f"{self._done}{f' of {self._count}' if self._count else ''} tests")
@@ -66,7 +72,8 @@ class Told:
         if report.failed:
             self._say(f"FAILED {report.nodeid}: cannot be imported")
         if report.outcome != "passed":  # a whole file is skipped where something is not installed
-            self._write({"test": report.nodeid, "outcome": "wrong" if report.failed else "skipped"})
+            outcome = "wrong" if report.failed else "skipped"
+            self._write({"test": report.nodeid, "outcome": outcome, "text": reason_of(report)})
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._collected([item.nodeid for item in session.items])
@@ -109,14 +116,27 @@ def pytest_runtest_makereport(
     return report
 
 
-def pytest_runtest_setup() -> None:
-    """At the deadline of the gate, each process shows what it does. pytest forgets that after a test that fails."""
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    if report.skipped and isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    return report.longreprtext[-_TEXT:]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact() -> None:
+    """pytest forgets the stacks that are to be shown when a test fails."""
+    _show_stacks()
+
+
+def _show_stacks() -> None:
+    """At the deadline of the gate, each process shows what it does."""
     if DEADLINE in os.environ:
         faulthandler.dump_traceback_later(max(1.0, float(os.environ[DEADLINE]) - time.time()), file=_STDERR)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """`Told` is only in the process that hears of all tests, and not in the runs that a test begins."""
+    _show_stacks()
     file = os.environ.pop(OUTCOMES_FILE, None)
     if file and not hasattr(config, "workerinput"):
         told = Told(os.environ.pop(NAME), Path(file), int(os.environ.pop(TOLD_FD)))

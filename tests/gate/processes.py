@@ -18,10 +18,11 @@ import psutil
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _GRACE_S: Final = 10.0
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Ended(Exception):
-    """Raised in the main thread by SIGTERM and SIGINT. `status`: the exit status that a shell expects."""
+    """Raised in the main thread by SIGTERM, SIGINT and SIGHUP. `status`: the exit status that a shell expects."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -29,20 +30,24 @@ class Ended(Exception):
 
 
 def adopt() -> None:
-    """Makes this process the parent of what its descendants leave behind, and SIGTERM and SIGINT an `Ended`.
+    """Makes this process the parent of what its descendants leave behind, and a signal that ends it an `Ended`.
 
     What this process starts has the default actions again, even if this process was started with SIGINT ignored, as a
     shell starts what runs in the background.
     """
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDING:
         signal.signal(number, _end)
 
 
-def _end(number: int, frame: object) -> None:
-    # The second signal has nothing to end: the first one is doing it.
-    for each in (signal.SIGTERM, signal.SIGINT):
+def heed_no_signals() -> None:
+    """At the end: a signal has nothing to end that is not ended anyway."""
+    for each in _ENDING:
         signal.signal(each, signal.SIG_IGN)
+
+
+def _end(number: int, frame: object) -> None:
+    heed_no_signals()
     raise Ended(number)
 
 
@@ -56,6 +61,13 @@ def reap(but: Container[int]) -> None:
 def left() -> list[psutil.Process]:
     """Returns all processes below this one that run."""
     return [each for each in psutil.Process().children(recursive=True) if _runs(each)]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.NoSuchProcess:
+        return []
 
 
 def end_all() -> None:

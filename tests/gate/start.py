@@ -14,6 +14,8 @@ import time
 from tests.gate.report import ROOT, End, Report
 
 _PYTHON = ROOT / ".venv" / "bin" / "python"
+_MOST_S = 1_200
+"""With empty caches and a slow network, everything is here in a quarter of an hour."""
 
 
 def main() -> None:
@@ -21,22 +23,36 @@ def main() -> None:
     began = time.time()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # thousand processes would compile all modules anew
     os.chdir(ROOT)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _end)
     report = Report(ROOT / "build", began)
     make = subprocess.Popen(["make", "--no-print-directory", ".venv/.installed"], start_new_session=True)
-
-    def end(number: int, frame: object) -> None:
-        os.killpg(make.pid, signal.SIGTERM)
+    try:
+        status = make.wait(_MOST_S)
+    except (_Ended, subprocess.TimeoutExpired) as error:
+        os.killpg(make.pid, signal.SIGKILL)
         make.wait()
-        name = signal.Signals(number).name
-        report.close(End(wrong=(f"the gate was ended by {name} in its set-up",)))
-        os._exit(128 + number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
-    if status := make.wait():
+        why = str(error) if isinstance(error, _Ended) else f"a set-up that takes more than {_MOST_S} s"
+        report.close(End(wrong=(f"the gate was ended by {why}",)))
+        sys.exit(error.status if isinstance(error, _Ended) else 1)
+    if status:
         sys.exit(report.close(End(wrong=(f"set-up: make ended with status {status}",))))
     os.environ["RMQIO_GATE_BEGAN"] = str(began)
     os.execv(_PYTHON, [str(_PYTHON), "-m", "tests.gate", *sys.argv[1:]])
+
+
+class _Ended(Exception):
+    """Raised by a signal. `status`: the exit status that a shell expects."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"{signal.Signals(number).name} in its set-up")
+        self.status = 128 + number
+
+
+def _end(number: int, frame: object) -> None:
+    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise _Ended(number)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 PATIENCE: Final = "RMQIO_PATIENCE"
 """A variable of the environment: by how much all limits of time grow. The gate measures it, tests/gate/patience.py."""
-_LIMIT_S: Final = 600.0
+_LIMIT_S: Final = 240.0
+"""Less than pytest's limit for a test, which calls what takes longer wrong."""
 
 
 class Inconclusive(Exception):
@@ -53,7 +54,7 @@ def until(
     Args:
       condition: it holds if its result is true.
       what: is waited for; a part of the error.
-      progress: as long as its result changes, this goes on, for ten minutes at most.
+      progress: as long as its result changes, this goes on, for four minutes or `still_s` at most.
       alive: each returns whether something runs that this needs, e.g. a broker. One that raises an error ends the wait
         with it, e.g. of a job that has failed.
       details: are a part of the error, e.g. the ids that are missing.
@@ -77,7 +78,7 @@ def until(
             seen, changed = found, now
         if now - changed > still_s * patience():
             raise AssertionError(f"nothing changed for {now - changed:.0f} s before: {what}; {details()}")
-        if now - began > _LIMIT_S * patience():
+        if now - began > max(_LIMIT_S, still_s) * patience():
             raise Inconclusive(f"not within {now - began:.0f} s, though there was progress: {what}; {details()}")
         time.sleep(pause)
         pause = min(pause * 1.2, pause_s)

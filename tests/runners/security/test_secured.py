@@ -175,7 +175,7 @@ def pages(spark: SparkSession) -> str:
     found = [str(context.getConf().getAll())]
     environment = context._jsc.sc().statusStore().environmentInfo()
     found += [str(getattr(environment, f"{each}Properties")().toString()) for each in ("spark", "hadoop", "system")]
-    queries: Any = spark._jsparkSession.sharedState().statusStore()  # type: ignore[operator]
+    queries: Any = spark._jsparkSession.sharedState().statusStore()
     executions = queries.executionsList()
     assert executions.size()
     for query in (executions.apply(at) for at in range(executions.size())):

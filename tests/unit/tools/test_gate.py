@@ -22,7 +22,7 @@ from tests.gate.changed import changed_tests
 from tests.gate.judging import inconclusive
 from tests.gate.selection import GATE, LEFT_OUT, SAMPLED, Part, chosen, is_in
 from tests.helpers.imports import ROOT
-from tests.helpers.waiting import Inconclusive, runs, until
+from tests.helpers.waiting import Inconclusive, patience, runs, until
 
 PROGRAM = """
 import json, os, sys, time
@@ -54,14 +54,17 @@ def test_slow():
 @pytest.mark.skip(reason="shows how skips are counted")
 def test_skipped(): pass
 """
-LEAVES_AND_HANGS = """
+LEAVES = """
 import pathlib, subprocess, sys, time
-def test_wrong(): assert False, "2 copies"
-def test_hangs():
+def test_leaves():
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     left = subprocess.Popen(command, start_new_session=True)
     pathlib.Path(__file__).with_name("left").write_text(str(left.pid))
-    time.sleep(600)
+"""
+LEAVES_AND_HANGS = f"""
+def test_wrong(): assert False, "2 copies"
+{LEAVES}
+def test_hangs(): time.sleep(600)
 """
 DIES = "import os\ndef test_dies(): os._exit(3)\n"
 COUNTS = """
@@ -125,7 +128,7 @@ def test_a_red_lint_ends_it(tmp_path: Path) -> None:
 def test_what_is_lost_is_told_at_once_and_does_not_run_again(tmp_path: Path) -> None:
     status, lines, _ = Run(tmp_path, good=GOOD, wrong=WRONG).wait()
     assert (status, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
-    assert "wrong: FAILED test_wrong.py::test_wrong" in lines
+    assert "wrong: FAILED test_wrong.py::test_wrong   AssertionError: 3 messages lost" in lines
     assert "E   AssertionError: 3 messages lost" in lines[: lines.index("FAILED test_wrong.py::test_wrong")]
     assert tmp_path.joinpath("build", "gate", "good.log").exists()
 
@@ -176,9 +179,9 @@ def test_a_test_that_kills_its_worker_fails(tmp_path: Path) -> None:
 
 
 def test_it_ends_when_its_time_is_up_and_names_what_ran(tmp_path: Path) -> None:
-    run = Run(tmp_path, limit_s=8, good=GOOD, hangs=LEAVES_AND_HANGS)
+    run = Run(tmp_path, limit_s=8 * patience(), good=GOOD, hangs=LEAVES_AND_HANGS)
     status, lines, report = run.wait()
-    assert (status, lines[-1]) == (1, "2 passed, 2 failed, 0 skipped")
+    assert (status, lines[-1]) == (1, "3 passed, 2 failed, 0 skipped")
     assert "FAILED the gate ran out of time, while these ran: hangs: test_hangs.py::test_hangs" in lines
     assert any(re.fullmatch(r'  File ".*test_hangs.py", line \d+ in test_hangs', line) for line in lines)
     assert report["result"] == "failed"
@@ -194,17 +197,46 @@ def test_a_full_disk_fails(tmp_path: Path) -> None:
     assert report["result"] == "failed"
 
 
+class SetUp:
+    """The start of a gate whose set-up is this recipe of make, with nothing that is installed."""
+
+    def __init__(self, folder: Path, recipe: str) -> None:
+        self._folder = folder
+        gate = folder / "tests" / "gate"
+        gate.mkdir(parents=True)
+        for name in ("__init__", "report", "start"):
+            shutil.copy(ROOT / "tests" / "gate" / f"{name}.py", gate)
+        (folder / "Makefile").write_text(f".venv/.installed:\n\t{recipe}\n")
+        command = [sys.executable, "-S", "-m", "tests.gate.start"]
+        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+
+    def wait(self) -> tuple[int, list[str], str]:
+        """Returns the exit status, the lines, and the result in gate.json."""
+        lines = self.process.communicate()[0].splitlines()
+        report = json.loads((self._folder / "build" / "gate.json").read_text())
+        return self.process.returncode, lines, report["result"]
+
+
 def test_a_set_up_that_fails_is_a_gate_that_fails(tmp_path: Path) -> None:
-    gate = tmp_path / "tests" / "gate"
-    gate.mkdir(parents=True)
-    for name in ("__init__", "report", "start"):
-        shutil.copy(ROOT / "tests" / "gate" / f"{name}.py", gate)
-    (tmp_path / "Makefile").write_text(".venv/.installed:\n\tfalse\n")
-    command = [sys.executable, "-S", "-m", "tests.gate.start"]  # -S: with nothing that is installed
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "0 passed, 1 failed, 0 skipped")
-    assert "FAILED set-up: make ended with status 2" in done.stdout.splitlines()
-    assert json.loads((tmp_path / "build" / "gate.json").read_text())["result"] == "failed"
+    status, lines, result = SetUp(tmp_path, "false").wait()
+    assert (status, lines[-1], result) == (1, "0 passed, 1 failed, 0 skipped", "failed")
+    assert "FAILED set-up: make ended with status 2" in lines
+
+
+def test_a_signal_ends_the_set_up(tmp_path: Path) -> None:
+    set_up = SetUp(tmp_path, "touch begun; sleep 600")
+    until((tmp_path / "begun").exists, "the set-up", alive=[lambda: set_up.process.poll() is None])
+    set_up.process.send_signal(signal.SIGTERM)
+    status, lines, result = set_up.wait()
+    assert (status, lines[-1], result) == (128 + signal.SIGTERM, "0 passed, 1 failed, 0 skipped", "failed")
+    assert "FAILED the gate was ended by SIGTERM in its set-up" in lines
+
+
+def test_what_a_green_test_leaves_is_told_and_ended(tmp_path: Path) -> None:
+    status, lines, _ = Run(tmp_path, leaves=LEAVES).wait()
+    assert status == 0
+    assert any(line.startswith("gate: real: this was left, and is ended: ") for line in lines)
+    assert not psutil.pid_exists(int(tmp_path.joinpath("left").read_text()))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)

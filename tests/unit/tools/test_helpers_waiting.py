@@ -34,7 +34,7 @@ def test_what_comes_is_returned() -> None:
 
 def test_progress_lets_it_go_on() -> None:
     steps = count()
-    assert until(after(500), "it", progress=lambda: next(steps) // 50)
+    assert until(after(200), "it", progress=lambda: next(steps) // 50)
 
 
 @pytest.mark.parametrize("progress", [lambda: None, lambda: 7])
@@ -50,7 +50,7 @@ def test_a_busy_machine_gets_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_progress_that_does_not_come_to_an_end_is_inconclusive() -> None:
     steps = count()
-    with pytest.raises(Inconclusive, match=r"not within 601 s, though there was progress: it"):
+    with pytest.raises(Inconclusive, match=r"not within 241 s, though there was progress: it"):
         until(lambda: False, "it", progress=lambda: next(steps))
 
 
