@@ -31,6 +31,14 @@ class SetupError(LocalError):
     """
 
 
+class QueueNotReadable(LocalError):
+    """The route of a topic has the queue, but not for readers: because of the topic's permission or readQueueNums."""
+
+
+class QueueGone(QueueNotReadable):
+    """The route of a topic does not have the queue: it was removed, or has never been there."""
+
+
 class WireError(RmqioError):
     """The peer's bytes violate the protocol. The stream can no longer be trusted, so the connection is closed."""
 

@@ -344,6 +344,15 @@ class TopicRoute:
         """The broker that has a queue: the one in its name, except for static topics."""
         return self.logical.get((broker, queue_id), broker)
 
+    def has(self, queue: MessageQueue) -> bool:
+        """Whether the queue is there, also if nobody may read or write it now."""
+        if self.logical:
+            return (queue.broker, queue.queue_id) in self.logical
+        return any(
+            data.broker == queue.broker and 0 <= queue.queue_id < max(data.read_queues, data.write_queues)
+            for data in self.queues
+        )
+
     def readable(self) -> tuple[MessageQueue, ...]:
         """The queues that can be read, sorted."""
         return self._queues(READ_PERMISSION, lambda data: data.read_queues, lambda broker: True)

@@ -145,9 +145,9 @@ class RemotingQueueClient:
                 check_topic_at_replica(config, queue)
         # Deleted since we last saw the route? That also looks like an empty queue.
         if offset == 0 and query.kind in ("max", "time"):
-            known = self._routes.route(queue.topic, refresh=True).readable()
-            if queue not in known:
-                raise no_such_queue(queue, known)
+            route = self._routes.route(queue.topic, refresh=True)
+            if queue not in route.readable():
+                raise no_such_queue(queue, route)
         return offset
 
     def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
@@ -279,15 +279,14 @@ class RemotingQueueClient:
 
     def _missing(self, queue: MessageQueue) -> RmqioError | None:
         """Return the error that a missing queue deserves, None for a queue that a route names."""
-        known: Sequence[MessageQueue] = ()
         try:
             for refresh in (False, True):
-                known = self._routes.route(queue.topic, refresh=refresh).readable()
-                if queue in known:
+                route = self._routes.route(queue.topic, refresh=refresh)
+                if queue in route.readable():
                     return None
         except TopicNotExist as error:
             return error
-        return no_such_queue(queue, known)
+        return no_such_queue(queue, route)
 
     def _require_broker(self, queue: MessageQueue, missing: RmqioError) -> None:
         """Raise `TransportError` for a queue whose broker is missing; anything else missing is then a consequence."""

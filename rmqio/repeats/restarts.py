@@ -80,7 +80,9 @@ def began(read: str, queue: MessageQueue, commits: Hashable | None) -> None:
 def ended(read: str, queue: MessageQueue, before: int, position: int) -> None:
     """Note that the bundle has emitted what is in the queue from `before` to `position`."""
     with _lock:
-        found = _emitted[queue][read]
+        found = _emitted.get(queue, {}).get(read)
+        if found is None:  # it began while another one ran, whose end was committed
+            return
         if found.since is not None and position > before:
             found.end(position, found.since)
         found.since = None

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from rmqio.errors import LocalError, SubscriptionParseFailed, TopicNotExist
+from rmqio.errors import QueueGone, SubscriptionParseFailed, TopicNotExist
 from rmqio.model import MessageQueue, Record
 from rmqio.testing._failures import FailurePlan, Operation
 from rmqio.testing._protocol.stored import body_crc, raw_host, stored_size
@@ -53,12 +53,12 @@ class ClusterState:
             raise TopicNotExist(17, f"No topic route info for {topic}", f"route of topic {topic!r}") from None
 
     def stored_queue(self, queue: MessageQueue) -> StoredQueue:
-        """Return the queue. Raises `TopicNotExist`, and `LocalError` when the topic has no such queue."""
+        """Return the queue. Raises `TopicNotExist`, and `QueueGone` when the topic has no such queue."""
         self.deliver_due()
         try:
             return self.stored_topic(queue.topic).queues[queue]
         except KeyError:
-            raise LocalError(f"{queue} does not exist") from None
+            raise QueueGone(f"{queue} does not exist") from None
 
     def permitted_queues(self, topic: str, permission: int) -> list[MessageQueue]:
         """Return the topic's queues on the brokers with this permission, sorted. Raises `TopicNotExist`."""

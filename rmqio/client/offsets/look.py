@@ -165,9 +165,9 @@ class Look:
                 yield from self._check_topic(queue)
         if offset == 0 and query.kind in ("max", "time"):
             # Deleted since we last saw the route? That also looks like an empty queue.
-            _, known = yield from self._readable(queue.topic, newer_than=sent)
-            if queue not in known:
-                raise no_such_queue(queue, sorted(known))
+            route, readable = yield from self._readable(queue.topic, newer_than=sent)
+            if queue not in readable:
+                raise no_such_queue(queue, route)
         return offset
 
     def _check_topic(self, queue: MessageQueue) -> Steps[None]:
@@ -308,15 +308,14 @@ class Look:
 
     def _missing(self, queue: MessageQueue, newer_than: tuple[float, ...]) -> Steps[RmqioError | None]:
         """Return the error that a missing queue deserves, None for a queue that one of the routes names."""
-        known: frozenset[MessageQueue] = frozenset()
         try:
             for age in newer_than:
-                _, known = yield from self._readable(queue.topic, newer_than=age)
-                if queue in known:
+                route, readable = yield from self._readable(queue.topic, newer_than=age)
+                if queue in readable:
                     return None
         except TopicNotExist as error:
             return error
-        return no_such_queue(queue, sorted(known))
+        return no_such_queue(queue, route)
 
     def _require_broker(self, queue: MessageQueue, missing: RmqioError) -> Steps[None]:
         if self._brokers is None:

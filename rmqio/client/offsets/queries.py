@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rmqio.client.routes import Routes
-from rmqio.errors import LocalError, TopicNotExist, TransportError
+from rmqio.errors import LocalError, QueueGone, QueueNotReadable, TopicNotExist, TransportError
 from rmqio.interfaces import OffsetQuery
-from rmqio.model import MessageFilter, MessageQueue
+from rmqio.model import MessageFilter, MessageQueue, TopicRoute
 from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
@@ -100,13 +98,17 @@ def check_commit(group: str, queue: MessageQueue, offset: int) -> None:
         raise LocalError(f"{queue}: cannot commit the negative offset {offset} for group {group!r}")
 
 
-def no_such_queue(queue: MessageQueue, known: Sequence[MessageQueue]) -> LocalError:
-    """Return the error for a missing queue of an existing topic; `known`: the topic's queues."""
-    ids = sorted(other.queue_id for other in known if other.broker == queue.broker)
+def no_such_queue(queue: MessageQueue, route: TopicRoute) -> QueueNotReadable:
+    """Return the error for a queue that the topic's route does not offer to readers."""
+    if route.has(queue):
+        return QueueNotReadable(
+            f"{queue} cannot be read now: its broker's permission or readQueueNums of topic {queue.topic!r} excludes it"
+        )
+    ids = [other.queue_id for other in route.readable() if other.broker == queue.broker]
     there = (
         f"broker {queue.broker!r} serves queues {ids[0]} to {ids[-1]} of it" if ids else "its broker serves none of it"
     )
-    return LocalError(f"{queue} does not exist: {there} (topic {queue.topic!r})")
+    return QueueGone(f"{queue} does not exist: {there} (topic {queue.topic!r})")
 
 
 def unknown_broker(queue: MessageQueue) -> TransportError:

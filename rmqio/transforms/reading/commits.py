@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rmqio import telemetry
-from rmqio.errors import CommitIgnored, GroupOffsetReset, LocalError, RmqioError, TopicNotExist
+from rmqio.errors import CommitIgnored, GroupOffsetReset, QueueGone, RmqioError, TopicNotExist
 from rmqio.interfaces import ClientFactory, OffsetQuery, QueueClient
 from rmqio.logs import event
 from rmqio.model import MessageQueue
@@ -171,8 +171,8 @@ def _commit(
         except RmqioError as final:
             failed[queue] = final
     for queue, offset in wanted.items():
-        if isinstance(failed.get(queue), TopicNotExist | LocalError):
-            restarts.committed((factory, group), queue, math.inf)  # it is deleted: a restart does not read it
+        if isinstance(failed.get(queue), TopicNotExist | QueueGone):
+            restarts.committed((factory, group), queue, math.inf)  # a restart does not read it
         if queue in failed:
             continue
         if queue in ahead:

@@ -13,7 +13,7 @@ import apache_beam as beam
 from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration
 
-from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
+from rmqio.errors import QueueNotReadable, RmqioError, TopicNotExist, TransportError
 from rmqio.interfaces import ClientFactory, OffsetLookup, QueueClient
 from rmqio.model import MessageQueue
 from rmqio.options import OffsetPolicy
@@ -137,10 +137,10 @@ def known_starts(
 
 
 def without_gone(found: dict[MessageQueue, int | RmqioError]) -> set[MessageQueue]:
-    """Removes and returns the queues that were deleted or removed after they had been seen."""
-    gone = {queue for queue, each in found.items() if isinstance(each, (TopicNotExist, LocalError))}
+    """Removes and returns the queues that were deleted after they had been seen, or that readers may not read now."""
+    gone = {queue for queue, each in found.items() if isinstance(each, (TopicNotExist, QueueNotReadable))}
     for queue in gone:
-        _LOGGER.warning("%s no longer exists: %s", queue, found.pop(queue))
+        _LOGGER.warning("%s is no longer there to read: %s", queue, found.pop(queue))
     return gone
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.errors import LocalError, NoPermission, TopicNotExist
+from rmqio.errors import LocalError, NoPermission, QueueGone, QueueNotReadable, TopicNotExist
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import MessageFilter
 from rmqio.options import ClientOptions
@@ -105,7 +105,7 @@ def test_what_does_not_exist_is_reported_for_each_query(setup: Setup) -> None:
             OffsetQuery(queue._replace(broker="nobody"), "min"),
         ]
     )
-    assert isinstance(answers[0], LocalError)
+    assert isinstance(answers[0], QueueGone)
     assert answers[1] == 1
     assert isinstance(answers[2], TopicNotExist)
     assert "no name server knows broker 'nobody'" in str(answers[3])
@@ -163,6 +163,18 @@ def test_a_second_name_server_answers_for_a_silent_one() -> None:
 # ---- commits --------------------------------------------------------------------------------------------------------
 
 
+def test_a_queue_that_may_not_be_read_now_is_not_gone(setup: Setup) -> None:
+    setup.broker.cluster.create_topic("t", 2, (A,), permission=2)
+    first = setup.queues[0]
+    removed = first._replace(queue_id=2)
+    failed = setup.client.commit_offsets("g", {first: 1, removed: 1})
+    assert {queue: type(error) for queue, error in failed.items()} == {first: QueueNotReadable, removed: QueueGone}
+    for queue, error in ((first, QueueNotReadable), (removed, QueueGone)):
+        with pytest.raises(error) as caught:
+            setup.client.max_offset(queue)
+        assert type(caught.value) is error
+
+
 def test_commits_go_together_and_the_group_is_made_known_once(setup: Setup) -> None:
     offsets = {queue: queue.queue_id + 1 for queue in setup.queues}
     assert setup.client.commit_offsets("new", offsets) == {}
@@ -179,7 +191,7 @@ def test_what_fails_to_be_committed_is_reported_by_queue(setup: Setup) -> None:
     assert {queue: type(error).__name__ for queue, error in failed.items()} == {
         first: "CommitIgnored",
         second: "LocalError",
-        first._replace(queue_id=9): "LocalError",
+        first._replace(queue_id=9): "QueueGone",
     }
     assert setup.client.committed_offset("g", third) == 5
 

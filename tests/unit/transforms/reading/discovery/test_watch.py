@@ -6,13 +6,23 @@ import logging
 import pickle
 import re
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRestrictionTracker
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
-from rmqio.errors import BrokerSilent, LocalError, NoPermission, TopicNotExist, TransportError
+from rmqio.errors import (
+    BrokerSilent,
+    LocalError,
+    NoPermission,
+    QueueNotReadable,
+    RmqioError,
+    SetupError,
+    TopicNotExist,
+    TransportError,
+)
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom, StopAt
 from rmqio.testing import InMemoryCluster, ManualClock
@@ -205,6 +215,23 @@ def test_what_does_not_pass_by_itself_is_raised(cluster: InMemoryCluster, waits:
         Watch(config(cluster)).bundle()  # no queue can be read
     with pytest.raises(BrokerSilent if waits else NoPermission):
         list(describe([queue], client_of(cluster), config(cluster, stop=StopAt.latest())))
+
+
+@pytest.mark.parametrize(
+    ("error", "is_raised"),
+    [(QueueNotReadable("its permission is 2"), False), (SetupError("no such certificate"), True)],
+)
+def test_a_late_queue_is_passed_over_only_if_it_is_not_there_to_read(
+    cluster: InMemoryCluster, error: RmqioError, is_raised: bool
+) -> None:
+    filled(cluster, 1)
+    watch = Watch(config(cluster, interval_ms=0))
+    watch.bundle()
+    (late,) = cluster.add_queues("t", 1)
+    cluster.fail_next("min_offset", error, queue=late)
+    with pytest.raises(SetupError) if is_raised else nullcontext():
+        assert watch.bundle() == []
+    assert [descriptor.queue for descriptor in watch.bundle()] == [late]
 
 
 # ---- queues that are named ------------------------------------------------------------------------------------------

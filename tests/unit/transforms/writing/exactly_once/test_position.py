@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import tracemalloc
+from typing import Literal
 
 import pytest
 
+from rmqio.errors import QueueGone, QueueNotReadable, RmqioError, SetupError
 from rmqio.model import MessageQueue
 from rmqio.repeats import restarts
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
@@ -72,6 +74,16 @@ def test_a_read_that_has_failed_in_a_bundle_holds_it_back(cluster: InMemoryClust
     restarts.committed("h", source, 36)
     writer.commit(writer.run(range(36, 48)))
     assert position(cluster) == 36
+
+
+def test_an_end_is_tolerated_whose_begin_another_one_has_ended(cluster: InMemoryCluster) -> None:
+    read, source = cluster.name, MessageQueue("source", "b", 0)
+    for _ in range(2):
+        restarts.began(read, source, "g")
+    restarts.ended(read, source, 0, 5)
+    restarts.committed("g", source, 5)
+    restarts.ended(read, source, 5, 9)
+    assert restarts.first_uncommitted([read]) is None
 
 
 def test_it_waits_until_a_broker_has_written_the_commits_of_reads(
@@ -178,20 +190,36 @@ def test_what_waits_stays_small(
         assert position(cluster) > hours * 0.95
 
 
-def test_a_queue_that_is_deleted_holds_nothing_back(cluster: InMemoryCluster) -> None:
+@pytest.mark.parametrize("asked", ["committed_offset", "commit_offset"])
+@pytest.mark.parametrize(
+    ("error", "moved"),
+    [
+        (None, 36),
+        (QueueGone("removed"), 36),
+        (QueueNotReadable("its permission is 2"), 0),
+        (SetupError("TLS: cannot read the certificate authorities"), 0),
+    ],
+)
+def test_only_a_queue_that_is_gone_holds_nothing_back(
+    cluster: InMemoryCluster, asked: Literal["committed_offset", "commit_offset"], error: RmqioError | None, moved: int
+) -> None:
+    """A restart reads what is not committed of the others. None: the topic is deleted."""
     cluster.create_topic("source", 1)
-    factory = InMemoryClientFactory(cluster.name)
-    sink = dataclasses.replace(sink_of(cluster), reads=("e",))
-    restarts.began("e", SOURCE, (factory, "g"))
-    restarts.ended("e", SOURCE, 0, 5)
+    factory, read = InMemoryClientFactory(cluster.name), cluster.name  # another one for each test
+    sink = dataclasses.replace(sink_of(cluster), reads=(read,))
+    restarts.began(read, SOURCE, (factory, "g"))
+    restarts.ended(read, SOURCE, 0, 5)
     writer = Writer(cluster, sink)
     for begin in (0, 12, 24):
         writer.commit(writer.run(range(begin, begin + 12)))
     assert position(cluster) == 0
-    cluster.delete_topic("source")
+    if error is None:
+        cluster.delete_topic("source")
+    else:
+        cluster.fail_next(asked, error, queue=SOURCE)
     commit_positions(factory, "g", {SOURCE: 5})
     writer.commit(writer.run(range(36, 48)))
-    assert position(cluster) == 36
+    assert position(cluster) == moved
 
 
 def test_it_stays_while_work_may_be_left_that_is_to_be_repeated(cluster: InMemoryCluster) -> None:
