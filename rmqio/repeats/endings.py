@@ -6,11 +6,13 @@ behind it. Under other runners, nothing waits.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from types import TracebackType
 from typing import Self
 
+_LOGGER = logging.getLogger(__name__)
 _lock = threading.Lock()
 _endings: dict[str, Ending] = {}
 """By owner: the end that its calls wait for."""
@@ -41,12 +43,15 @@ class Ending:
                 _endings[owner] = self
 
     def come(self) -> None:
-        """Make the calls that wait."""
+        """Make the calls that wait. Only logs errors, since in Beam a failed finalizer fails no pipeline."""
         with _lock:
             calls = [call for _, call in self._calls.values()]
             self._calls.clear()
         for call in calls:
-            call()
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001
+                _LOGGER.warning("a bundle finalizer failed: %s: %s", type(error).__name__, error)
 
 
 def waits(owner: str, key: Hashable, position: int, call: Callable[[], object]) -> bool:

@@ -94,3 +94,18 @@ def test_an_end_that_does_not_come_forgets_what_waits() -> None:
         one.come()
     assert made == ["one 2"]
     assert not wait("one", 5)
+
+
+def test_a_call_that_fails_fails_neither_the_pipeline_nor_other_calls(caplog: pytest.LogCaptureFixture) -> None:
+    made: list[int] = []
+
+    def fail() -> None:
+        raise OSError("no such file")
+
+    with endings.Ending() as ending:
+        ending.awaited_by(["one"])
+        for key, call in enumerate((fail, lambda: made.append(1))):
+            assert endings.waits("one", key, 1, call)
+        ending.come()
+    assert made == [1]
+    assert "a bundle finalizer failed: OSError: no such file" in caplog.text
