@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -13,11 +14,15 @@ from rmqio.errors import LocalError, RmqioError
 OPERATIONS: Final = ("index", "create", "update", "delete")
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _SET_UP: Final = frozenset({401, 403})
-_OF_DOCUMENTS: Final = frozenset(
-    {"mapper_parsing_exception", "document_parsing_exception", "strict_dynamic_mapping_exception",
-     "document_missing_exception", "version_conflict_engine_exception"}
+_PERHAPS_SET_UP: Final = frozenset(
+    {"index_closed_exception", "invalid_index_name_exception", "routing_missing_exception", "script_exception",
+     "validation_exception"}
 )  # fmt: skip
-"""Others can be those of every document: a pipeline that is not there, a data stream that only takes new documents."""
+"""Errors that can be those of every document; the last one is also that of too many shards for one more index."""
+_PERHAPS_SET_UP_REASON: Final = re.compile(
+    r"pipeline with id \[.*\] does not exist|only write ops with an op_type of create|no write index is defined"
+)
+"""As above, of `illegal_argument_exception`, which is also that of a term that is too long and the like."""
 _NO_INDEX: Final = "index_not_found_exception"
 _CONFLICT: Final = "version_conflict_engine_exception"
 
@@ -86,8 +91,8 @@ def outcome_of(answer: Any, operation: str, count: int) -> Written | None:
         if status in _BUSY or (operation == "update" and status == 409 and kind == _CONFLICT):
             again[position] = SearchBusy(f"status {status}: {kind}: {reason}")
         else:
-            refusal = RowRefused if kind in _OF_DOCUMENTS else PerhapsRefused
-            refused[position] = refusal(f"{kind}: {reason}")
+            is_perhaps = kind in _PERHAPS_SET_UP or _PERHAPS_SET_UP_REASON.search(reason)
+            refused[position] = (PerhapsRefused if is_perhaps else RowRefused)(f"{kind}: {reason}")
     return Written(refused, again) if refused or again else None
 
 

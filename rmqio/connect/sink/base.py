@@ -26,7 +26,7 @@ class RowRefused(RmqioError):
 
 
 class PerhapsRefused(RowRefused):
-    """As `RowRefused`, or the set-up refuses all rows: if no row is ever written, the set-up is at fault."""
+    """As `RowRefused`, or the set-up refuses all rows: that it does if it has many of them, and no row is written."""
 
 
 class SinkFailed(RmqioError):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rmqio.connect.rows import rows_text
 from rmqio.connect.sink.base import BatchSink, PerhapsRefused, SinkFailed, Verdict, Written
@@ -14,6 +15,11 @@ from rmqio.connect.sink.options import Retry
 from rmqio.connect.sink.outage import Outage
 from rmqio.connect.sink.tries import Tries
 from rmqio.errors import LocalError
+
+_DOUBTS: Final = 20
+"""So many rows that are `PerhapsRefused`, with none written before or between, are the fault of the set-up."""
+_doubts: Counter[tuple[str, Hashable]] = Counter()
+"""Such rows of this process, by sink and destination: Spark has a new writer for each micro-batch."""
 
 
 class Delivery:
@@ -55,7 +61,8 @@ class Delivery:
         """Returns the refused rows with their errors; all others are written.
 
         Raises what the sink calls a failure of the set-up, and `SinkFailed` if retries did not help. It is also one
-        of the set-up if no row was ever written, and several are `PerhapsRefused`.
+        of the set-up if this writer has written no row, and many are `PerhapsRefused`, in this batch or in those
+        before: a few bad rows must not stop a job at each restart, nor a wrong set-up refuse a whole table.
         """
         refused: list[tuple[Item, Exception]] = []
         left = [list(items)]
@@ -63,12 +70,17 @@ class Delivery:
             batch = left.pop()
             halves = self._write(destination, batch, refused)
             left.extend(reversed(halves))  # in the order of the rows
+        key = self._sink.name, destination
         if len(refused) < len(items):
             self._took.add(destination)
+            _doubts.pop(key, None)
         perhaps = [error for _, error in refused if isinstance(error, PerhapsRefused)]
-        if len(perhaps) > 1 and destination not in self._took:
+        if not perhaps or destination in self._took:
+            return refused
+        _doubts[key] += len(perhaps)
+        if _doubts[key] >= _DOUBTS:
             raise LocalError(
-                f"{self._sink.name} takes none of {rows_text(len(refused))}, and has taken no other, so it seems to be "
+                f"{self._sink.name} takes none of {rows_text(_doubts[key])}, and has taken no other, so it seems to be "
                 f"set up for other rows: {perhaps[0]}. Change it, or what the rows contain; nothing is dropped"
             ) from perhaps[0]
         return refused

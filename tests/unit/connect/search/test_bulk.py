@@ -96,8 +96,8 @@ def test_the_lines_of_requests() -> None:
     assert body_of(documents[:1], "delete") == b'{"delete": {"_id": "1"}}\n'
 
 
-def item(status: int, kind: str = "x", operation: str = "index") -> dict[str, Any]:
-    error = {"type": kind, "reason": "r", "caused_by": {"reason": "c"}}
+def item(status: int, kind: str = "x", operation: str = "index", reason: str = "r") -> dict[str, Any]:
+    error = {"type": kind, "reason": reason, "caused_by": {"reason": "c"}}
     return {operation: {"status": status} if status < 300 else {"status": status, "error": error}}
 
 
@@ -120,11 +120,20 @@ def test_what_answers_say(operation: str, items: list[Any], refused: list[int], 
 
 
 @pytest.mark.parametrize(
-    ("kind", "perhaps"), [("strict_dynamic_mapping_exception", False), ("illegal_argument_exception", True)]
+    ("kind", "reason", "perhaps"),
+    [
+        ("strict_dynamic_mapping_exception", "r", False),
+        ("illegal_argument_exception", "Document contains at least one immense term in field=name", False),
+        ("illegal_argument_exception", "Limit of total fields [1000] has been exceeded", False),
+        ("illegal_argument_exception", "pipeline with id [nightly] does not exist", True),
+        ("illegal_argument_exception", "only write ops with an op_type of create are allowed in data streams", True),
+        ("illegal_argument_exception", "no write index is defined for alias [logs]", True),
+        ("routing_missing_exception", "routing is required for [orders]/[1]", True),
+    ],
 )
-def test_what_can_be_the_error_of_all_documents(kind: str, perhaps: bool) -> None:
+def test_what_can_be_the_error_of_all_documents(kind: str, reason: str, perhaps: bool) -> None:
     """A pipeline that does not exist would send all of them to the dead letters."""
-    found = outcome_of({"errors": True, "items": [item(400, kind)]}, "index", 1)
+    found = outcome_of({"errors": True, "items": [item(400, kind, reason=reason)]}, "index", 1)
     assert found is not None
     assert isinstance(found.refused[0], PerhapsRefused) is perhaps
 

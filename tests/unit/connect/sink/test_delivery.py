@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.connect import Batching, BatchSink, Retry, RowRefused, Verdict, Written
+from rmqio.connect.sink import delivery as deliveries
 from rmqio.connect.sink.base import PerhapsRefused, SinkFailed
 from rmqio.connect.sink.buffer import Buffer, Item
 from rmqio.connect.sink.delivery import Delivery
@@ -206,22 +207,29 @@ def test_options_are_checked(build: Any, message: str) -> None:
         build()
 
 
+MANY = [-1 - each for each in range(20)]
+
+
 @pytest.mark.parametrize("all_or_nothing", [True, False])
 @pytest.mark.parametrize(
     ("batches", "fails"),
     [
-        ([[-1, -2]], True),  # as a column of another type
-        ([[-1, -2, -100]], True),  # of this one it is known
-        ([[-100, -101]], False),
-        ([[-1], [-2]], False),  # each could be the only bad one
-        ([[-1, 3, -2]], False),
-        ([[3], [-1, -2]], False),
+        ([MANY], True),  # as a column of another type
+        ([MANY[1:]], False),  # they could be the only bad ones, and stop the job at each restart
+        ([[*MANY, -100]], True),  # of this one it is known
+        ([[-100 - each for each in range(20)]], False),
+        ([*([each] for each in MANY)], True),  # a stream of small bundles
+        ([*([each] for each in MANY[1:])], False),
+        ([[*MANY, 3]], False),
+        ([MANY[1:], [3], MANY], False),
     ],
 )
-def test_what_no_row_passes_is_an_error_of_the_set_up(
-    batches: list[list[int]], fails: bool, all_or_nothing: bool
+@pytest.mark.parametrize("writers", ["one", "one for each batch"])
+def test_what_many_rows_have_and_none_passes_is_an_error_of_the_set_up(
+    monkeypatch: pytest.MonkeyPatch, batches: list[list[int]], fails: bool, all_or_nothing: bool, writers: str
 ) -> None:
     """Such errors are also those of single rows: a whole table went to the dead letters."""
+    monkeypatch.setattr(deliveries, "_doubts", Counter())
 
     class Doubtful(Memory):
         def write(self, rows: Sequence[Any], destination: Any) -> Written | None:
@@ -230,14 +238,17 @@ def test_what_no_row_passes_is_an_error_of_the_set_up(
                 raise next(iter(kinds.values()))("of another type")
             return Written({place: kind("of another type") for place, kind in kinds.items()})
 
-    found, _ = delivery(Doubtful(all_or_nothing=all_or_nothing))
+    sink = Doubtful(all_or_nothing=all_or_nothing)
+    found, _ = delivery(sink)
     *first, last = batches
     for each in first:
-        found.write("t", items(each))
+        assert len(found.write("t", items(each))) == len([row for row in each if row < 0])
+        if writers != "one" and min(each) < 0:
+            found, _ = delivery(sink)
     if not fails:
         assert [item.row for item, _ in found.write("t", items(last))] == [row for row in last if row < 0]
     else:
         with pytest.raises(
-            LocalError, match=r"memory takes none of . rows, .* for other rows: of another type\. Change"
+            LocalError, match=r"memory takes none of 20 rows, .* for other rows: of another type\. Change"
         ):
             found.write("t", items(last))
