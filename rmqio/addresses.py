@@ -16,14 +16,15 @@ _PORT: Final = re.compile(r"[0-9]{1,5}")
 _HOST_PATTERN: Final = re.compile(r"[\w.*:%-]+")
 _PORT_PATTERN: Final = re.compile(r"[0-9*]{1,5}")
 
-
-_USER: Final = re.compile(r"//[^:/?#;]*(?::.*)?@", re.DOTALL)
-"""What a URL has before its host, where a password has any characters, as SQLAlchemy takes it."""
+_CREDENTIALS: Final = re.compile(r"\A([\w.+-]*:)?.*@", re.DOTALL)
 
 
 def shown_url(url: str) -> str:
-    """Returns the URL of a database for a message: scheme, host and database, without credentials and parameters."""
-    return re.split("[?;]", _USER.sub("//", url, count=1), maxsplit=1)[0]
+    """Returns the URL of a database for a message: scheme, host and database, without credentials and parameters.
+
+    Whatever is before the last @ can be a password: with any characters, and in a URL that is wrong.
+    """
+    return re.split("[?&;#]", _CREDENTIALS.sub(r"\1//", url), maxsplit=1)[0]
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -121,7 +121,7 @@ def parse_end(text: str) -> End:
         if without := next((each for each in place.split(",") if ":" not in each), None):
             raise LocalError(f"kafka://{place}/{name}: {without or 'a server'} has no port: add it, as in HOST:9092")
         return End(kind, place, name, options, f"kafka://{place}/{name}")
-    if len(scheme) > 1 and scheme.isalnum() and rest.startswith("//"):
+    if len(scheme) > 1 and kind.isalnum() and rest.startswith("//"):
         hint = did_you_mean(kind, KINDS)
         if hint or kind not in ("gs", "s3", "hdfs"):
             raise LocalError(f"there is no system {scheme}{hint or f'. There are: {FORMS}'}")
@@ -154,6 +154,8 @@ def _query(text: str) -> tuple[str, dict[str, str]]:
 
 def _database(text: str) -> End:
     url, found, fragment = text.partition("#")
+    if "@" in fragment and not _QUERY.match(fragment):
+        raise LocalError(f"{shown_url(text)}: write %40 for an @ behind the first #, and %23 for a # in a password")
     url, secrets = _without_secrets(url)
     scheme, shown = url.partition(":")[0], shown_url(url)
     if not found or not fragment:
@@ -185,8 +187,9 @@ def _file(text: str) -> End:
             raise LocalError(f"{body} has no option {name}; did you mean format?")
     suffix = f".{body.removesuffix('.gz').removesuffix('.bz2').removesuffix('.zst').rpartition('.')[2]}"
     if suffix not in SUFFIXES and "format" not in options:
+        shown = shown_url(body) if "@" in body else body  # it can be a URL with a password
         raise LocalError(
-            f"{body} is neither a system with its name, as in {KINDS[0]}:TOPIC, nor a file whose name says its format; "
-            f"for a file, add ?format= with one of {', '.join(FORMATS)}"
+            f"{shown} is neither a system with its name, as in {KINDS[0]}:TOPIC, nor a file whose name says its "
+            f"format; for a file, add ?format= with one of {', '.join(FORMATS)}"
         )
     return End("file", body, "", options, body)

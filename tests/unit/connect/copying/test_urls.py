@@ -91,6 +91,16 @@ def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str
         ("x.jsonl", "sqlite:///x.db#t?password_env=Spw7", r"environment variable \*\*\* .* is not set"),
         ("x.jsonl", "mysql://me:p?w@/pw:@h/shop", "mysql://h/shop names no table"),
         ("x.jsonl", "mysql://h/shop;password=pw", "mysql://h/shop names no table"),
+        ("x.jsonl", "mysql://h/shop?user=me@h2&password=pw", "mysql://h2 names no table"),
+        ("x.jsonl", "mysql://h:3306/shop?email=pw@h2", "mysql://h2 names no table"),  # h2 is SQLAlchemy's host, too
+        ("x.jsonl", "oracle://me/pw@h/shop", "oracle://h/shop names no table"),
+        ("x.jsonl", "mysql:/me:pw@h/shop", "mysql://h/shop names no table"),
+        ("x.jsonl", "postgresql:me:pw@h/shop", "postgresql://h/shop names no table"),
+        ("x.jsonl", "postgresql://us/er:pw@h/shop", "postgresql://h/shop names no table"),
+        ("x.jsonl", "postgresql://us#er:pw@h/shop", "postgresql://h/shop: write %40 for an @ behind the first #"),
+        ("x.jsonl", "mysql://me:pw#pw?w@h/shop#users", "mysql://h/shop: .* and %23 for a # in a password"),
+        ("x.jsonl", "mysq+pymysql://me:pw@h/shop#users", r"there is no system mysq\+pymysql; did you mean mysql"),
+        ("x.jsonl", "mysq:/me:pw@h/shop", "mysq://h/shop is neither a system"),
     ],
 )
 def test_a_url_that_cannot_be_used_is_one_line(
