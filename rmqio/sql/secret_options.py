@@ -1,8 +1,9 @@
 """Passwords in the text of a script: errors and listings show `***` in their place, also if the option is misspelt.
 
-A secret is the value of an option, or of a parameter of a URL, with the name of a secret; and the password before the @
-of a URL. An option stands in WITH (...), in a hint or behind SET, or its name is in quotes: `'password' = 'x'`,
-`"password": "x"`. All else is SQL: `WHERE token = tokn` compares columns.
+A secret is the value of an option, or of a parameter in a URL or in a string such as `'host=h password=x'`, with the
+name of a secret; and the password before the @ of a URL. A name or a value of an option is in quotes, as in
+`'password' = x` and `password = 'x'`, or the option stands in WITH (...), in a hint or behind SET. All else is SQL, and
+so is `token = 'x'` in a query: it compares a column.
 """
 
 from __future__ import annotations
@@ -10,38 +11,53 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from rmqio.security import is_variable_name
 
 HIDDEN: Final = "***"
-_STRING: Final = re.compile(r"'(?:[^']|'')*(?:'|\Z)")
+_STRING: Final = r"'(?:[^']|'')*+(?:'|\Z)"
 _LONGEST: Final = 4_000
 """Characters of a secret without quotes, so that a long text takes no minutes."""
+_STRINGS: Final = re.compile(_STRING)
+_COMMENT: Final = re.compile(rf"(?P<string>{_STRING})|--[^\n]*|/\*(?!\+).*?(?:\*/|\Z)", re.DOTALL)
 _LIST: Final = re.compile(
     rf"""
-      (?: \b (?: W(?!HERE\b|HEN\b)[A-Z]{{1,5}} | OPTIONS )\s*\( | /\*\+\s*\w+\s*\( | \)\s*\( )
-      (?: {_STRING.pattern} | --[^\n]* | [^')] )*
-    | \b SET\s+ [\w.\-]+\s*= [^;]*
+      (?: \b (?: W(?!HERE\b|HEN\b)[A-Z]{{1,5}} | OPTIONS | SET )\s*\( | /\*\+\s*\w+\s*\( | \)\s*\( )
+      (?: {_STRING} | \([^()']*\) | [^()'] )*+
+    | \b SET\s+ [\w.\-]+\s*[:=] [^;]*
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 """Lists of options, also behind a WITH that is misspelt or left out."""
+_QUERY: Final = re.compile(
+    rf"""
+      (?P<string> {_STRING} )
+    | \b (?: SELECT | WHERE | ON | HAVING | WHEN )\b (?: {_STRING} | [^';W] | \BW | W(?!ITH\b) )*+
+    | \b AS\b (?: {_STRING} | \( (?: {_STRING} | [^()'] )*+ \) | [^'(),;] )*+
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Where columns are compared: in queries, in conditions, and in the expression of a column."""
+_LISTED: Final = b"\1"
+_COMPARED: Final = b"\2"
 _OPTION: Final = re.compile(
-    r"(?<![\w.\-?&])(?P<quote>['\"`]?)(?P<key>[\w.\-]+)(?![\w.\-])(?P=quote)(?P<sign>\s*(?:=>?|:(?!:)|,))?"
+    r"(?<![\w.\-?&])(?P<quote>['\"`]?)(?P<key>[\w.\-]+)(?![\w.\-])(?P=quote)(?P<sign>\s*(?:(?!::)[:=]+>?|,))?"
 )
 """From the beginning of a word only: a long one that is searched from each of its letters takes minutes."""
 _VALUE: Final = re.compile(
-    r"\s*(?P<value>''[^'\s,]+''?|'(?:[^']|'')*(?:'|\Z)|\"(?:\\.|[^\"\\])*(?:\"|\Z)"
-    rf"|[^\s'\",;()\[\]{{}}][^\s'\",;)}}\]]{{0,{_LONGEST}}})"
+    rf"\s*(?:(?:[ENX]|U&)(?='))?(?P<value>''[^'\s,]+''?|{_STRING}|\"(?:\\.|[^\"\\])*(?:\"|\Z)"
+    rf"|(?!--|/\*)[^\s'\",;()\[\]{{}}][^\s'\",;)}}\]]{{0,{_LONGEST}}})"
 )
-_USERS: Final = (
-    re.compile(rf"'(?:[A-Za-z][\w+.\-]*:)+//(?:[^:/'\n]|'')*:(?P<value>(?:[^'\n]|''){{1,{_LONGEST}}})@"),
-    re.compile(rf"\"(?:[A-Za-z][\w+.\-]*:)+//[^:/\"\n]*:(?P<value>[^\"\n]{{1,{_LONGEST}}})@"),
-    re.compile(rf"://[^\s:/'\"]*:(?P<value>[^\s'\"]{{1,{_LONGEST}}})@"),
+_SCHEME: Final = r"[A-Za-z][\w+.\-]*:(?:(?:[\w+.\-]+:)*//|/?(?!/))"
+_URLS: Final = (
+    re.compile(rf"'{_SCHEME}(?:[^:/'\s]|'')*[:/](?P<value>(?:[^'\n]|'')++)"),
+    re.compile(rf"\"{_SCHEME}[^:/\"\s]*[:/](?P<value>[^\"\n]++)"),
+    re.compile(r"://[^\s:/'\"]*[:/](?P<value>[^\s'\"]++)"),
 )
-"""A URL that a quote begins can have any characters; another one ends at a space."""
-_PARAMETER: Final = re.compile(rf"[?&;](?P<key>[\w.\-]+)=(?P<value>(?:[^&\s'\"]|''){{1,{_LONGEST}}})")
+"""What is behind a user. A URL that a quote begins can have any characters; another one ends at a space."""
+_PARAMETER: Final = re.compile(r"[?&;\s'](?P<key>[\w.\-]+)=(?P<value>''[^']*''|(?:[^&\s'\"]|'')++)")
 _SIGN: Final = re.compile(r"\s*[=:]")
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _SECRETS: Final = (
@@ -79,21 +95,8 @@ def _hides(key: str, value: str) -> bool:
 @functools.lru_cache(maxsize=8)
 def secrets_of(text: str) -> list[tuple[int, int]]:
     """Returns where secrets stand in a text, [start, end), without their quotes, in order."""
-    found = [each.span("value") for pattern in _USERS for each in pattern.finditer(text)]
-    found += [each.span("value") for each in _PARAMETER.finditer(text) if _hides(each["key"], each["value"])]
-    in_list, in_string = bytearray(len(text)), bytearray(len(text))
-    for listed in _LIST.finditer(text):
-        in_list[listed.start() : listed.end()] = b"\1" * len(listed[0])
-        for string in _STRING.finditer(text, listed.start(), listed.end()):
-            in_string[string.start() : string.end()] = b"\1" * len(string[0])
-    for each in _OPTION.finditer(text):
-        value = _VALUE.match(text, each.end()) if _may_hide(each["key"]) else None
-        if value is None or not _hides(each["key"], value["value"]):
-            continue
-        if _is_option(text, each, value, in_list, in_string):
-            shown, (start, end) = value["value"], value.span("value")
-            is_quoted = shown[0] in "'\""
-            found.append((start + is_quoted, end - (len(shown) > 1 and shown[-1] == shown[0] and is_quoted)))
+    without_comments = _COMMENT.sub(lambda each: each["string"] or " " * len(each[0]), text)
+    found = {span for each in {text, without_comments} for span in _found(each)}  # a comment can hold a secret, too
     merged: list[tuple[int, int]] = []
     for start, end in sorted(found):
         if merged and start <= merged[-1][1]:
@@ -103,21 +106,52 @@ def secrets_of(text: str) -> list[tuple[int, int]]:
     return merged
 
 
-def _is_option(text: str, found: re.Match[str], value: re.Match[str], in_list: bytearray, in_string: bytearray) -> bool:
+def _found(text: str) -> Iterator[tuple[int, int]]:
+    for each in (each for pattern in _URLS for each in pattern.finditer(text)):
+        if (end := each["value"].rfind("@")) > 0:
+            yield each.start("value"), each.start("value") + end
+    place, in_string = _places(text)
+    for each in _PARAMETER.finditer(text):
+        if (each[0][0] in "?&;" or in_string[each.start("key")]) and _hides(each["key"], each["value"]):
+            yield each.span("value")
+    for each in _OPTION.finditer(text):
+        value = _VALUE.match(text, each.end()) if _may_hide(each["key"]) else None
+        if value is None or not _hides(each["key"], value["value"]):
+            continue
+        if _is_option(text, each, value, place, in_string):
+            shown, (start, end) = value["value"], value.span("value")
+            is_quoted = shown[0] in "'\""
+            yield start + is_quoted, end - (len(shown) > 1 and shown[-1] == shown[0] and is_quoted)
+
+
+def _places(text: str) -> tuple[bytearray, bytearray]:
+    """Returns for each character whether it is in a list or in a query, and whether in a string outside queries."""
+    place, in_string = bytearray(len(text)), bytearray(len(text))
+    for each in _QUERY.finditer(text):
+        marked, mark = (in_string, b"\1") if each["string"] else (place, _COMPARED)
+        marked[each.start() : each.end()] = mark * len(each[0])
+    for each in _LIST.finditer(text):
+        place[each.start() : each.end()] = _LISTED * len(each[0])
+        in_string[each.start() : each.end()] = bytes(len(each[0]))
+        for string in _STRINGS.finditer(text, each.start(), each.end()):
+            in_string[string.start() : string.end()] = b"\1" * len(string[0])
+    return place, in_string
+
+
+def _is_option(text: str, found: re.Match[str], value: re.Match[str], place: bytearray, in_string: bytearray) -> bool:
     """Whether a name and a value are those of an option."""
-    is_listed, is_quoted = bool(in_list[found.start()]), value["value"][0] in "'\""
-    if found["quote"] not in ("'", '"'):
-        if not is_listed or found["sign"] is None or found["sign"].endswith(","):
-            return False
-        # In a string, it is a text such as a condition, unless a quote is missing: `'password = 'x'`.
-        return not in_string[found.start("key")] or (is_quoted and not value["value"].startswith("''"))
+    here, is_named = place[found.start() : found.start() + 1], found["quote"] in ("'", '"')
+    is_listed, is_quoted = here == _LISTED, value["value"][0] in "'\""
+    # A name in a string is a text such as a condition, unless a quote is missing: `'password = 'x'`.
+    if not is_named and in_string[found.start("key")] and (not is_quoted or value["value"].startswith("''")):
+        return False
     if found["sign"] is not None and not found["sign"].endswith(","):
-        return True
+        return is_named or is_listed or (is_quoted and here != _COMPARED)
     # The sign is missing. The name is no value of an option before it, and the value no name of one behind it.
     before = text[max(0, found.start() - 100) : found.start()].rstrip()
     if not is_quoted or before.endswith(("=", "=>", ":")) or _SIGN.match(text, value.end()):
         return False
-    return is_listed or found["sign"] is None
+    return is_listed or (is_named and found["sign"] is None)
 
 
 def masked(text: str) -> str:
