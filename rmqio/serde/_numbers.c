@@ -6,7 +6,8 @@
 
 enum {
     SURE_DIGITS = 15,  /* a double gives back each number of them, and numbers of one digit more below 2**52 units */
-    SURE_EXPONENT = 2, /* digits: with them, no number is beyond a double's range, or has fewer digits there */
+    SURE_EXPONENT = 2, /* digits: with them, no number is beyond a double's range, or has fewer digits there, */
+    SURE_LENGTH = 200, /* unless it has more digits and zeros: 1e-99 with 200 zeros before it is above 1e-300 */
 };
 
 #define DIGITS ['0'] = true, ['1'] = true, ['2'] = true, ['3'] = true, ['4'] = true, ['5'] = true, ['6'] = true, \
@@ -35,7 +36,8 @@ is_long(const unsigned char *text, Py_ssize_t length, Py_ssize_t start, Py_ssize
             digits += is_digit[text[at]];
         }
         points += end - first - digits;
-        bool is_sure = digits <= SURE_DIGITS || (digits == SURE_DIGITS + 1 && text[first] < '4');
+        bool is_sure = end - start <= SURE_LENGTH &&
+            (digits <= SURE_DIGITS || (digits == SURE_DIGITS + 1 && text[first] < '4'));
         if (!is_sure && (points > 0 || has_e)) {
             return true;
         }

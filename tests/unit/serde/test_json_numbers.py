@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from apache_beam import coders
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqio.serde.json_numbers import JsonEncoder, JsonNumber, exact_float, json_value, may_be_rounded
@@ -36,10 +36,14 @@ def test_digits_are_kept(text: str, is_exact_float: bool) -> None:
         assert Decimal(JsonEncoder().encode(found)) == Decimal(text)
 
 
-_NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,17})([.][0-9]{1,20})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
+_NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,17})([.]0{0,400}[0-9]{1,20})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
 
 
 @given(st.lists(_NUMBERS | st.just('"e-100 1.2.3"'), min_size=1))
+@example(["0." + "0" * 330 + "1"])
+@example(["0." + "0" * 400 + "1"])
+@example(["0." + "0" * 318 + "12345678"])
+@example(["0." + "0" * 250 + "1e-99"])
 def test_what_is_said_to_be_exact_is_exact(texts: list[str]) -> None:
     text = f"[{','.join(texts)}]"
     reference = json.loads(text, parse_float=exact_float)
