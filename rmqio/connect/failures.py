@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Final
 
 from rmqio.connect.rows import rows_text, to_json
 from rmqio.connect.sink.base import RowRefused
 from rmqio.errors import SerdeError
 from rmqio.logs import event
 from rmqio.model import Message, MessageQueue, Record
+from rmqio.serde.json_numbers import JsonEncoder
 from rmqio.transforms import ReadFailure
 from rmqio.transforms.parts import failure_of_record, failure_of_value
 
@@ -62,4 +62,7 @@ def _whole(value: Any) -> bytes:
         return to_json(value).encode("utf-8", "backslashreplace")
     except SerdeError:
         # A value that has no JSON, such as NaN: as much of it as Python can write.
-        return json.dumps(value, default=repr, ensure_ascii=False, skipkeys=True).encode("utf-8", "backslashreplace")
+        return _AS_POSSIBLE.encode(value).encode("utf-8", "backslashreplace")
+
+
+_AS_POSSIBLE: Final = JsonEncoder(default=repr, allow_nan=True, skipkeys=True)

@@ -64,6 +64,20 @@ def test_ordinary_numbers_are_not_looked_at_one_by_one(text: str) -> None:
     assert not may_be_rounded(text.encode())
 
 
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_what_default_returns_keeps_its_digits(is_nested: bool) -> None:
+    digits = "0.12345678901234567890"
+
+    def default(value: object) -> object:
+        if isinstance(value, complex):
+            return {"a": b""} if is_nested else [JsonNumber(digits)]
+        return (JsonNumber(digits), 0.5)
+
+    expected = f'{{"a":[{digits},0.5]}}' if is_nested else f"[{digits}]"
+    assert JsonEncoder(default=default).encode([1j]) == f"[{expected}]"
+    assert JsonEncoder(default=default).encode([JsonNumber(digits), 1j]) == f"[{digits},{expected}]"
+
+
 @given(
     st.recursive(
         st.decimals(allow_nan=False, allow_infinity=False).map(lambda each: JsonNumber(f"{each:e}"))

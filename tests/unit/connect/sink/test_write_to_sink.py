@@ -24,6 +24,7 @@ from rmqio.connect.sink.buffer import Item
 from rmqio.connect.sink.writer import Writer
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, MessageQueue
+from rmqio.serde.json_numbers import JsonNumber
 from rmqio.telemetry import Metric
 from rmqio.transforms import ReadFailure
 from tests.helpers.waiting import until
@@ -305,9 +306,11 @@ def test_what_cannot_be_a_row(element: Any, message: str) -> None:
 
 def test_a_failure_has_the_whole_row_also_one_without_json(tmp_path: Path) -> None:
     def check(failures: list[ReadFailure]) -> None:
-        assert [each.body for each in failures] == [b'{"n": 13, "to": "a", "x": NaN, "long": "' + b"y" * 5000 + b'"}']
+        body = b'{"n":13,"to":"a","x":NaN,"d":0.12345678901234567890,"long":"' + b"y" * 5000 + b'"}'
+        assert [each.body for each in failures] == [body]
 
-    row = {"n": 13, "to": "a", "x": float("nan"), "long": "y" * 5000}
+    exact = JsonNumber("0.12345678901234567890")
+    row = {"n": 13, "to": "a", "x": float("nan"), "d": exact, "long": "y" * 5000}
     with beam.Pipeline() as pipeline:
         result = pipeline | beam.Create([row]) | WriteToSink(Picky(tmp_path), on_failure="output")
         _ = result.failed | beam.combiners.ToList() | beam.Map(check)

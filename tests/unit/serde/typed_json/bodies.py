@@ -51,6 +51,17 @@ class Basket:
     parent: Line | None = None
 
 
+@dataclasses.dataclass
+class Inner:
+    a: Any
+
+
+@dataclasses.dataclass
+class Nested:
+    inner: Inner
+    many: list[Inner]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checked:
     number: int

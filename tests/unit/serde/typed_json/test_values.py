@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import pytest
 
+from rmqio.connect.rows import to_json, to_row
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde import JsonDeserializer, JsonSerializer
 from rmqio.serde.typed_json.decoder import TypedDecoder
@@ -31,6 +32,7 @@ from tests.unit.serde.typed_json.bodies import (
     Color,
     Everything,
     Line,
+    Nested,
     Order,
     Size,
     Sku,
@@ -96,6 +98,8 @@ def test_values_of_any_type_keep_their_digits() -> None:
     assert [JsonSerializer()(each).body for each in found.many([record(text)] * 2)[0]] == [text] * 2
     with pytest.raises(SerdeError, match="/\\*/0: expected a number, found one that does not fit a double"):
         found(record(b'{"a":[1e400]}'))
+    text = b'{"inner":{"a":0.12345678901234567890},"many":[{"a":[12345678901234567890.01]}]}'
+    assert to_json(to_row(JsonDeserializer(Nested)(record(text)))).encode() == text
 
 
 @pytest.mark.parametrize(("cls", "body"), [(cls, body) for cls, body, _ in VALID if cls is not Tree])
