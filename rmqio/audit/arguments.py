@@ -48,7 +48,7 @@ def add_options(parser: Parser) -> None:
         help=f"what identifies a message in both topics: {', '.join(KINDS)}; default: auto, which is id or place",
     )
     add("--steps", action="append", default=[], metavar="TEXT", help="labels of transforms: '/Parse'; repeatable;"
-        " --audit_topic has them, too")  # fmt: skip
+        " --audit_topic has those before the last Audit, too")  # fmt: skip
     add("--from", "--start", dest="start", type=start_parser("earliest", "latest", "timestamp:TIME"), metavar="WHERE",
         help="earliest (default), latest, or a TIME")  # fmt: skip
     add("--to", "--stop", dest="stop", type=stop_parser("latest", "timestamp:TIME"), metavar="WHERE",

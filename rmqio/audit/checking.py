@@ -372,12 +372,10 @@ class Checker:
             return
         tried = [identity] if self._is_on_disk else self._candidates()[1:]
         arrived = self._arrived_by or ({identity.steps} if total.arrived else set())
-        given = sorted(request.steps or self._labels_behind(result))
-        source = "--steps" if request.steps else f"the last Audit in {request.audit_topic}"
-        why = why_in_doubt(given, [each.steps for each in tried], arrived, source)
+        why = why_in_doubt(request.steps, self._labels_of_last(result), [each.steps for each in tried], arrived)
         if not why:
-            labels = ", ".join(map(repr, given))
-            result.notes.append(f"{source} has the labels {labels}: messages that arrived by another label look lost")
+            labels = ", ".join(map(repr, request.steps))
+            result.notes.append(f"--steps has the labels {labels}: messages that arrived by another label look lost")
             return
         ranges = {}
         for queue, end in self.source.ends.items():
@@ -388,10 +386,8 @@ class Checker:
         result.unexplained = total.foreign - sum(place.id in explained for place in foreign)
         result.doubt = why if result.unexplained else ""
 
-    def _labels_behind(self, result: Result) -> set[str]:
-        """The labels of the range's messages behind the last hops; empty: the sketches do not tell all of them."""
-        if not self._sketches.is_whole:
-            return set()
+    def _labels_of_last(self, result: Result) -> set[str]:
+        """The labels that the range's messages had at the last hops. There can be more of them behind."""
         last = {name for edge in result.edges if edge.hop == SINK for name in edge.before}
         found = set()
         for key, _, _ in self._sketches:

@@ -6,9 +6,9 @@ The table, which is in docs/operate/audit.md, too:
 |---|---|
 | the id has no labels: `--by` is none or not place | lost |
 | no message of the second topic is unexplained | lost |
-| the labels are given, and something has arrived by each of them | lost |
+| `--steps` gives the labels, and something has arrived by each of them | lost |
 | nothing has arrived by a label that is given, or it was not tried since the topics do not fit into memory | in doubt |
-| no labels are given | in doubt |
+| no labels are given: what is behind the last `Audit`, or beside it, can add some to those of its sketches | in doubt |
 
 A message of the second topic is explained if it is of a message of the first one, also of one that was not read: it was
 sent before the range or after it, or retention has deleted it.
@@ -49,27 +49,34 @@ def outside(
     return found
 
 
-def why_in_doubt(given: Collection[str], tried: Collection[str], arrived: Collection[str], sources: str) -> str:
+def why_in_doubt(
+    given: Collection[str], counted: Collection[str], tried: Collection[str], arrived: Collection[str]
+) -> str:
     """Return why the labels do not decide; empty: they do.
 
     Args:
-      given: the labels that ids of the second topic have, as --steps or the sketches say; "": none.
+      given: the labels that ids of the second topic have, as --steps says; "": none.
+      counted: those that the sketches of the last Audit have.
       tried: the labels with which messages were looked for.
       arrived: those by which some were found.
-      sources: what has given them.
     """
+    if untried := {*given, *counted}.difference(tried):
+        return (
+            f"messages that do not fit into --memory_mb are looked for with one label, here {_texts(tried)}, and not "
+            f"with {_texts(untried)}; give more memory"
+        )
+    if not given and counted:
+        return (
+            f"the last Audit has the labels {_texts(counted)}, but MapRecords and SQL behind it, or beside it, can add "
+            "others; give all labels as --steps (--steps '' if there are none)"
+        )
     if not given:
         return (
             "these ids contain the labels of MapRecords and of SQL, which are not known here; give them as --steps "
             "(--steps '' if there are none), or give --audit_topic"
         )
-    if untried := [label for label in given if label not in tried]:
-        return (
-            f"messages that do not fit into --memory_mb are looked for with one label, here {_texts(tried)}, and not "
-            f"with {_texts(untried)}; give more memory"
-        )
     if missing := [label for label in given if label not in arrived]:
-        return f"nothing has arrived by the label {_texts(missing)} of {sources}; correct the labels with --steps"
+        return f"nothing has arrived by the label {_texts(missing)} of --steps; correct the labels with --steps"
     return ""
 
 

@@ -28,7 +28,8 @@ class Request:
     """Describes an audit.
 
     Args:
-      steps: labels of transforms that can be a part of ids, besides those that the sketches name.
+      steps: labels of transforms that can be a part of ids. With those that the sketches name, they are all there are;
+        empty: there can be others.
       by: as `--by`.
       grace_ms: messages that were stored less long ago are on their way, and not lost.
       most_rows: of a topic in memory; more go to files.

@@ -26,7 +26,12 @@ MINUTE: Final = 60_000
 
 
 def fill(
-    cluster: InMemoryCluster, labels: Mapping[int, str], *, others: int, deleted: int = 0, is_counted: bool = True
+    cluster: InMemoryCluster,
+    labels: Mapping[int, str],
+    *,
+    others: int,
+    deleted: int = 0,
+    counted: Mapping[int, str] | None = None,
 ) -> None:
     """Fill both topics, and the one of the sketches of an Audit that is before what loses and doubles.
 
@@ -34,7 +39,9 @@ def fill(
       labels: by offset: the label of the MapRecords that wrote it; one that is not there was not written.
       others: messages of other writers in the second topic.
       deleted: messages of the first topic that retention has deleted.
+      counted: by offset: the label at the Audit; None: there is no further one behind it.
     """
+    counted = labels if counted is None else counted
     cluster.create_topic("hops", 1)
     sources = [send(cluster, "source", n, ms=n * MINUTE) for n in range(SENT)]
     queue: MessageQueue = sources[0].queue
@@ -44,8 +51,8 @@ def fill(
             send(cluster, "sink", offset, ms=offset * MINUTE + 10, properties={"UNIQ_KEY": id_})
     for number in range(others):
         send(cluster, "sink", 100 + number, ms=number * MINUTE)
-    for label in {*labels.values()} if is_counted else ():
-        offsets = [offset for offset in range(SENT) if labels.get(offset, label) == label]
+    for label in {*counted.values()}:
+        offsets = [offset for offset in range(SENT) if counted.get(offset, label) == label]
         key, hop = Key("run", "parsed", *queue, 0, 0, label), Hop("parsed", 0, ())
         total = Total(len(offsets), sum(map(mixed_one, offsets)) & ((1 << 64) - 1), 0, 0, 0)
         cluster.append("hops", encode(Sketch(key, hop, total)))
@@ -70,6 +77,13 @@ TO: Final = {"stop": StopAt.timestamp(1_000_000 + 10 * MINUTE)}
 PLAIN: Final = all_but(LOST, "")
 PARSED: Final = all_but(LOST)
 HALF: Final = all_but(LOST, "/Parse", "")
+BOTH: Final = {"steps": ("", "/Parse")}
+BEHIND: Final = all_but(LOST, "/Parse", "/Parse/2")
+TOLD: Final = (
+    r"^1 messages of source look lost, but 5 messages of sink have no identity of a message there by place: the last "
+    "Audit has the labels %s, but .* give all labels as --steps"
+)
+FOREIGN_6: Final = r"^%d messages of source look lost, but 6 messages .* the last Audit has the labels '%s', but "
 
 
 @pytest.mark.parametrize(
@@ -80,9 +94,19 @@ HALF: Final = all_but(LOST, "/Parse", "")
         pytest.param(PLAIN, {"others": 5}, {"steps": ("",)}, (12, 1, 1), id="other writers, it has no labels"),
         pytest.param(PARSED, {"others": 5}, STEPS, (12, 1, 1), id="other writers, steps"),
         pytest.param(PARSED, {"others": 5}, {**STEPS, "by": "auto"}, (12, 1, 1), id="other writers, steps, auto"),
-        pytest.param(PARSED, {"others": 5}, HOPS, (12, 1, 1), id="other writers, audit topic"),
-        pytest.param(HALF, {"others": 5}, HOPS, (12, 1, 1), id="other writers, audit topic with two labels"),
-        pytest.param(HALF, {"others": 5, "is_counted": False}, HOPS, UNKNOWN, id="no sketches"),
+        pytest.param(PARSED, {"others": 5}, HOPS, TOLD % "'/Parse'", id="other writers, audit topic"),
+        pytest.param(PARSED, {"others": 5}, {**HOPS, **STEPS}, (12, 1, 1), id="other writers, audit topic, steps"),
+        pytest.param(HALF, {"others": 5}, HOPS, TOLD % "'' and '/Parse'", id="other writers, audit topic, two labels"),
+        pytest.param(HALF, {"others": 5}, {**HOPS, **BOTH}, (12, 1, 1), id="the same, steps"),
+        pytest.param(HALF, {"others": 0}, HOPS, (12, 1, 1), id="audit topic with two labels"),
+        pytest.param(HALF, {"others": 0, "counted": PLAIN}, HOPS, FOREIGN_6 % (6, ""), id="a label behind the Audit"),
+        pytest.param(
+            HALF, {"others": 5, "counted": PLAIN}, {**HOPS, **STEPS}, (12, 1, 1), id="a label behind the Audit, steps"
+        ),
+        pytest.param(
+            BEHIND, {"others": 0, "counted": PARSED}, HOPS, FOREIGN_6 % (7, "/Parse"), id="two labels, one behind"
+        ),
+        pytest.param(HALF, {"others": 5, "counted": {}}, HOPS, UNKNOWN, id="no sketches"),
         pytest.param(
             PARSED, {"others": 5}, {"steps": ("/Parse", "/Prase")}, "label '/Prase' of --steps", id="a misspelt step"
         ),
@@ -98,7 +122,9 @@ HALF: Final = all_but(LOST, "/Parse", "")
         pytest.param(PLAIN, {"others": 0}, FROM, (8, 1, 1), id="from a time"),
         pytest.param(PLAIN, {"others": 0}, {**FROM, **TO}, (6, 1, 1), id="from and to a time"),
         pytest.param(PLAIN, {"others": 0, "deleted": 4}, {}, (8, 1, 1), id="retention"),
-        pytest.param(HALF, {"others": 5, "deleted": 4}, HOPS, (8, 1, 1), id="retention, other writers, audit topic"),
+        pytest.param(
+            HALF, {"others": 5, "deleted": 4}, {**HOPS, **BOTH}, (8, 1, 1), id="retention, other writers, steps"
+        ),
         pytest.param(PARSED, {"others": 5}, {**FROM, **STEPS}, (8, 1, 1), id="from a time, other writers, steps"),
     ],
 )
