@@ -12,11 +12,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 JAVA := $(shell [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1 || echo requirements/java.txt)
 EXTRAS := $(if $(JAVA),dev$(shell echo ,)java,dev)
-SOURCES := setup.py $(wildcard $(addsuffix *.[ch],rmqio/wire/_fast rmqio/serde/avro/bulk/_bulk rmqio/serde/_numbers rmqio/enrich/table/_look))
+EXTENSIONS := rmqio/wire/_fast rmqio/serde/avro/bulk/_bulk rmqio/serde/_numbers rmqio/enrich/table/_look
+SOURCES := setup.py $(wildcard $(addsuffix *.[ch],$(EXTENSIONS)))
 
 .PHONY: help audit bench bench-runners bench-spark chaos clean coverage demo dist docs fuzz gate-again lint lock test \
-	test-all test-clone test-clusters test-examples test-fast test-mutants test-newest test-oldest test-pythons test-real test-sigma test-systems test-unit \
-	test-versions
+	test-all test-clone test-fast test-mutants test-newest test-oldest test-pythons test-sigma test-versions
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -74,15 +74,12 @@ test-mutants:  ## plants each fault of tests/mutants into a clone of HEAD, which
 gate-again:  ## the gate on fresh clones, N=10 times, beside BUSY=0 endless loops; keeps each gate.json in build/again
 	@exec $(PYTHON) -m tests.gate.clone --times $(or $(N),10) --busy $(or $(BUSY),0)
 
-# The gate has one environment, that of the lock. These have others, need more than a minute each, or fetch servers.
-test-all: $(STAMP)  ## all tests there are, and the audit of vulnerabilities; many hours
-	@failed=; for each in audit lint test-unit test-real test-oldest test-newest test-pythons test-versions test-clusters test-examples \
-			test-systems docs dist test-mutants; do \
-		echo "make $$each"; $(MAKE) --no-print-directory $$each || failed="$$failed $$each"; \
-	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+# The gate has one environment, that of the lock. The parts have others, too, take more than a minute, or fetch servers.
+test-all: $(STAMP)  ## all tests there are, by part: what has not passed on HEAD; PART=3 or PART=sql runs one; many hours
+	@exec $(PY) -m tests.gate.parts $(if $(PART),--part $(PART)) $(ARGS)
 
 # pip compiles no modules, because the tests import only a part of them: it takes a quarter of the time.
-$(OLDEST)/.installed: pyproject.toml setup.py tests/oldest.txt $(wildcard rmqio/wire/_fast*.[ch] rmqio/serde/avro/bulk/_bulk*.[ch])
+$(OLDEST)/.installed: pyproject.toml tests/oldest.txt $(SOURCES)
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	@echo "installing the oldest versions into $(OLDEST) ..."
 	@$(OLDEST)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint tests/oldest.txt \
@@ -130,7 +127,7 @@ python_of = $(firstword $(foreach each,python$(1) $(wildcard $(PYENV)/versions/$
 HERE = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 OTHERS = $(foreach each,$(filter-out $(HERE),$(PYTHONS)),$(if $(call python_of,$(each)),$(each)))
 
-.venv-python-%/.installed: pyproject.toml setup.py $(wildcard rmqio/wire/_fast*.[ch] rmqio/serde/avro/bulk/_bulk*.[ch])
+.venv-python-%/.installed: pyproject.toml $(SOURCES)
 	@test -x .venv-python-$*/bin/python || $(call python_of,$*) -m venv .venv-python-$*
 	@echo "installing for Python $* into .venv-python-$* ..."
 	@.venv-python-$*/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
@@ -155,29 +152,13 @@ test-newest:  ## fast tests that can differ, with the newest versions of all pac
 	@$(NEWEST)/bin/python -m pytest -m 'not broker and not slow and not spark' --again python \
 		-n 2 --dist loadfile $(ARGS) $(AGAIN)
 
-# A test is in one of these targets, by its markers: tests/unit/structure/test_targets.py. Folders save imports.
-test-clusters: $(STAMP)  ## on real clusters of Flink and Spark, started here; fetches Flink once; under 20 minutes
-	@$(PY) -m pytest -m 'cluster' tests/runners tests/examples $(ARGS)
-
-test-examples: $(STAMP)  ## the programs of examples/, on a broker and a Spark that the tests start; under ten minutes
-	@$(PY) -m pytest -m 'examples and not cluster and not systems' tests/examples $(ARGS)
-
-test-systems: $(STAMP)  ## real servers of Kafka, OpenSearch, Elasticsearch, HDFS, an old RocketMQ; fetches them once; some minutes
-	@$(PY) -m pytest -m 'systems and not cluster' tests/integration $(ARGS)
-
 test-sigma: $(STAMP)  ## how many of the Sigma rules in DIR=... load, and why others do not
 	@test -n "$(DIR)" || { echo 'make test-sigma DIR=/path/to/rules'; exit 2; }
 	@$(PY) -m rmqio rules check --format sigma '$(DIR)/**/*.yml' $(ARGS)
 
-test-fast: $(STAMP)  ## for daily use: a sample of the tests that need no broker; two minutes
+test-fast: $(STAMP)  ## before a commit: ruff, mypy, and a sample of the tests that need no broker; two minutes
+	@$(PY) -m tests.gate.linters
 	@$(PY) -m pytest -m 'not broker and not slow and not spark' --again daily -n 2 --dist loadfile $(ARGS) tests/unit tests/contract
-
-test-unit: $(STAMP)  ## all tests that need no broker, with all their examples and random seeds; some minutes
-	@$(PY) -m pytest -m 'not (broker or slow or spark or cluster or examples or systems)' -n 2 --dist loadfile $(ARGS)
-
-test-real: $(STAMP)  ## all tests on real brokers and runners that need no cluster; over two hours; WORKERS=2 processes, of 3 GB each
-	@$(PY) -m pytest -m '(broker or slow or spark) and not (cluster or examples or systems)' \
-		-n $(or $(WORKERS),2) --dist loadfile --durations 40 $(ARGS)
 
 fuzz: $(STAMP)  ## a million inputs for each decoder of foreign bytes; half an hour; ARGS="--targets avro --keep" adds to the corpus
 	@rm $(STAMP)  # what follows adds packages, and the next target takes them away

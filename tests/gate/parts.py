@@ -1,0 +1,183 @@
+"""Runs all tests there are, by part: `python -m tests.gate.parts`, which is `make test-all`.
+
+A part takes at most 25 minutes and needs no other part. Each is a run of the gate with stages of its own: what failed,
+was inconclusive or ran out of time is told alike. What passed on a commit is kept in the user's cache folder, so that
+a run without a name goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rmqio.local.fetch import cache_dir
+from tests.gate.__main__ import Gate, run
+from tests.gate.jobs import Job, Stage, pytest_job
+from tests.gate.patience import measured
+from tests.gate.report import ROOT, commit
+from tests.helpers.waiting import PATIENCE
+from tests.mutants.patch import mutants
+
+_LIMIT_S: Final = 28 * 60.0
+
+MARKERS: Final = {
+    "unit": "not (broker or slow or spark or cluster or examples or systems)",
+    "real": "(broker or slow or spark) and not (cluster or examples or systems)",
+    "clusters": "cluster",
+    "examples": "examples and not cluster and not systems",
+    "systems": "systems and not cluster",
+}
+"""Each test has the markers of one of them."""
+FOLDERS: Final = {
+    "clusters": ("tests/runners", "tests/examples"),
+    "examples": ("tests/examples",),
+    "systems": ("tests/integration",),
+}
+"""They save imports."""
+REAL: Final = {
+    "client": ("contract", "integration/client", "integration/java", "integration/librocketmq", "integration/local"),
+    "faults": ("integration/faults", "integration/reading", "integration/writing", "integration/test_security.py"),
+    "programs": ("integration", "unit"),
+    "delivery": ("runners/delivery", "runners/test_connect_killed.py", "runners/test_live_windows.py"),
+    "modes": ("runners",),
+    "sql": ("runners/sql",),
+    "flink": ("runners/flink",),
+    "spark": ("runners/spark",),
+    "streams": ("runners/spark/streaming", "unit/runners/spark"),
+    "pyspark": ("runners/pyspark",),
+}
+"""Files and folders below tests/ with tests on real brokers and runners. Of two that hold a file, the longer one is
+meant."""
+_VERSIONS: Final = (("2.75.0-4.1.0", "2.75.0-4.2.0"), ("2.76.0-4.2.1", "2.77.0-4.3.0"))
+_MUTANTS: Final = 5
+"""Planted faults of a part."""
+
+
+def part_of(file: str) -> str:
+    """Returns the part that has the tests of a file on real brokers and runners. Raises `ValueError` if none has."""
+    holding = [(path, part) for part, paths in REAL.items() for path in paths if _holds(f"tests/{path}", file)]
+    return max(holding, key=lambda each: len(each[0]))[1]
+
+
+def _holds(path: str, file: str) -> bool:
+    return file == path or file.startswith(f"{path}/")
+
+
+def _real(part: str) -> Stage:
+    paths = [f"tests/{path}" for path in REAL[part]]
+    others = [f"tests/{path}" for name in REAL if name != part for path in REAL[name]]
+    inner = [f"--ignore={other}" for other in others if any(_holds(path, other) for path in paths)]
+    return _pytest(part, MARKERS["real"], *paths, *inner, *_TWO)
+
+
+_TWO: Final = ("-n", "2", "--dist", "loadfile")
+
+
+def _pytest(name: str, markers: str, *arguments: str) -> Stage:
+    return Stage(name, (pytest_job(name, "-m", markers, "--durations=40", *arguments, runs_again=True),))
+
+
+def _make(target: str, *variables: str) -> Stage:
+    name = "-".join((target, *variables)).replace("=", "-")
+    return Stage(name, (Job(name, ("make", "--no-print-directory", target, *variables), is_pytest=False),))
+
+
+def _mutants() -> dict[str, tuple[Stage, ...]]:
+    numbers = [mutant.number for mutant in sorted(mutants(), key=lambda mutant: (mutant.lane, mutant.number))]
+    parts = [numbers[at : at + _MUTANTS] for at in range(0, len(numbers), _MUTANTS)]
+    return {
+        f"mutants-{at}": (_make("test-mutants", f"ARGS=--only {','.join(part)}"),) for at, part in enumerate(parts, 1)
+    }
+
+
+PARTS: Final[Mapping[str, tuple[Stage, ...]]] = {
+    "release": tuple(map(_make, ("audit", "lint", "docs", "dist"))),
+    "unit": (_pytest("unit", MARKERS["unit"], *_TWO),),
+    **{part: (_real(part),) for part in REAL},
+    **{name: (_pytest(name, MARKERS[name], *folders),) for name, folders in FOLDERS.items()},
+    "pythons": tuple(map(_make, ("test-oldest", "test-newest", "test-pythons"))),
+    **{
+        f"versions-{at}": tuple(_make("test-versions", f"VERSIONS={each}") for each in versions)
+        for at, versions in enumerate(_VERSIONS, 1)
+    },
+    **_mutants(),
+}
+"""The stages of each part."""
+
+
+def named(part: str) -> str:
+    """Returns the name of a part that is given by its name or its number: `sql`, `3` or `3/20`."""
+    names = [*PARTS]
+    for number, name in enumerate(names, 1):
+        if part in {name, str(number), f"{number}/{len(names)}"}:
+            return name
+    raise argparse.ArgumentTypeError(f"there is no part {part!r} of {len(names)}: {', '.join(names)}")
+
+
+class Kept:
+    """The last report on each part of a commit. `file`: where they are kept; none of another commit is in it."""
+
+    def __init__(self, file: Path, head: str | None) -> None:
+        self._file, self._head = file, head
+        self._reports: dict[str, dict[str, Any]] = json.loads(file.read_text()) if file.exists() else {}
+
+    @property
+    def left(self) -> list[str]:
+        """The parts that have not passed."""
+        return [name for name in PARTS if self._reports.get(name, {}).get("result") != "passed"]
+
+    def keep(self, name: str, report: dict[str, Any]) -> None:
+        """Keeps a report, if it is about the commit and nothing else."""
+        if report["clean"] and report["commit"] == self._head:
+            self._reports[name] = report
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps(self._reports, indent=2) + "\n")
+
+    def table(self) -> list[str]:
+        """Returns a line of Markdown for each part, with a head."""
+        lines = [f"Commit {self._head}", "", "| part | result | passed | failed | skipped | minutes |"]
+        lines.append("|---|---|---|---|---|---|")
+        for at, name in enumerate(PARTS, 1):
+            found = self._reports.get(name, {})
+            counts = " | ".join(str(found.get(each, "")) for each in ("passed", "failed", "skipped"))
+            minutes = f"{found['seconds']['all'] / 60:.1f}" if found else ""
+            lines.append(f"| {at} {name} | {found.get('result', '-')} | {counts} | {minutes} |")
+        return lines
+
+
+def run_part(name: str) -> int:
+    """Returns the exit status. The reports are in `build/parts/NAME`."""
+    print(f"part {[*PARTS].index(name) + 1} of {len(PARTS)}: {name}", flush=True)
+    os.environ[PATIENCE] = str(patience := measured())
+    return run(Gate(PARTS[name], time.time(), _LIMIT_S * patience, build=build_of(name)))
+
+
+def build_of(name: str) -> Path:
+    return ROOT / "build" / "parts" / name
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.gate.parts", description=__doc__)
+    parser.add_argument("--part", type=named, help="a name, or a number as 3 or 3/20; it runs even if it has passed")
+    parser.add_argument("--list", action="store_true", help="only show what is known of this commit")
+    given = parser.parse_args(argv)
+    head = commit().id
+    kept = Kept(cache_dir() / "test-all" / f"{head}.json", head)
+    worst = 0
+    for name in [] if given.list else [given.part] if given.part else kept.left:
+        worst = max(worst, status := run_part(name))
+        kept.keep(name, json.loads((build_of(name) / "gate.json").read_text()))
+        if status > 128:  # ended by a signal
+            break
+    print("\n".join(kept.table()))
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

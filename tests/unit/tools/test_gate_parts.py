@@ -1,0 +1,55 @@
+"""`make test-all` goes on where it was, and says what is known of a commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.gate.parts import PARTS, Kept
+
+FIRST, SECOND, *_ = PARTS
+_REPORT: Final[dict[str, Any]] = {
+    "commit": "c0ffee",
+    "clean": True,
+    "result": "passed",
+    "passed": 7,
+    "failed": 0,
+    "skipped": 1,
+    "seconds": {"all": 90},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_left"),
+    [
+        ({}, False),
+        ({"result": "failed"}, True),
+        ({"clean": False}, True),
+        ({"commit": "decaf"}, True),
+    ],
+    ids=["passed", "failed", "other sources", "other commit"],
+)
+def test_only_what_passed_on_the_commit_is_left_out(changes: dict[str, Any], is_left: bool, tmp_path: Path) -> None:
+    file = tmp_path / "cache" / "c0ffee.json"
+    Kept(file, "c0ffee").keep(SECOND, {**_REPORT, **changes})
+    left = Kept(file, "c0ffee").left
+    assert (SECOND in left) == is_left
+    assert FIRST in left
+
+
+def test_a_part_that_fails_later_has_not_passed(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "c0ffee.json", "c0ffee")
+    kept.keep(FIRST, _REPORT)
+    kept.keep(FIRST, {**_REPORT, "result": "failed"})
+    assert FIRST in kept.left
+
+
+def test_the_table_has_all_parts(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "c0ffee.json", "c0ffee")
+    kept.keep(SECOND, _REPORT)
+    commit, _, _, _, first, second, *_ = kept.table()
+    assert commit == "Commit c0ffee"
+    assert first == f"| 1 {FIRST} | - |  |  |  |  |"
+    assert second == f"| 2 {SECOND} | passed | 7 | 0 | 1 | 1.5 |"
