@@ -18,11 +18,12 @@ from typing import Final
 
 from tests.gate.changed import changed_tests
 from tests.gate.jobs import Result, Running, Stage, module_job, of_gate, some_of
+from tests.gate.judging import SKIPS
 from tests.gate.patience import measured
-from tests.gate.processes import Ended, adopt, command_of, end_all, heed_no_signals, left, reap
+from tests.gate.processes import Ended, adopt, end_all, heed_no_signals, lasting, reap
 from tests.gate.report import ROOT, End, Report
 from tests.gate.selection import LANES, files
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import PATIENCE, patience
 
 _LINT: Final = ("tests/unit/structure", "tests/unit/docs")
 _SHOWN: Final = 20_000
@@ -33,6 +34,8 @@ _MINUTES: Final = 28.0
 MOST: Final = 5
 """Inconclusive tests that run again. More say that the machine cannot run the gate, or that the change is at fault."""
 _CHANGED_S: Final = 180.0
+_ENDING_S: Final = 30.0
+"""So long, times the patience, what tests have started may take to end when they have."""
 
 STAGES: Final = (
     Stage(
@@ -72,6 +75,8 @@ class Gate:
       root: the folder of the jobs.
       build: the folder of its reports, and of a folder `gate` with the logs.
       changed: tests, without their parameters, that the change is about: they run three times.
+      skips: how the reasons begin for which a test may be skipped. "" allows all.
+      ending_s: how long a process may be there after the tests that have started it.
     """
 
     def __init__(
@@ -82,8 +87,12 @@ class Gate:
         root: Path = ROOT,
         build: Path = ROOT / "build",
         changed: Sequence[str] = (),
+        skips: tuple[str, ...] = SKIPS,
+        ending_s: float = _ENDING_S,
     ) -> None:
         self._stages = stages
+        self._skips = skips
+        self._ending_s = ending_s * patience()
         self._deadline = began + limit_s
         self._root = root
         self._logs = build / "gate"
@@ -149,9 +158,10 @@ class Gate:
                 self._results[name] = process.result_so_far()
                 say(f"{name}: ended after {limit_s:.0f} s, with {len(self._results[name].passed)} passed")
             self._running.clear()
-            # What a job leaves behind would disturb the next stage: it ends with the last job.
-            for each in left() if limit_s == float("inf") else ():
-                say(f"{stage.name}: this was left, and is ended: {' '.join(command_of(each))[:200]}")
+            # What a job leaves behind would disturb the next stage, and a user's machine.
+            if limit_s == float("inf") and (lasted := lasting(self._ending_s)):
+                wrong = [f"{stage.name}: its tests have left this process: {command[:200]}" for command in lasted]
+                self._results[f"left by {stage.name}"] = Result(wrong=wrong)
             end_all()
         finally:
             self._seconds[stage.name] = self._seconds.get(stage.name, 0) + time.monotonic() - began
@@ -165,7 +175,7 @@ class Gate:
         return f"the gate ran out of time, while these ran: {', '.join(tests) or ', '.join(self._running)}"
 
     def _ended(self, process: Running) -> Result:
-        result, name = process.result(), process.job.name
+        result, name = self._with_reasons(process.result()), process.job.name
         counts = f"{len(result.passed)} passed, {len(result.failed)} failed, {len(result.skipped)} skipped"
         say(f"{name}: {counts} after {process.seconds:.0f} s")
         if result.failed:
@@ -174,6 +184,13 @@ class Gate:
             print("\n".join(texts)[:_SHOWN] if len(texts) == len(result.failed) else log[-_SHOWN:], flush=True)
             say(f"{name}: the whole log is {process.log.relative_to(self._root)}")
         return result
+
+    def _with_reasons(self, result: Result) -> Result:
+        """A test that is skipped for another reason than those that may be is wrong: nothing shows its claim."""
+        wrong = [test for test in result.skipped if not result.texts.get(test, "").startswith(self._skips)]
+        skipped = [test for test in result.skipped if test not in wrong]
+        texts = {**result.texts, **{test: f"skipped, and should not be: {result.texts.get(test)}" for test in wrong}}
+        return result._replace(skipped=skipped, wrong=[*result.wrong, *wrong], texts=texts)
 
     def _changed_again(self) -> None:
         """Runs the tests that the change is about twice more, if nothing has failed and there is time."""
@@ -264,11 +281,11 @@ def main(argv: Sequence[str]) -> int:
 
 def _gate(only: str | None) -> Gate:
     began = float(os.environ.get("RMQIO_GATE_BEGAN", time.time()))
-    patience = measured()
-    os.environ[PATIENCE] = str(patience)
-    if patience > 1:
-        say(f"the machine is busy: all limits are {patience} times as long")
-    limit_s = float(os.environ.get(MINUTES, _MINUTES * patience)) * 60
+    factor = measured()
+    os.environ[PATIENCE] = str(factor)
+    if factor > 1:
+        say(f"the machine is busy: all limits are {factor} times as long")
+    limit_s = float(os.environ.get(MINUTES, _MINUTES * factor)) * 60
     if only:
         stages = [stage for stage in STAGES if stage.name == only]
         return Gate(stages, began, limit_s, build=ROOT / "build" / only)

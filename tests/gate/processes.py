@@ -63,11 +63,16 @@ def left() -> list[psutil.Process]:
     return [each for each in psutil.Process().children(recursive=True) if _runs(each)]
 
 
-def command_of(process: psutil.Process) -> list[str]:
+def _command_of(process: psutil.Process) -> list[str]:
     try:
         return list(process.cmdline())
     except psutil.NoSuchProcess:
         return []
+
+
+def lasting(limit_s: float) -> list[str]:
+    """Returns the commands of the processes below this one that have not ended by themselves after so long."""
+    return [" ".join(_command_of(each)) for each in psutil.wait_procs(left(), timeout=limit_s)[1]]
 
 
 def end_all() -> None:

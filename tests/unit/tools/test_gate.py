@@ -37,10 +37,15 @@ real = [
     pytest_job(each, f"test_{each}.py", *given["options"], runs_again=each != "unit") for each in given["jobs"]
 ]
 stages = [lint, Stage("real", tuple(real))]
-sys.exit(run(Gate(stages, time.time(), given["limit_s"], here, here / "build", given["changed"])))
+sys.exit(run(Gate(stages, time.time(), given["limit_s"], here, here / "build", given["changed"], ("shows how",), 1)))
 """
 GOOD = "def test_good(): pass\n"
-WRONG = "def test_wrong(): assert False, '3 messages lost'\n"
+WRONG = """
+import pytest
+def test_wrong(): assert False, '3 messages lost'
+@pytest.mark.skip(reason="no database")
+def test_silent(): pass
+"""
 INCONCLUSIVE = """
 import pathlib, pytest
 from tests.helpers.waiting import Inconclusive
@@ -127,8 +132,9 @@ def test_a_red_lint_ends_it(tmp_path: Path) -> None:
 
 def test_what_is_lost_is_told_at_once_and_does_not_run_again(tmp_path: Path) -> None:
     status, lines, _ = Run(tmp_path, good=GOOD, wrong=WRONG).wait()
-    assert (status, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
+    assert (status, lines[-1]) == (1, "2 passed, 2 failed, 0 skipped")
     assert "wrong: FAILED test_wrong.py::test_wrong   AssertionError: 3 messages lost" in lines
+    assert {"FAILED test_wrong.py::test_silent", "skipped, and should not be: no database"} <= {*lines}
     assert "E   AssertionError: 3 messages lost" in lines[: lines.index("FAILED test_wrong.py::test_wrong")]
     assert tmp_path.joinpath("build", "gate", "good.log").exists()
 
@@ -232,10 +238,10 @@ def test_a_signal_ends_the_set_up(tmp_path: Path) -> None:
     assert "FAILED the gate was ended by SIGTERM in its set-up" in lines
 
 
-def test_what_a_green_test_leaves_is_told_and_ended(tmp_path: Path) -> None:
+def test_what_a_green_test_leaves_is_wrong_and_ended(tmp_path: Path) -> None:
     status, lines, _ = Run(tmp_path, leaves=LEAVES).wait()
-    assert status == 0
-    assert any(line.startswith("gate: real: this was left, and is ended: ") for line in lines)
+    assert (status, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
+    assert any(re.match("FAILED real: its tests have left this process: .*sleep", line) for line in lines)
     assert not psutil.pid_exists(int(tmp_path.joinpath("left").read_text()))
 
 
