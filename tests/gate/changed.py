@@ -1,4 +1,4 @@
-"""Which tests a change is about: those whose body is new or another one since the first parent of HEAD."""
+"""Which tests a change is about: those that are new or do something else since the first parent of HEAD."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BASE: Final = "RMQIO_BASE"
 
 
 def changed_tests(root: Path) -> list[str]:
-    """Returns pytest's ids, without parameters, of tests whose body is in no test of the other commit. A renamed or
-    moved test is not there; nothing is, if there is no parent, as in a shallow clone. Raises `ValueError` for a
-    `RMQIO_BASE` that is no commit."""
+    """Returns pytest's ids, without parameters, of tests whose body, with its decorators and the tables that they name,
+    is that of no test of the other commit. A renamed or moved test is not there; nothing is, if there is no parent, as
+    in a shallow clone. Raises `ValueError` for a `RMQIO_BASE` that is no commit."""
     base = os.environ.get(BASE, "HEAD^1")
     names = _git(root, "diff", "--name-only", "--no-renames", base, "HEAD", "--", "tests")
     if names is None:
@@ -35,12 +35,22 @@ def _bodies(text: str) -> Iterator[tuple[str, str]]:
         nodes = ast.parse(text).body
     except SyntaxError:
         return  # pytest says so, of the commit that is tested
+    tables = {
+        target.id: ast.dump(node.value)
+        for node in nodes
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
     for node in nodes:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
         for each in inner:
             if isinstance(each, ast.FunctionDef) and each.name.startswith("test_"):
                 name = f"{node.name}::{each.name}" if isinstance(node, ast.ClassDef) else each.name
-                yield name, "".join(map(ast.dump, each.body))
+                marks = each.decorator_list
+                named = {of.id for mark in marks for of in ast.walk(mark) if isinstance(of, ast.Name)}
+                rows = [tables[table] for table in sorted(named) if table in tables]
+                yield name, "".join([*map(ast.dump, [*marks, *each.body]), *rows])
 
 
 def _git(root: Path, *arguments: str) -> str | None:

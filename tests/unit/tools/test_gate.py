@@ -299,12 +299,17 @@ def test_changed_tests_are_those_with_another_body(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     assert changed_tests(tmp_path) == []  # there is no commit before
-    commit(a="def test_it(): assert 1\ndef test_same(): assert 2\n", b="def test_moves(): assert 3\n")
+    table = "ROWS = [1]\n@mark(ROWS)\ndef test_row(row): assert row\n@mark([1])\ndef test_more(row): assert row + 1\n"
+    commit(a="def test_it(): assert 1\ndef test_same(): assert 2\n", b="def test_moves(): assert 3\n", c=table)
     commit(
         a="import os\ndef test_it(): assert 4\ndef test_renamed(): assert 2\ndef test_moves(): assert 3\n",
         b="class TestOf:\n    def test_new(self): assert 5\n",
+        c=table.replace("[1]", "[1, 2]"),
     )
-    assert changed_tests(tmp_path) == ["tests/test_a.py::test_it", "tests/test_b.py::TestOf::test_new"]
+    assert changed_tests(tmp_path) == [
+        *("tests/test_a.py::test_it", "tests/test_b.py::TestOf::test_new"),
+        *("tests/test_c.py::test_row", "tests/test_c.py::test_more"),
+    ]
 
 
 @pytest.mark.parametrize("part", [part for parts in GATE.values() for part in parts], ids=lambda part: part.tests)
