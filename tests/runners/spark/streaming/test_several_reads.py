@@ -23,6 +23,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
+from apache_beam.transforms.userstate import CombiningValueStateSpec
 from apache_beam.transforms.window import FixedWindows, SlidingWindows
 
 from rmqio import Message, ReadFromRocketMQ, ReadOptions, Record, StartFrom, WriteToRocketMQ
@@ -219,6 +220,37 @@ def test_the_bytes_of_a_micro_batch_are_bounded(topics: Topics) -> None:
     rows = [each["observedMetrics"]["rmqio"]["rows"] for each in progress_of(result)]
     assert sum(rows) == 100
     assert max(rows) <= 30, rows
+
+
+class RunningTotals(beam.DoFn):
+    """Emits the sum of a key's numbers after each of them."""
+
+    TOTAL = CombiningValueStateSpec("total", sum)
+
+    def process(self, element: tuple[int, int], total: Any = beam.DoFn.StateParam(TOTAL)) -> Iterator[Message]:
+        total.add(element[1])
+        yield Message(b"%d %d" % (element[0], total.read()))
+
+
+def test_keys_find_their_state_again_in_a_session_with_another_number_of_partitions(
+    topics: Topics, tmp_path: Path
+) -> None:
+    """The first run has as many buckets as it says, which no session has by default, and the second one goes on."""
+    source, sink = topics.made(), topics.made()
+    wanted: Counter[str] = Counter()
+    for number, flags in (1, ["--spark_buckets=5"]), (10, []):
+        topics.send(source, [b"%d %d" % (key, number) for key in range(40)])
+        given = ["--streaming", "--available_now", f"--checkpoint_dir={tmp_path / 'checkpoint'}", *flags]
+        pipeline = beam.Pipeline(runner=SparkRunner(), options=PipelineOptions(given))
+        keyed = (
+            pipeline
+            | topics.read(source)
+            | beam.Map(lambda record: tuple(map(int, record.body.split()))).with_output_types(tuple[int, int])
+        )
+        _ = keyed | beam.ParDo(RunningTotals()).with_output_types(Message) | topics.write(sink)
+        pipeline.run().wait_until_finish()
+        wanted.update(f"{key} {1 if number == 1 else 11}" for key in range(40))
+        assert Counter(topics.bodies(sink)) == wanted
 
 
 def counted(record: Record) -> Message:
