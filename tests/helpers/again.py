@@ -109,6 +109,7 @@ def fewer_examples(item: pytest.Item) -> None:
     function = getattr(item, "function", None)
     found = getattr(function, _SETTINGS, None)
     if isinstance(found, settings):
-        setattr(
-            function, _SETTINGS, settings(found, max_examples=min(found.max_examples, max(10, found.max_examples // 5)))
-        )
+        fewer = settings(found, max_examples=min(found.max_examples, max(10, found.max_examples // 5)))
+        setattr(function, _SETTINGS, fewer)
+        if hasattr(inside := getattr(function, "__wrapped__", None), _SETTINGS):  # of a process of its own
+            setattr(inside, _SETTINGS, fewer)

@@ -7,7 +7,10 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
 
+from tests.helpers.own_process import in_own_process
 
+
+@in_own_process
 def assert_leaks_nothing(work: Callable[[], object], counted: Sequence[object], times: int = 300) -> None:
     """Asserts that many more calls allocate no bytes, and leave the reference counts of `counted` as they were."""
     for _ in range(20):  # warms up caches

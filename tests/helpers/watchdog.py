@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import TypeVar
+from unittest.mock import patch
 
+from rmqio.client.connections import transport, wakeup
 from tests.helpers.waiting import patience, until
 
 T = TypeVar("T")
 
 _SETTLE_S = 10.0
-"""The other end of a connection closes a moment later."""
+"""What another thread closes is closed a moment later."""
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
@@ -45,27 +49,49 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 
 @contextmanager
 def nothing_is_left() -> Iterator[None]:
-    """Asserts that this process has no more threads, sockets or pipes afterwards than before, not even as garbage."""
-    threads, descriptors = set(threading.enumerate()), _descriptors()
-    yield
+    """Asserts that clients leave no threads, sockets or pipes that they began meanwhile, not even as garbage.
+
+    What other code of this process opens or starts does not count.
+    """
+    threads, opened = _threads(), set[str]()
+
+    class Socket(socket.socket):
+        def __init__(self, *args: int) -> None:
+            super().__init__(*args)
+            opened.add(_target(self.fileno()))
+
+    def pipe() -> tuple[int, int]:
+        ends = os.pipe()
+        opened.add(_target(ends[0]))  # both ends have the same one
+        return ends
 
     def left() -> list[str]:
-        more = _descriptors() - descriptors
-        return [*sorted(more), *sorted(map(repr, set(threading.enumerate()) - threads))]
+        return [*sorted(opened & _descriptors()), *sorted(map(repr, _threads() - threads))]
 
+    with (
+        patch.object(transport, "socket", SimpleNamespace(**{**vars(socket), "socket": Socket})),
+        patch.object(wakeup, "os", SimpleNamespace(**{**vars(os), "pipe": pipe})),
+    ):
+        yield
     until(lambda: not left(), "nothing is left behind", details=left, still_s=_SETTLE_S, pause_s=0.02)
 
 
+def _threads() -> set[threading.Thread]:
+    """Returns the threads of clients and of their tests, by name."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("rmqio")}
+
+
 def _descriptors() -> set[str]:
-    """Returns the sockets and pipes of this process by their inode. Empty if there is no /proc."""
-    found = set()
+    """Returns what the descriptors of this process are, such as the inodes of sockets. Empty if there is no /proc."""
     with suppress(FileNotFoundError):
-        for name in os.listdir("/proc/self/fd"):
-            with suppress(OSError):
-                target = os.readlink(f"/proc/self/fd/{name}")
-                if target.startswith(("socket:", "pipe:")):
-                    found.add(target)
-    return found
+        return {_target(int(name)) for name in os.listdir("/proc/self/fd")}
+    return set()
+
+
+def _target(descriptor: int) -> str:
+    with suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    return ""
 
 
 def _stacks() -> str:

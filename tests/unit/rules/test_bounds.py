@@ -17,6 +17,7 @@ from rmqio.rules.limits import Limits
 from rmqio.rules.match import regexes
 from rmqio.rules.match.regexes import has_vectorscan
 from rmqio.rules.plan.wildcards import matches, parts_of
+from tests.helpers.own_process import in_own_process
 
 needs_vectorscan = pytest.mark.skipif(not has_vectorscan(), reason="hyperscan has no wheel here")
 ENGINES: tuple[Engine, ...] = ("vectorscan", "plain") if has_vectorscan() else ("plain",)
@@ -197,6 +198,7 @@ def test_fields_beside_those_of_the_rules_may_be_anything_but_bad_utf_8() -> Non
     assert "UTF-8" in bad.reason
 
 
+@in_own_process
 def test_a_million_distinct_values_take_no_more_memory_than_allowed() -> None:
     """And the memory of values switches itself off, since it finds nothing."""
     matcher = compile_rules([rule(Atom("a", Kind.CONTAINS, "zz"))], limits=Limits(cache_bytes=1 << 20))

@@ -15,6 +15,7 @@ from rmqio.testing import NAME_SERVER, FakeBroker, InMemoryCluster, faults
 from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
+from tests.helpers.own_process import in_own_process
 
 Q0 = MessageQueue("topic", "broker-a", 0)
 MAX = RequestCode.GET_MAX_OFFSET
@@ -127,17 +128,17 @@ def test_a_held_pull_ends_in_time_or_with_a_message(broker: FakeBroker, connecti
     assert held.result(2_000).code == 0
 
 
+@in_own_process
 def test_nothing_is_left_running() -> None:
-    before = threading.active_count()
     with InMemoryCluster() as cluster:
         with FakeBroker(cluster) as broker:
             connection = Connection(broker.address())
             connection.request(requests.get_max_offset(Q0), 2_000)
-            assert threading.active_count() == before + 1
+            assert threading.active_count() == 2
         assert cluster.listeners == []
         with pytest.raises(TransportError):
             connection.request(requests.get_max_offset(Q0), 200)
-    assert threading.active_count() == before
+    assert threading.active_count() == 1
 
 
 def test_sixty_thousand_messages_in_one_batch_are_acknowledged_and_lost(

@@ -14,6 +14,7 @@ from rmqio.errors import LocalError, WireError
 from rmqio.wire.codes import MAX_FRAME_BYTES, Serialization
 from rmqio.wire.command import Command
 from rmqio.wire.frame import FrameDecoder, encode_frame
+from tests.helpers.own_process import in_own_process
 
 JSON, ROCKETMQ = Serialization.JSON, Serialization.ROCKETMQ
 
@@ -288,6 +289,7 @@ def test_round_trip_of_both_serializations_mixed_on_one_stream(
     assert drain(stream, chunk) == [command for command, _ in sent]
 
 
+@in_own_process
 def test_many_small_pieces_take_no_more_memory_than_large_ones() -> None:
     body = bytes(range(256)) * 256
     frame = encode_frame(Command(1, {}, body))

@@ -18,6 +18,7 @@ from rmqio.serde.avro.reading.walk import MAX_DEPTH
 from rmqio.serde.avro.schemas.schema import MAX_PRECISION
 from rmqio.serde.registry import MemoryRegistry
 from tests.fuzz.avro_target import container, long
+from tests.helpers.own_process import in_own_process
 from tests.helpers.transforms.records import record_of
 from tests.unit.serde.avro.bulk.support import in_python
 
@@ -84,6 +85,7 @@ HARMFUL: list[tuple[str, Any, bytes, str]] = [
 
 @pytest.mark.parametrize("framing", ["container", "confluent"])
 @pytest.mark.parametrize(("schema", "value", "why"), [row[1:] for row in HARMFUL], ids=[row[0] for row in HARMFUL])
+@in_own_process
 def test_a_schema_that_harms_is_an_error_of_its_record(schema: Any, value: bytes, why: str, framing: Any) -> None:
     text = schema if isinstance(schema, str) else json.dumps(schema)
     if framing == "container":

@@ -28,6 +28,7 @@ from rmqio.sql.runtime.bounded import dimension_of
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from tests.helpers.own_process import in_own_process
 from tests.helpers.transforms.reading import clean_cluster
 from tests.helpers.waiting import until
 from tests.unit.sql.lookup.dimension_tables import LOOK_UP, ORDERS, SINK, TOPIC, customer, customers
@@ -188,6 +189,7 @@ def test_a_broker_that_is_away_holds_up_no_rows_of_others(
     assert len([each for each in caplog.messages if "rows of broker-b stay as they are: silent" in each]) == 1
 
 
+@in_own_process
 def test_a_topic_that_nobody_looks_up_is_read_no_longer(
     cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from rmqio.wire.messages.bodies import (
     compression_flags,
     decompress,
 )
+from tests.helpers.own_process import in_own_process
 
 TEXT = b"hello rocketmq " * 50
 
@@ -100,6 +101,7 @@ def test_a_second_body_behind_the_first_is_refused(kind: int, way: object) -> No
 
 
 @each_way
+@in_own_process
 def test_a_bomb_takes_no_memory(kind: int, way: object) -> None:
     bomb = way(bytes(64 << 20))  # type: ignore[operator]
     tracemalloc.start()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rmqio.serde.avro import AvroDeserializer, bulk
 from rmqio.serde.avro.arrow import AvroToArrow
+from tests.helpers.own_process import in_own_process
 from tests.helpers.serde.avro_records import record
 from tests.helpers.transforms.records import record_of
 from tests.unit.serde.avro.bulk.support import in_python, one_by_one, outcomes
@@ -55,6 +56,7 @@ def body_of(item: bytes, made: list[tuple[int, int | None, int]], *, ends: bool)
     return found + (varint(0) if ends else b"")
 
 
+@in_own_process
 @given(st.sampled_from(sorted(KINDS)), blocks, st.booleans(), st.integers(0, 2))
 @example("ints", [(2**40, None, 3)], True, 1)
 @example("by_name", [(-2, 2**40, 2)], True, 0)

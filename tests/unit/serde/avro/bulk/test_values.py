@@ -5,7 +5,6 @@ from __future__ import annotations
 import decimal
 import json
 import os
-import warnings
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer, bulk
 from rmqio.serde.registry import MemoryRegistry
+from tests.helpers.own_process import in_own_process
 from tests.helpers.serde.avro_records import logical, record
 from tests.helpers.serde.avro_schemas import schema_texts, schemas
 from tests.helpers.serde.avro_values import values
@@ -139,17 +139,14 @@ def test_decimals_have_the_same_digits_and_exponent(precision: int, data: st.Dat
     assert outcomes(AvroDeserializer(schema), bodies) == one_by_one(reference, bodies)
 
 
+@in_own_process
 def test_no_thread_is_left_and_a_forked_child_decodes() -> None:
     """Spark's daemon forks its workers after it has imported and perhaps used this."""
     bodies = [AvroSerializer(ORDER)(AN_ORDER).body] * 2_000
     deserializer = AvroDeserializer(ORDER)
     expected = outcomes(deserializer, bodies)
-    threads = set(os.listdir("/proc/self/task"))  # those of earlier tests may end meanwhile
-    assert outcomes(deserializer, bodies) == expected
-    assert set(os.listdir("/proc/self/task")) <= threads
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other threads of pytest
-        child = os.fork()
+    assert os.listdir("/proc/self/task") == [str(os.getpid())]
+    child = os.fork()
     if child == 0:
         os._exit(0 if outcomes(deserializer, bodies) == expected else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

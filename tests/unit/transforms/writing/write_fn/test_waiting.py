@@ -17,6 +17,7 @@ from rmqio.options import WriteOptions
 from rmqio.testing import InMemoryClientFactory
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.outputs import WriteMetrics
+from tests.helpers.own_process import in_own_process
 from tests.helpers.transforms.write_bundles import Bundles
 from tests.helpers.waiting import until
 
@@ -225,11 +226,12 @@ def test_what_is_refused_in_the_thread_is_a_failure() -> None:
     assert len(bundles.failed) == 1
 
 
+@in_own_process
 def test_without_a_limit_of_time_there_is_no_thread() -> None:
     bundles = made(WriteOptions())
     bundles.process(b"a")
     assert bundles.fn._timed is None
-    assert not [each for each in threading.enumerate() if each.name == "rmqio max_wait_ms"]
+    assert threading.active_count() == 1
 
 
 @pytest.mark.parametrize(

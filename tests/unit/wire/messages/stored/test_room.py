@@ -15,6 +15,7 @@ from rmqio.model import MessageQueue
 from rmqio.wire.command import Command
 from rmqio.wire.messages.stored import DEFAULT_MAX_BODY_BYTES, MAX_PULL_BYTES, Room
 from rmqio.wire.requests import parse_pull
+from tests.helpers.own_process import in_own_process
 from tests.helpers.wire.stored_bytes import Stored, encode_all, encode_member
 from tests.helpers.wire.stored_decoding import decode, inner_batch, only_corrupt
 
@@ -29,6 +30,7 @@ from tests.helpers.wire.stored_decoding import decode, inner_batch, only_corrupt
         (0x201, zstandard.ZstdCompressor(write_content_size=False).compress(bytes(64 << 20))),
     ],
 )
+@in_own_process
 def test_a_bomb_is_refused_before_it_takes_memory(kind: int, bomb: bytes) -> None:
     data = Stored(body=bomb, sys_flag=kind).encode()
     tracemalloc.start()
@@ -91,6 +93,7 @@ def test_what_is_too_large_by_itself_is_corrupt_and_takes_no_room() -> None:
     assert ([record.queue_offset for record in records], room.next_offset) == ([11, 12], 13)
 
 
+@in_own_process
 def test_a_pull_of_bombs_that_are_small_enough_one_by_one_takes_bounded_memory() -> None:
     bomb = zstandard.ZstdCompressor(level=19).compress(bytes(DEFAULT_MAX_BODY_BYTES))
     data = encode_all(*(Stored(body=bomb, sys_flag=0x201, queue_offset=offset) for offset in range(32)))
