@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from typing import Any
 
@@ -35,16 +34,24 @@ def sketch(hop: Hop, offsets: list[int], *, run: str = "r") -> Sketch:
     return Sketch(Key(run, hop.name, *QUEUE, 0, 0, ""), hop, total_of(offsets))
 
 
-def test_blocks_that_are_lost_as_a_whole_are_told_in_time() -> None:
-    """A look at each message for each other one took minutes for 100,000."""
-    count = 25
-    places = [(QUEUE, offset) for offset in range(count * 4_096)]
+def test_blocks_that_are_lost_as_a_whole_are_told_without_a_look_at_each_message_for_each_other_one() -> None:
+    compared = 0
+
+    class Offset(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return int(self) == other
+
+    count = 5
+    places = [(QUEUE, Offset(offset)) for offset in range(count * 4_096)]
     lost: dict[Unit, list[Candidate]] = {}
     for queue, offset in places:
         lost.setdefault(Unit(queue, offset >> 12), []).append(Candidate(queue, offset, mixed_one(0)))
     there = {unit: Total(4_096, 4_096 * mixed_one(0) & MASK) for unit in lost}
     edges = [Edge((SOURCE,), "one"), Edge(("one",), SINK)]
-    began = time.process_time()
     faults = Comparison({SOURCE: there, "one": there, SINK: {}}, edges, lost, {}, {}).faults(there)
     assert [len(fault.lost_messages) for fault in faults] == [4_096] * count
     unused: Any = dict.fromkeys(("request", "identity", "findings", "source", "sink", "letters", "hops"))
@@ -53,7 +60,7 @@ def test_blocks_that_are_lost_as_a_whole_are_told_in_time() -> None:
     )
     for queue, offset in places:
         assert result.edge_of(Place("lost", queue, offset, 0, 0)) == [edges[1]]
-    assert time.process_time() - began < 10
+    assert compared <= len(places)
 
 
 def test_a_trace_counts_what_retention_has_deleted_of_a_block() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
@@ -21,7 +22,7 @@ pytest.importorskip("confluent_kafka", reason="Kafka needs the extra 'kafka'")
 from confluent_kafka import Producer
 
 from rmqio.connect import ReadFromKafka
-from rmqio.connect.kafka import watch
+from rmqio.connect.kafka import read_fn, watch
 from rmqio.connect.kafka.client import Cluster, KafkaAway
 from rmqio.connect.kafka.ranges import Partition
 from rmqio.connect.kafka.read_fn import KafkaReadConfig, UnboundedPartitionFn
@@ -105,7 +106,7 @@ def estimators_of(fn: type[beam.DoFn]) -> Any:
 
 @pytest.mark.parametrize("partition", [0, 1], ids=["with messages", "without messages"])
 def test_a_partition_that_is_read_to_its_end_follows_the_clock_across_bundles(
-    broker: tuple[Producer, str], partition: int
+    broker: tuple[Producer, str], partition: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer, servers = broker
     if partition == 0:
@@ -116,18 +117,15 @@ def test_a_partition_that_is_read_to_its_end_follows_the_clock_across_bundles(
     stream = Stream(
         lambda: UnboundedPartitionFn(config), Partition("quiet", partition), estimators_of(UnboundedPartitionFn)
     )
-    began = time.time()
+    now = time.time()
+    monkeypatch.setattr(read_fn, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
     found = until(stream.bundle, "the messages") if partition == 0 else []
     stream.bundle()
     wanted = MIN_TIMESTAMP if partition else (PAST_MS + 2) / 1000
-    assert stream.watermark == wanted or time.time() - began > 0.5
-
-    def follows() -> bool:
-        if stream.watermark < began:
-            assert stream.bundle() == []
-        return bool(stream.watermark >= began)
-
-    until(follows, "a watermark that follows the clock", details=lambda: stream.watermark, pause_s=0)
+    assert stream.watermark == wanted, "it has been quiet for no time"
+    now += 0.5
+    assert until(lambda: stream.bundle() or stream.watermark != wanted, "an answer of the broker", pause_s=0) is True
+    assert float(stream.watermark) == pytest.approx(now, abs=0.002)
     assert [each.value for each in found] == ([] if partition else [b"0", b"1", b"2"])
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import re
-import time
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -16,6 +16,7 @@ from rmqio.errors import LocalError, TransportError
 from rmqio.model import MessageQueue
 from rmqio.testing import InMemoryCluster, ManualClock
 from rmqio.topics.subscription import Subscription
+from rmqio.transforms.reading import pacing, read_fn
 from rmqio.transforms.reading.pacing import BURST_S, Pacer, PlanPace, RateLimit, TokenBucket
 from tests.helpers.transforms.reading import bodies, counters, fill, read, run_bodies
 
@@ -153,13 +154,15 @@ def test_plans_are_worth_the_time_since_the_last_one(rate: float, pauses: list[f
     assert total == pytest.approx(rate * (counted_s + BURST_S), abs=1.01)
 
 
-def test_a_read_keeps_its_limit_and_loses_nothing(cluster: InMemoryCluster) -> None:
+def test_a_read_keeps_its_limit_and_loses_nothing(cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(pacing, "Pacer", functools.partial(Pacer, clock=clock.monotonic, sleep=clock.sleep))
+    monkeypatch.setattr(read_fn, "time", clock)
     queues = fill(cluster, 40, 30)
-    begun = time.monotonic()
     expected = bodies(queues[0], range(40)) + bodies(queues[1], range(30))
     result = run_bodies(read(cluster, max_records_per_second=100), expected)
-    assert time.monotonic() - begun >= 0.2 - 0.01, "70 records, of which 50 are a burst"
-    assert counters(result)["paced_ms"] >= 100
+    assert clock.monotonic() == pytest.approx(0.2, abs=0.02), "70 records, of which 50 are a burst"
+    assert counters(result)["paced_ms"] == pytest.approx(200, abs=20)
 
 
 def test_a_limit_below_one_answer_cuts_it(cluster: InMemoryCluster) -> None:

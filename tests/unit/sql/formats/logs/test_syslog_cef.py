@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import re
-import time
 import zoneinfo
 from typing import Any
 
@@ -187,8 +186,8 @@ def test_any_line_is_read_or_refused(line: str, more: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["a", "=", "a=", " a=", "\\", "|", '" ', '[a b="', "a ", "] "])
-def test_hostile_lines_take_no_time(part: str) -> None:
-    begun = time.process_time()
+def test_hostile_lines_need_no_step_backwards(part: str) -> None:
+    """With one, half a million characters would take hours."""
     for parse in (syslog.parse, cef.parse):
         for head in (
             "",
@@ -199,7 +198,6 @@ def test_hostile_lines_take_no_time(part: str) -> None:
             "CEF:0|a|b|c|d|e|5|",
         ):
             try:
-                parse(head + part * 100_000)
+                parse(head + part * 500_000)
             except ValueFailure:
                 continue
-    assert time.process_time() - begun < 5
