@@ -16,7 +16,8 @@ REAL = pytest.param("real", marks=pytest.mark.broker)
 
 
 def _remoting(name: str, name_server: str) -> Backend:
-    options = ClientOptions(name_server, request_timeout_ms=10_000)
+    # Longer than a test waits: a pull is answered because there is a message, not because its time is over
+    options = ClientOptions(name_server, request_timeout_ms=10_000, long_poll_ms=120_000)
     admin = Admin(options)
     backend = Backend(
         name,

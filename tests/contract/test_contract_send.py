@@ -139,13 +139,11 @@ def test_a_delayed_message_comes_later(
 ) -> None:
     producer, client = backend.producer(), backend.client()
     deliver_at_ms = None if after_ms is None else int(time.time() * 1000) + after_ms
-    sent = time.time()
     producer.send(Message(b"delayed", delay_level=delay_level, deliver_at_ms=deliver_at_ms), queue)
     producer.send(Message(b"at once"), queue)
     first, second = read(client, queue, until=2)
     assert (first.body, second.body) == (b"at once", b"delayed")
-    assert time.time() - sent > 0.9
-    assert second.store_timestamp_ms >= first.store_timestamp_ms + 500
+    assert second.store_timestamp_ms >= second.born_timestamp_ms + 900
 
 
 @pytest.mark.parametrize(
@@ -299,10 +297,9 @@ def test_a_broker_ignores_a_delay_inside_of_a_batch(server: Backend, wire_queue:
     properties = f"{DELAY}\x013\x02".encode()
     size = 22 + 1 + len(properties)
     member = size.to_bytes(4, "big") + bytes(12) + b"\0\0\0\x01x" + len(properties).to_bytes(2, "big") + properties
-    started = time.monotonic()
     assert server.ask(_send(server, wire_queue, member, batch=True)).code == 0
-    assert len(read(server.client(), wire_queue, until=1)) == 1
-    assert time.monotonic() - started < 5
+    assert server.ask(_send(server, wire_queue, b"sent later")).code == 0
+    assert [each.body for each in read(server.client(), wire_queue, until=2)] == [b"x", b"sent later"]
     assert server.ask(_send(server, wire_queue, member, batch=True, properties=f"{DELAY}\x013\x02")).code == 13
 
 
