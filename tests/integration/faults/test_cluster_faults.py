@@ -333,7 +333,7 @@ def test_while_a_master_is_dead_its_replica_is_read_and_then_the_master_again(
 
 
 def test_a_look_by_pattern_goes_on_while_name_servers_hang(cluster: Cluster, client: RemotingQueueClient) -> None:
-    """It waits for one timeout of a request, once, and then works with what it knows, until they answer again."""
+    """It works with what it knows, until they answer again. How long it waits: tests/unit/client/test_routes.py."""
     topic = new_topic(cluster, 1)
     subscription = Subscription.of(re.compile(f"{topic}.*"))
     known = subscription.find_queues(client, missing_ok=True)
@@ -342,17 +342,12 @@ def test_a_look_by_pattern_goes_on_while_name_servers_hang(cluster: Cluster, cli
         server.pause()
     try:
         time.sleep(0.3)  # routes are old
-        waits = []
         for _ in range(10):
-            began = time.monotonic()
             assert subscription.find_queues(client, missing_ok=True) == known
-            waits.append(time.monotonic() - began)
             time.sleep(0.3)
     finally:
         for server in cluster.name_servers:
             server.resume()
-    assert waits[0] < 2 * 1.5, "one timeout, and as much again for a busy machine"
-    assert max(waits[1:]) < 1.0, "no look waits again"
     until_both_know(cluster)
     later = f"{topic}-later"
     cluster.create_topic(later, 1)

@@ -99,9 +99,10 @@ def test_busy_queues_are_read_in_order_over_many_bundles_while_they_are_written(
 
 
 @pytest.mark.parametrize("discovery_interval_ms", [30_000, 0], ids=["looks for queues", "looks once"])
-def test_seven_idle_queues_do_not_hold_up_the_eighth_nor_burn_the_processor(
+def test_seven_idle_queues_do_not_hold_up_the_eighth(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, discovery_interval_ms: int
 ) -> None:
+    """How long bundles wait: tests/unit/transforms/reading, test_in_process.py and test_read_fn.py."""
     calls = 0
 
     def counted(cls: Any) -> None:
@@ -122,25 +123,11 @@ def test_seven_idle_queues_do_not_hold_up_the_eighth_nor_burn_the_processor(
     with running(lab.read(busy.topic, consumer_group=group, options=options), stop_after=8 + 20 + 1) as run:
         run.wait_for(8)
         run.wait_until(lambda: lab.committed(group, *queues) == [1] * 8, "all queues to be read to their ends")
-        # Idle: nothing comes, so next to nothing is done.
-        calls_before, processor_before, begin = calls, time.process_time(), time.monotonic()
-        time.sleep(3)
-        elapsed = time.monotonic() - begin
-        assert 1 <= calls - calls_before <= 10 * elapsed, "bundles while idle"
-        assert time.process_time() - processor_before < 0.3 * elapsed, "processor time while idle"
-        # One busy, seven idle.
-        latencies = []
-        calls_before, processor_before, begin = calls, time.process_time(), time.monotonic()
+        idle = calls
+        run.wait_until(lambda: calls > idle + 8, "bundles in which nothing comes")
         for number in range(20):
-            sent_at = time.monotonic()
             lab.send(busy, 1)
             run.wait_for(8 + number + 1)
-            latencies.append(run.arrivals[-1] - sent_at)
-            time.sleep(0.1)
-        elapsed = time.monotonic() - begin
-        assert max(latencies) < 2, latencies
-        assert sorted(latencies)[10] < 0.5, latencies
-        assert calls - calls_before <= 40 * elapsed, "bundles while one is busy"
         lab.send(queues[7], 1)
     expected: dict[MessageQueue, list[int]] = {queue: [0] for queue in queues}
     assert run.offsets == expected | {busy: list(range(21)), queues[7]: [0, 1]}
