@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -20,6 +19,7 @@ import pytest
 pytest.importorskip("prometheus_client", reason="metrics need the extra 'prometheus'")
 
 from tests.helpers.imports import ROOT
+from tests.helpers.servers.ports import reserved_port
 from tests.helpers.servers.prometheus import QUEUE, Machine
 from tests.helpers.waiting import until
 
@@ -59,8 +59,7 @@ class Prometheus:
 @contextlib.contextmanager
 def prometheus(target: int, folder: Path) -> Iterator[Prometheus]:
     assert PROMETHEUS is not None
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = reserved_port()
     config = folder / "prometheus.yml"
     config.write_text(CONFIG.format(port=target))
     arguments = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}"]

@@ -17,9 +17,10 @@ from rmqio.local.config import Config, broker_properties, name_server_properties
 from rmqio.local.folder import require_space, temporary_folder
 from rmqio.local.install import CONF, Programs, Settings, broker_process, find_programs, name_server_process
 from rmqio.local.processes import ready
-from rmqio.local.processes.ports import LOOPBACK, free_port
+from rmqio.local.processes.ports import LOOPBACK
 from rmqio.local.processes.process import JavaProcess
 from rmqio.local.processes.watchdog import Watchdog
+from tests.helpers.servers.ports import reserved_port
 
 SMALL: Final[Config] = {
     "mappedFileSizeCommitLog": 16 << 20,
@@ -165,7 +166,7 @@ class Cluster:
         return [*self.name_servers, *self.brokers.values()]
 
     def _new_name_server(self, programs: Programs, watchdog: Watchdog, number: int) -> Server:
-        port, folder = free_port(), self.folder / f"name_server-{number}"
+        port, folder = reserved_port(), self.folder / f"name_server-{number}"
         config = name_server_properties(port=port, home=folder, extra={})
         process = name_server_process(_settings("none", {}), programs, folder, watchdog, config)
         address = f"{LOOPBACK}:{port}"
@@ -173,17 +174,17 @@ class Cluster:
 
     def _new_broker(self, programs: Programs, watchdog: Watchdog, key: str, config: Config) -> Server:
         name, _, number = key.partition("/")
-        port, folder = free_port(below=(2,)), self.folder / f"broker-{key.replace('/', '-')}"
+        port, folder = reserved_port(below=(2,)), self.folder / f"broker-{key.replace('/', '-')}"
         if number:
             config = {"brokerId": int(number), "brokerRole": "SLAVE", **config}
         elif any(other.startswith(f"{name}/") for other in self._given):
-            config = {"haListenPort": free_port(), **config}
+            config = {"haListenPort": reserved_port(), **config}
         settings = _settings(name, config)
         properties = broker_properties(
             name=name,
             name_server=self.name_server,
             port=port,
-            ha_port=free_port(),
+            ha_port=reserved_port(),
             store=folder / "store",
             extra=config,
         )

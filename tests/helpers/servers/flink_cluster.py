@@ -21,10 +21,10 @@ from typing import Any
 
 from rmqio.local.fetch import cache_dir
 from rmqio.local.processes.java import find_java
-from rmqio.local.processes.ports import free_port
 from rmqio.runners.flink.errors import FlinkError
 from rmqio.runners.flink.jobserver.command import java_options
 from rmqio.runners.flink.rest import FlinkRest
+from tests.helpers.servers.ports import reserved_port
 from tests.helpers.servers.spark_cluster import below, end, end_with_the_tests
 from tests.helpers.waiting import runs, until
 
@@ -86,7 +86,7 @@ class Cluster:
         self.folder = folder
         self._slots = slots
         self._java, self._class_path = find_java(minimum_major=11, program="Flink"), jars()
-        self.rpc, port = free_port(), free_port()
+        self.rpc, port = reserved_port(), reserved_port()
         self.address = f"127.0.0.1:{port}"
         self.rest = FlinkRest(self.address)
         self._conf = {

@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 import pyspark
 
-from rmqio.local.processes.ports import LOOPBACK, free_port
+from rmqio.local.processes.ports import LOOPBACK
 from tests.helpers.servers.java_server import JavaServer, jars_of
+from tests.helpers.servers.ports import reserved_port
 
 LOCK: Final = "hadoop-3.5.0"
 _LIBRARIES: Final = ("hadoop-client-api-", "hadoop-client-runtime-", "slf4j-api-", "log4j-", "jcl-over-slf4j-")
@@ -58,7 +59,7 @@ class NameNode(_Node):
 
     def __init__(self) -> None:
         super().__init__({})
-        self.address = f"hdfs://{LOOPBACK}:{free_port()}"
+        self.address = f"hdfs://{LOOPBACK}:{reserved_port()}"
         self._settings |= {"fs.defaultFS": self.address, "dfs.namenode.http-address": f"{LOOPBACK}:{self.port}"}
 
     def command(self) -> list[str]:

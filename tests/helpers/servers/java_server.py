@@ -14,9 +14,9 @@ from typing import Self
 from rmqio.local.artefacts import read_lock
 from rmqio.local.fetch import fetch
 from rmqio.local.processes.java import find_java
-from rmqio.local.processes.ports import free_port
 from rmqio.local.processes.process import JavaProcess
 from rmqio.local.processes.watchdog import Watchdog
+from tests.helpers.servers.ports import reserved_port
 from tests.helpers.waiting import until
 
 SMALL = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -38,7 +38,7 @@ class JavaServer:
         self.java = str(find_java(minimum_major=self.minimum_java, program=self.title).executable)
         self.folder = Path(tempfile.mkdtemp(prefix="rmqio-server-"))
         self._watchdog = Watchdog(self.folder)
-        self.port = free_port()
+        self.port = reserved_port()
         self._process: JavaProcess | None = None
 
     def command(self) -> Sequence[str]:

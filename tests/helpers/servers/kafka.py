@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 
 import trustme
 
-from rmqio.local.processes.ports import LOOPBACK, free_port
+from rmqio.local.processes.ports import LOOPBACK
 from tests.helpers.servers.certificates import chain_of, key_of
 from tests.helpers.servers.java_server import SMALL, JavaServer, jars_of
+from tests.helpers.servers.ports import reserved_port
 
 USER: Final = "me"
 SECRET: Final = "kafka-secret-1d7e40b2"
@@ -86,7 +87,7 @@ class Quorum(NamedTuple):
     def of(cls, size: int) -> Quorum:
         """Returns that of a new cluster."""
         identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        return cls(identity, tuple(free_port() for _ in range(size)))
+        return cls(identity, tuple(reserved_port() for _ in range(size)))
 
 
 class Kafka(JavaServer):
@@ -102,7 +103,7 @@ class Kafka(JavaServer):
     def __init__(self, guard: Guard | None = None, quorum: Quorum | None = None, place: int = 0) -> None:
         super().__init__()
         self.guard, self._quorum, self._place = guard, quorum or Quorum.of(1), place
-        self._guarded_port = free_port()
+        self._guarded_port = reserved_port()
 
     @property
     def servers(self) -> str:

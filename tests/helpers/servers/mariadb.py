@@ -14,8 +14,8 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from rmqio.local.processes.ports import free_port
 from tests.helpers.servers.database import Server
+from tests.helpers.servers.ports import reserved_port
 
 _PACKAGES = ("mariadb-server-core", "mariadb-server", "libaio1", "liburing2")
 
@@ -71,7 +71,7 @@ def mariadb_server() -> Iterator[Server]:
         if root != Path("/") and not each.is_dir():
             shutil.copy(each, copied / each.name)
     environment["LD_LIBRARY_PATH"] = str(copied)
-    data, port = folder / "data", free_port()
+    data, port = folder / "data", reserved_port()
     common = [
         str(program), "--no-defaults", f"--datadir={data}", f"--lc-messages-dir={messages}", f"--tmpdir={folder}",
         f"--character-sets-dir={messages}/charsets", "--innodb-buffer-pool-size=64M",

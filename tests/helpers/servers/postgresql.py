@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.local.processes.ports import free_port
 from tests.helpers.servers.database import Server
+from tests.helpers.servers.ports import reserved_port
 
 _PLACES = ("/usr/lib/postgresql/*/bin", "/usr/local/bin", "/usr/bin")
 
@@ -42,7 +42,7 @@ def postgresql_server() -> Iterator[Server]:
     if os.geteuid() == 0:  # it refuses to run as root
         user = "nobody"
         shutil.chown(folder, user)
-    data, port = f"{folder}/data", free_port()
+    data, port = f"{folder}/data", reserved_port()
     command = [initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
     subprocess.run(command, user=user, check=True, capture_output=True, cwd=folder)
     options = ["-D", data, "-p", str(port), "-k", folder, "-h", "127.0.0.1", "-F"]

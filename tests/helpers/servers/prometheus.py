@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -14,6 +13,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from rmqio.prometheus.folder import process_name
+from tests.helpers.servers.ports import reserved_port
 from tests.helpers.waiting import until
 
 WORKER = """
@@ -59,8 +59,7 @@ class Machine:
     """Processes that share an address."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = reserved_port()
         self.folder = folder
         self.environment = os.environ | {"RMQIO_PROMETHEUS": f"127.0.0.1:{self.port}", "TMPDIR": str(folder)}
         self.environment.pop("PROMETHEUS_MULTIPROC_DIR", None)

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from rmqio.client.admin import Admin
 from rmqio.errors import RmqioError
-from rmqio.local.processes.ports import LOOPBACK, free_port
+from rmqio.local.processes.ports import LOOPBACK
 from rmqio.options import ClientOptions
 from tests.helpers.servers.java_server import SMALL, JavaServer, jars_of
+from tests.helpers.servers.ports import reserved_port
 
 
 class Proxy(JavaServer):
@@ -45,7 +46,7 @@ class Proxy(JavaServer):
             "localServeAddr": LOOPBACK,
             "remotingAccessAddr": LOOPBACK,
             "remotingListenPort": self.port,
-            "grpcServerPort": free_port(),
+            "grpcServerPort": reserved_port(),
             "heartbeatSyncerTopicClusterName": self._cluster,
         }
         file = self.folder / "rmq-proxy.json"

@@ -10,8 +10,9 @@ import urllib.request
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from rmqio.local.processes.ports import LOOPBACK, free_port
+from rmqio.local.processes.ports import LOOPBACK
 from tests.helpers.servers.java_server import SMALL, JavaServer, jars_of, not_as_root
+from tests.helpers.servers.ports import reserved_port
 
 _POLICY = """\
 grant codeBase "${codebase.netty-common}" {
@@ -82,7 +83,7 @@ class SearchNode(JavaServer):
             "http.host": LOOPBACK,
             "http.port": self.port,
             "transport.host": LOOPBACK,
-            "transport.port": free_port(),
+            "transport.port": reserved_port(),
             "discovery.type": "single-node",
             "cluster.routing.allocation.disk.threshold_enabled": False,
             "node.store.allow_mmap": False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,6 +16,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.wire.admin import consumer_groups as wire
 from tests.helpers.command_line import Tool
 from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.servers.ports import reserved_port
 from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.exhaustive, pytest.mark.timeout(300)]
@@ -28,9 +28,7 @@ _LAG = re.compile(
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return reserved_port()
 
 
 @pytest.fixture

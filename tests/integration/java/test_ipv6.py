@@ -13,13 +13,13 @@ from rmqio.client.sending.producer import RemotingProducer
 from rmqio.local.config import broker_properties
 from rmqio.local.install import Settings, broker_process, find_programs
 from rmqio.local.processes import ready
-from rmqio.local.processes.ports import free_port
 from rmqio.local.processes.watchdog import Watchdog
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.wire.messages.stored import BORN_HOST_V6, STORE_HOST_V6
 from tests.helpers.peers.interop import given, java_client, same_for_both
 from tests.helpers.servers.cluster import SMALL, Cluster
+from tests.helpers.servers.ports import reserved_port
 
 pytestmark = pytest.mark.broker
 
@@ -38,13 +38,13 @@ def name_server() -> Iterator[str]:
     if not _has_ipv6():
         pytest.skip("this machine has no ::1")
     with Cluster(brokers=[]) as cluster:
-        port = free_port(below=(2,))
+        port = reserved_port(below=(2,))
         ipv6 = {"bindAddress": "::1", "brokerIP1": "::1", "brokerIP2": "::1"}
         config = broker_properties(
             name="broker-6",
             name_server=cluster.name_server,
             port=port,
-            ha_port=free_port(),
+            ha_port=reserved_port(),
             store=cluster.folder / "store",
             extra={**SMALL, **ipv6},
         )
