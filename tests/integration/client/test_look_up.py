@@ -33,7 +33,11 @@ Outcomes = Mapping[MessageQueue, int | RmqioError | None]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Broker a has a replica and sends readers of old messages to it; all but the newest is old to it. b has none."""
+    """Broker a has a replica and sends readers of old messages to it; all but the newest is old to it. b has none.
+
+    The replica has copied everything before a test begins: once somebody has pulled, RocketMQ 5.5.0's replicas copy no
+    group offsets any more, because fastjson2 cannot skip the `pullOffsetTable` in the master's answer.
+    """
     brokers = {
         "a": {"slaveReadEnable": True, "accessMessageInMemoryMaxRatio": 0},
         "a/1": {"slaveReadEnable": True},
@@ -47,6 +51,7 @@ def cluster() -> Iterator[Cluster]:
                     producer.send_batch([Message(b"x" * 100, topic=TOPIC)] * 20, queue)
         with contextlib.closing(RemotingQueueClient(options(cluster))) as client:
             assert client.commit_offsets(GROUP, dict.fromkeys(queues(client), 7)) == {}
+            until_copied(cluster, client)
         yield cluster
 
 
@@ -100,12 +105,8 @@ def until_copied(cluster: Cluster, client: RemotingQueueClient) -> None:
 def test_reads_follow_the_masters_suggestion_and_offsets_are_the_replicas_while_it_is_away(
     cluster: Cluster, client: RemotingQueueClient
 ) -> None:
-    """The first test here: once somebody has pulled, RocketMQ 5.5.0's replicas copy no group offsets any more, because
-    fastjson2 cannot skip the `pullOffsetTable` in the master's answer.
-    """
     queue = queues(client)[0]
     master, replica = cluster.brokers["a"], cluster.brokers["a/1"]
-    until_copied(cluster, client)
 
     def read_all() -> list[int]:
         reader = client.open_reader(queue, 0, message_filter=MessageFilter())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -119,9 +120,10 @@ def test_requests_to_a_paused_broker_time_out_and_work_again_afterwards(
 def test_a_dead_broker_does_not_hold_up_the_readers_of_another(
     own_broker: LocalRocketMQ, rocketmq: LocalRocketMQ, client: RemotingQueueClient
 ) -> None:
-    own_broker.create_topic("two", queues=1)
-    rocketmq.create_topic("two", queues=1)
-    alive_queue, dead_queue = MessageQueue("two", rocketmq.name, 0), MessageQueue("two", "mortal", 0)
+    topic = f"two-{uuid.uuid4().hex[:12]}"
+    own_broker.create_topic(topic, queues=1)
+    rocketmq.create_topic(topic, queues=1)
+    alive_queue, dead_queue = MessageQueue(topic, rocketmq.name, 0), MessageQueue(topic, "mortal", 0)
     other = RemotingQueueClient(ClientOptions(rocketmq.name_server))
     alive = other.open_reader(alive_queue, 0, message_filter=MessageFilter())
     dead = client.open_reader(dead_queue, 0, message_filter=MessageFilter())
