@@ -24,6 +24,7 @@ from tests.helpers.ledgers.delivery import FLINK, SPARK_STREAMING, Copies
 from tests.helpers.ledgers.delivery import Mode as Running
 from tests.helpers.ledgers.ledger import Findings, Lab
 from tests.helpers.pipelines.auditing import BAD, DOUBLED, DROPPED, SLOW_QUEUE, SLOW_S
+from tests.helpers.pipelines.holding import Hold
 from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic, sending
 from tests.helpers.servers.cluster import Cluster
 from tests.helpers.servers.jobs import Job, started
@@ -117,17 +118,21 @@ def test_a_stream_that_is_killed_counts_what_went_through_once(
     stream: Running, lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Hops count what the runner has committed; what an attempt has sent that it did not commit is named as doubled."""
-    # Spark is killed in its second micro-batch, and Flink, whose bundles are longer, before the first ones have ended.
-    count, share = (1_500, 0.2) if stream.is_flink else (600, 0.5)
+    # Spark is killed in its second micro-batch, and Flink when it has sent a batch, which are a thousand messages.
+    count, offset = (1_500, 1_200) if stream.is_flink else (600, 300)
+    hold = Hold(tmp_path / "hold", offset).begin()
+    small = () if stream.is_flink else ("--max_records_per_trigger=400",)
     with contextlib.closing(Copies(lab.broker, tmp_path, count, count)) as copies:
         hops = f"{copies.sink}-hops"
         lab.broker.create_topic(hops, queues=2)
-        flags = (f"--hops={hops}", "--pause_us=2000")
-        with copies.running(stream, 2, *flags) as job:
-            job.wait_until(lambda: copies.copied >= share * copies.sent, "some of them", progress=lambda: copies.copied)
+        flags = (f"--hops={hops}", *hold.flags)
+        with copies.running(stream, 2, *flags, *small) as job:
+            job.wait_until(
+                lambda: hold.queues() == 2 and copies.copied, "both to be held", progress=lambda: copies.copied
+            )
             job.kill()
-        killed_at = copies.copied
-        assert killed_at <= 0.9 * copies.sent, killed_at
+        assert copies.copied < copies.sent
+        hold.release()
         rmqio = Tool(lab.broker.name_server, capsys)
         topics = ["--from-topic", copies.sources[0].topic, "--to-topic", copies.sink, "--audit-topic", hops]
 

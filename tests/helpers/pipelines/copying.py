@@ -9,7 +9,6 @@ import argparse
 import dataclasses
 import json
 import sys
-import time
 from collections.abc import Sequence
 
 import apache_beam as beam
@@ -23,6 +22,7 @@ from rmqio.runners import options
 from rmqio.runners.program import count, run_program
 from rmqio.sending.failures import FailedMessage
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
+from tests.helpers.pipelines.holding import add_options, hold
 
 FLAGS = ReadOptions(poll_timeout_ms=1_000, offset_commit_interval_ms=0, idle_timeout_ms=2_000)
 
@@ -42,17 +42,6 @@ def refuse(failed: FailedMessage) -> None:
     raise RmqioError(failed.reason)
 
 
-class Dawdle(beam.DoFn):
-    """Takes some time, so that a test can kill something in the middle."""
-
-    def __init__(self, pause_us: int) -> None:
-        self._pause_s = pause_us / 1e6
-
-    def process(self, element: Record) -> list[Record]:
-        time.sleep(self._pause_s)
-        return [element]
-
-
 def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     at = {"name_server": arguments.name_server}
     records = pipeline | "Read" >> ReadFromRocketMQ(
@@ -63,8 +52,7 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
         options=dataclasses.replace(FLAGS, discovery_interval_ms=arguments.discovery_interval_ms),
         **at,
     )
-    if arguments.pause_us:
-        records |= "Dawdle" >> beam.ParDo(Dawdle(arguments.pause_us)).with_output_types(Record)
+    records = hold(records, arguments)
     if arguments.hops:
         records |= Audit("before the write", topic=arguments.hops, **at)
     written = records | "Write" >> WriteToRocketMQ(
@@ -79,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}")
     parser.add_argument("--start", type=parse_start, default=parse_start("group:earliest"))
     parser.add_argument("--stop", type=parse_stop)
-    parser.add_argument("--pause_us", type=int, default=0)
+    add_options(parser)
     parser.add_argument("--hops", help="an audit topic, which counts what goes to the write")
     parser.add_argument("--discovery_interval_ms", type=int, default=FLAGS.discovery_interval_ms)
     parser.add_argument("-v", "--verbose", action="store_true")
