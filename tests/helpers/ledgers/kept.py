@@ -12,6 +12,7 @@ from rmqio.model import Message, MessageQueue
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.orders import QUEUES, WINDOW_MS, Bench
 from tests.helpers.servers.jobs import Job
+from tests.helpers.waiting import Inconclusive
 
 RINGING = 20
 """The number of keys whose processing-time timer is to survive a failure."""
@@ -34,6 +35,11 @@ class KeptBench(Bench):
                 count, total = self.wanted.get(at, (0, 0))
                 self.wanted[at] = count + 1, total + self.sent
             self.sent += 1
+
+    def still_rings(self) -> None:
+        """Raises an error if the timers have fired: then this machine was too slow to kill anything before."""
+        if time.time() >= self.rings_at_s:
+            raise Inconclusive("timers that were to survive have fired before the failure")
 
     @contextmanager
     def incoming(self) -> Iterator[None]:

@@ -38,6 +38,7 @@ from rmqio.options import ReadOptions
 from rmqio.pipelines.common.job import id_of, refuse, run_job, where
 from rmqio.pipelines.windowed_orders import SumAndCount, event_time, make_parser, to_message, to_pair
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
+from tests.helpers.pipelines.holding import add_options, hold
 
 PERIOD_MS = 10_000
 PAIR = TupleCoder((VarIntCoder(), VarIntCoder()))
@@ -183,6 +184,7 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
             offset_commit_interval_ms=arguments.offset_commit_interval_ms,
         ),
     )
+    records = hold(records, arguments)
     windows = (
         records
         | "Key and amount" >> beam.Map(to_pair).with_output_types(tuple[str, float])
@@ -203,6 +205,7 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
 def main() -> int:
     parser = make_parser()
     parser.prog = "keeping.py"
+    add_options(parser)
     parser.add_argument("--ordered", action="store_true", help="with an ordered list as state")
     parser.add_argument("--beside", action="store_true", help="with another step that keeps state of the same orders")
     return run_job(parser, build, None, source="orders")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.runners.capabilities import Mode
 from tests.helpers.ledgers.kept import KeptBench
 from tests.helpers.ledgers.orders import Bench
+from tests.helpers.pipelines.holding import Hold
 from tests.helpers.servers.jobs import started
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -41,26 +41,26 @@ def bench(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.mark.shows(Mode.SPARK_STREAMING)
-def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept: KeptBench) -> None:
+def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept: KeptBench, tmp_path: Path) -> None:
     """Neither windows nor user state change, and timers of both kinds fire: each order is in one total of each."""
     kept.send(FIRST)
-    slow = ("--ordered", "--max_records_per_trigger=1000", "--idle_timeout_ms=600000")
-    with started(kept.job(*slow, "--spark_master_url=local[2,4]", "--spark_buckets=2")) as job:
+    hold = Hold(tmp_path / "hold", 1_000).begin()
+    flags = ("--ordered", *hold.flags)
+    small = ("--max_records_per_trigger=1000", "--idle_timeout_ms=600000")
+    with started(kept.job(*flags, *small, "--spark_master_url=local[2,4]", "--spark_buckets=2")) as job:
         job.wait_until(lambda: kept.committed() == FIRST, "the first orders to be committed", progress=kept.committed)
         kept.send_ringing(60)
         job.wait_until(
             lambda: kept.committed() == kept.sent, "those that are to ring to be committed", progress=kept.committed
         )
         kept.send(COUNT - kept.sent)
-        job.wait_until(
-            lambda: kept.committed() >= 0.2 * COUNT, "a fifth of the orders to be committed", progress=kept.committed
-        )
+        job.wait_until(hold.queues, "a later micro-batch to be held", progress=kept.committed)
         job.kill()
-    killed_at = kept.committed()
-    assert 0.2 * COUNT <= killed_at <= 0.8 * COUNT, killed_at
-    assert time.time() < kept.rings_at_s, "timers that were set are still to fire"
+    kept.still_rings()
+    assert kept.committed() < COUNT
+    hold.release()
 
-    with started(kept.job("--ordered", "--available_now", "--idle_timeout_ms=600000", GOES_ON)) as job:
+    with started(kept.job(*flags, "--available_now", "--idle_timeout_ms=600000", GOES_ON)) as job:
         assert job.process.wait(180) == 0, job.log.read_text()
     assert kept.committed() == COUNT
     assert job.output.read_text().startswith("keeping.py: ")
@@ -71,7 +71,7 @@ def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept:
 
     kept.send(2_000)
     kept.want_what_is_kept()
-    with started(kept.job("--ordered", "--spark_master_url=local[4,4]", GOES_ON)) as job:
+    with started(kept.job(*flags, "--spark_master_url=local[4,4]", GOES_ON)) as job:
         job.wait_until(kept.are_there, "all totals")
         job.wait_until(lambda: kept.committed() == kept.sent, "all offsets to be committed", progress=kept.committed)
         assert job.interrupt() == 130, job.log.read_text()
