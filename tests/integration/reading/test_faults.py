@@ -103,11 +103,10 @@ def pause_and_resume(broker: LocalRocketMQ, seconds: float) -> Fault:
     return Fault(broker.pause, broker.resume, seconds)
 
 
-def assert_survived(run: Run, lab: Lab, queues: tuple[MessageQueue, ...], at: int, fault: Fault) -> None:
-    """The fault struck at 20 to 80 % of the way, much came only after it, and all came once and in order."""
+def assert_survived(run: Run, lab: Lab, queues: tuple[MessageQueue, ...], fault: Fault) -> None:
+    """Much came only after the fault, however fast the read is, and all came once and in order."""
     assert fault.error is None
     total = sum(len(lab.sent[queue]) for queue in queues)
-    assert 0.2 <= at / total <= 0.8
     late = sum(arrival > fault.ended_at for arrival in run.arrivals)
     assert late >= 0.1 * total, f"only {late} of {total} came after the fault: it did not interrupt the read"
     findings = check(run.entries, lab.sent_to(*queues))
@@ -133,7 +132,7 @@ def test_a_bounded_read_rides_out_a_broker_that_is(lab: Lab, fault: str) -> None
         run = finished(read, steps={12_000: struck}, still_s=90)
     finally:
         struck.join()
-    assert_survived(run, lab, queues, 12_000, struck)
+    assert_survived(run, lab, queues, struck)
     assert run.counters.get("offsets_skipped", 0) == 0
     assert lab.committed(group, *queues) == [6_000] * 4
 
@@ -159,7 +158,7 @@ def test_an_endless_read_rides_out_a_broker_that_is(lab: Lab, fault: str, discov
             lab.send(queues[0], 1)
         finally:
             struck.join()
-    assert_survived(run, lab, queues, 12_000, struck)
+    assert_survived(run, lab, queues, struck)
 
 
 def test_an_idle_endless_read_rides_out_a_broker_that_is_killed(lab: Lab) -> None:

@@ -27,6 +27,7 @@ from rmqio import StartFrom, StopAt
 from rmqio.runners.spark import SparkRunner
 from tests.helpers.ledgers import ledger
 from tests.helpers.ledgers.ledger import Lab, finished
+from tests.helpers.pipelines.holding import Hold
 from tests.integration.reading import test_commits as test_read_commits
 from tests.integration.reading import test_faults as test_read_faults
 from tests.integration.reading import test_filters as test_read_filters
@@ -84,33 +85,29 @@ class FileSink(beam.DoFn):
     """Writes its elements with their times to its own file. The `Run` reads the file when the pipeline has ended."""
 
     folder = ""
-    pause_s = 0.0
-    """The pause after each hundred elements."""
+    hold: Hold | None = None
 
     def __init__(self, name: str) -> None:
         self._run = Path(self.folder, name)
         self._run.mkdir()
-        self._pause_s = self.pause_s
+        self._hold = self.hold
 
     def setup(self) -> None:
         self._file = Path(self._run, uuid.uuid4().hex).open("ab")  # noqa: SIM115  closed in teardown
-        self._count = 0
 
     def process(self, element: Any) -> None:
+        if self._hold is not None:
+            self._hold.wait(element)
         pickle.dump((time.monotonic(), element), self._file)
-        self._count += 1
-        if self._pause_s and self._count % 100 == 0:
-            self._file.flush()
-            time.sleep(self._pause_s)
 
     def teardown(self) -> None:
         self._file.close()
 
 
 def written(name: str) -> Iterator[tuple[float, Any]]:
-    """Yields what the sinks of a run have written so far."""
+    """Yields what the sinks of a run have written."""
     for path in Path(FileSink.folder, name).iterdir():
-        with path.open("rb") as file, contextlib.suppress(EOFError, pickle.UnpicklingError):
+        with path.open("rb") as file, contextlib.suppress(EOFError):
             while True:
                 yield pickle.load(file)
 
@@ -179,8 +176,11 @@ def test_what_fails_behind_a_shuffle_is_read_again(lab: Lab, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("fault", ["killed", "paused"])
-def test_a_read_rides_out_a_broker_that_is(lab: Lab, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FileSink, "pause_s", 0.1)  # so that much is left to read when the broker is back
+def test_a_read_rides_out_a_broker_that_is(
+    lab: Lab, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = Hold(tmp_path / "hold", 3_000).begin()
+    monkeypatch.setattr(FileSink, "hold", hold)
     queues = lab.topic(*[6_000] * 4, body_size=100)
     group = ledger.new_group()
     faults = test_read_faults
@@ -188,12 +188,11 @@ def test_a_read_rides_out_a_broker_that_is(lab: Lab, fault: str, monkeypatch: py
     read = lab.read(queues[0].topic, consumer_group=group, stop=StopAt.latest(), options=faults.IMPATIENT)
     try:
         with ledger.running(read, still_s=120) as run:
-            folder = Path(FileSink.folder, run.name)
-            run.wait_until(lambda: folder.exists() and sum(1 for _ in written(run.name)) > 6_000, "a part to be read")
-            at = sum(1 for _ in written(run.name))
+            run.wait_until(hold.queues, "a queue to be held in the middle")
             struck()
+            hold.release()
     finally:
         struck.join()
     assert run.error is None, str(run)
-    faults.assert_survived(run, lab, queues, at, struck)
+    faults.assert_survived(run, lab, queues, struck)
     assert lab.committed(group, *queues) == [6_000] * 4
