@@ -40,6 +40,13 @@ AWKWARD = {
 }
 
 
+@pytest.fixture(scope="module")
+def rocketmq() -> Iterator[LocalRocketMQ]:
+    """A broker of its own: tests compare all that it keeps, and change how it resets offsets."""
+    with LocalRocketMQ(broker_heap_mb=256) as broker:
+        yield broker
+
+
 @pytest.fixture
 def rmqio(rocketmq: LocalRocketMQ, capsys: pytest.CaptureFixture[str]) -> Tool:
     return Tool(rocketmq.name_server, capsys)
