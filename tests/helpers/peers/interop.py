@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -17,11 +16,13 @@ from bench.common.jvm import compile_java, find_jdk, java_command
 from bench.common.process import LineProcess
 from bench.common.tally import BenchError
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.model import MessageFilter, Record
+from rmqio.model import Message, MessageFilter, Record
 from rmqio.wire.messages.bodies import COMPRESSED
 from rmqio.wire.messages.stored import INNER_BATCH
+from tests.helpers.waiting import until
 
 _compiled: dict[str, str] = {}
+END: Final = "the-end"
 SOURCE = Path(__file__).resolve().parent / "java" / "Interop.java"
 
 
@@ -66,27 +67,30 @@ def java_client(name_server: str, folder: Path) -> Iterator[JavaClient]:
         yield JavaClient(process)
 
 
-def read(
-    factory: RemotingClientFactory, topic: str, count: int, tags: str = "*", *, timeout_s: float = 60, begin: int = 0
-) -> list[Record]:
-    """Returns what our client sees: `count` messages of all queues from an offset on, sorted by queue and offset.
-
-    Returns fewer messages if no more arrive in time.
-    """
-    client = factory.queue_client()
-    try:
+def read(factory: RemotingClientFactory, topic: str, count: int, tags: str = "*", *, begin: int = 0) -> list[Record]:
+    """Returns what our client sees: `count` messages of all queues from an offset on, sorted by queue and offset."""
+    with closing(factory.queue_client()) as client:
         readers = [client.open_reader(q, begin, message_filter=MessageFilter(tags)) for q in client.queues(topic)]
         records: list[Record] = []
-        deadline = time.monotonic() + timeout_s
-        while len(records) < count and time.monotonic() < deadline:
+
+        def are_read() -> bool:
+            client.wait(readers, 200)
             for reader in readers:
                 while (fetched := reader.poll()) is not None:
                     assert not fetched.corrupt
-                    records += fetched.records
-            client.wait(readers, 200)
-    finally:
-        client.close()
+                    records.extend(fetched.records)
+            return len(records) >= count
+
+        until(are_read, f"{count} messages", progress=lambda: len(records), details=lambda: records, pause_s=0)
     return sorted(records, key=lambda r: (r.queue_id, r.queue_offset))
+
+
+def read_all(factory: RemotingClientFactory, topic: str) -> list[Record]:
+    """Returns all that the broker has stored by now: what comes before an end, which this sends to each queue."""
+    with closing(factory.producer("ends")) as producer:
+        sent = [producer.send(Message(b"end", topic=topic, tags=END), queue) for queue in producer.queues(topic)]
+    records = read(factory, topic, sum(end.queue_offset + 1 for end in sent))
+    return [record for record in records if record.tags != END]
 
 
 def java_fields(record: Record) -> dict[str, Any]:
@@ -128,11 +132,9 @@ LEFT_OUT_IN_INNER_BATCHES = ("storeSize", "offsetMsgId", "bodyCRC")
 """Fields that Java's consumer does not set in the members of an inner batch. Our client does."""
 
 
-def same_for_both(
-    java: JavaClient, factory: RemotingClientFactory, topic: str, count: int, *, timeout_s: float = 60
-) -> list[Record]:
+def same_for_both(java: JavaClient, factory: RemotingClientFactory, topic: str, count: int) -> list[Record]:
     """Reads with both clients and compares every field of every message. Returns our records."""
-    records = read(factory, topic, count, timeout_s=timeout_s)
+    records = read(factory, topic, count)
     assert len(records) == count
     theirs = java.consume(topic, count)
     assert len(theirs) == count

@@ -15,7 +15,7 @@ from rmqio.security import Security
 from rmqio.topics.queue_selection import queue_for_key
 from tests.helpers.client.proxy import Proxy, Side
 from tests.helpers.client.proxy import faults as network
-from tests.helpers.peers.interop import read
+from tests.helpers.peers.interop import read_all
 
 pytestmark = pytest.mark.broker
 
@@ -49,7 +49,7 @@ def test_the_first_copies_of_a_key_are_in_order_through_retries(rocketmq: LocalR
             for each in pending:
                 each.result()
             assert producer.statistics.unknown_outcomes >= 10
-    records = read(RemotingClientFactory(ClientOptions(rocketmq.name_server)), topic, 1 << 30, timeout_s=3)
+    records = read_all(RemotingClientFactory(ClientOptions(rocketmq.name_server)), topic)
     assert len(records) > len(messages), "a retry of what was stored is stored again"
     for key in KEYS:
         mine = [record for record in records if record.sharding_key == key]
