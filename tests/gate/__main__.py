@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.gate.changed import changed_tests
-from tests.gate.jobs import Result, Running, Stage, module_job, of_gate, some_of
+from tests.gate.jobs import Result, Running, Stage, module_job, of_gate, some_of, wait
 from tests.gate.judging import SKIPS
 from tests.gate.patience import measured
-from tests.gate.processes import Ended, adopt, end_all, heed_no_signals, lasting, reap
+from tests.gate.processes import Ended, adopt, end_all, heed_no_signals, lasting
 from tests.gate.report import ROOT, End, Report
 from tests.gate.selection import LANES, files
 from tests.helpers.waiting import PATIENCE, patience
@@ -145,22 +145,20 @@ class Gate:
         try:
             for job in stage.jobs:
                 self._running[job.name] = Running(job, self._root, self._logs, self._deadline)
-            while self._running and time.monotonic() < began + limit_s:
-                time.sleep(0.1)
-                reap([process.id for process in self._running.values()])
-                for name, process in list(self._running.items()):
-                    if process.has_ended():
-                        self._results[name] = self._ended(process)
-                        del self._running[name]
-                if time.time() > self._deadline + 3:  # the stacks are in the logs
-                    raise OutOfTime(self._overtime())
+            until = min(time.time() + limit_s, self._deadline)
+            while self._running and (ended := wait(self._running.values(), until)):
+                for process in ended:
+                    self._results[process.job.name] = self._ended(process)
+                    del self._running[process.job.name]
+            if self._running and until == self._deadline:
+                raise OutOfTime(self._overtime())
             for name, process in self._running.items():  # before it hears that its servers end
                 self._results[name] = process.result_so_far()
                 say(f"{name}: ended after {limit_s:.0f} s, with {len(self._results[name].passed)} passed")
             self._running.clear()
             # What a job leaves behind would disturb the next stage, and a user's machine.
-            if limit_s == float("inf") and (lasted := lasting(self._ending_s)):
-                wrong = [f"{stage.name}: its tests have left this process: {command[:200]}" for command in lasted]
+            if limit_s == float("inf") and (lasted := [*lasting(self._ending_s)]):
+                wrong = [f"{test or stage.name} has left this process: {command[:200]}" for test, command in lasted]
                 self._results[f"left by {stage.name}"] = Result(wrong=wrong)
             end_all()
         finally:

@@ -10,10 +10,14 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tests.gate.plugin import DEADLINE, NAME, OUTCOMES, OUTCOMES_FILE, TOLD_FD
+from tests.gate.processes import reap
 from tests.gate.selection import LANES
+
+_STACKS_S: Final = 3.0
+"""So long after its deadline, a job has written its stacks."""
 
 
 class Job(NamedTuple):
@@ -117,6 +121,20 @@ class Running:
 
     def result_so_far(self) -> Result:
         return outcomes(self._outcomes)[0]
+
+
+def wait(running: Collection[Running], deadline: float) -> list[Running]:
+    """Waits until jobs have ended and returns them. None: they still run after their deadline, in seconds since 1970.
+
+    Meanwhile, this is the parent of what their tests have left: a look ten times a second also takes note of its ends.
+    """
+    while True:
+        reap([each.id for each in running])
+        if ended := [each for each in running if each.has_ended()]:
+            return ended
+        if time.time() > deadline + _STACKS_S:
+            return []
+        time.sleep(0.1)
 
 
 def outcomes(file: Path) -> tuple[Result, list[str]]:

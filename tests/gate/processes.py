@@ -11,7 +11,7 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import Final
 
 import psutil
@@ -63,16 +63,15 @@ def left() -> list[psutil.Process]:
     return [each for each in psutil.Process().children(recursive=True) if _runs(each)]
 
 
-def _command_of(process: psutil.Process) -> list[str]:
-    try:
-        return list(process.cmdline())
-    except psutil.NoSuchProcess:
-        return []
+def lasting(limit_s: float) -> Iterator[tuple[str, str]]:
+    """Yields the processes below this one that have not ended by themselves after so long: test and command.
 
-
-def lasting(limit_s: float) -> list[str]:
-    """Returns the commands of the processes below this one that have not ended by themselves after so long."""
-    return [" ".join(_command_of(each)) for each in psutil.wait_procs(left(), timeout=limit_s)[1]]
+    pytest names the test in the environment of what it starts. "" is not known.
+    """
+    for each in psutil.wait_procs(left(), timeout=limit_s)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            test = each.environ().get("PYTEST_CURRENT_TEST", "")
+            yield test.rpartition(" (")[0], " ".join(each.cmdline())
 
 
 def end_all() -> None:

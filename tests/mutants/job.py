@@ -12,9 +12,9 @@ import time
 from typing import Final
 
 from tests.gate.__main__ import STAGES
-from tests.gate.jobs import Job, Result, Running
+from tests.gate.jobs import Job, Result, Running, wait
 from tests.gate.patience import measured
-from tests.gate.processes import Ended, adopt, end_all, reap
+from tests.gate.processes import Ended, adopt, end_all
 from tests.gate.report import ROOT
 from tests.helpers.waiting import PATIENCE
 from tests.mutants.patch import TEST, VERDICT
@@ -50,11 +50,8 @@ def run(name: str, limit_s: float) -> dict[str, object]:
     logs.mkdir(parents=True, exist_ok=True)
     for each in logs.iterdir():
         each.unlink()
-    running = Running(job_of(name), ROOT, logs, time.time() + limit_s)
-    while not (has_ended := running.has_ended()) and running.seconds < limit_s + 3:  # the stacks are in the log
-        time.sleep(0.1)
-        reap([running.id])
-    is_whole = has_ended and not running.result().failed
+    running = Running(job_of(name), ROOT, logs, deadline := time.time() + limit_s)
+    is_whole = bool(wait([running], deadline)) and not running.result().failed
     said, test = verdict(running.result_so_far(), is_whole=is_whole)
     if said == "inconclusive":
         print(running.log.read_text(errors="replace")[-_SHOWN:], flush=True)

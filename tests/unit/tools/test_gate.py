@@ -241,7 +241,7 @@ def test_a_signal_ends_the_set_up(tmp_path: Path) -> None:
 def test_what_a_green_test_leaves_is_wrong_and_ended(tmp_path: Path) -> None:
     status, lines, _ = Run(tmp_path, leaves=LEAVES).wait()
     assert (status, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
-    assert any(re.match("FAILED real: its tests have left this process: .*sleep", line) for line in lines)
+    assert any(re.match("FAILED test_leaves.py::test_leaves has left this process: .*sleep", line) for line in lines)
     assert not psutil.pid_exists(int(tmp_path.joinpath("left").read_text()))
 
 
