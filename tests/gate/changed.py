@@ -1,4 +1,4 @@
-"""Which tests a change is about: those that are new or do something else since the first parent of HEAD."""
+"""Which tests a change is about: those that are new or do something else since what landed last."""
 
 from __future__ import annotations
 
@@ -11,22 +11,29 @@ from typing import Final
 
 BASE: Final = "RMQIO_BASE"
 """A variable of the environment: a commit to compare with instead."""
+_MAIN: Final = "origin/main"
 
 
 def changed_tests(root: Path) -> list[str]:
     """Returns pytest's ids, without parameters, of tests whose body, with its decorators and the tables that they name,
     is that of no test of the other commit. A renamed or moved test is not there; nothing is, if there is no parent, as
     in a shallow clone. Raises `ValueError` for a `RMQIO_BASE` that is no commit."""
-    base = os.environ.get(BASE, "HEAD^1")
+    base = os.environ.get(BASE) or _landed(root)
     names = _git(root, "diff", "--name-only", "--no-renames", base, "HEAD", "--", "tests")
     if names is None:
-        if BASE in os.environ:
+        if os.environ.get(BASE):
             raise ValueError(f"{BASE}={base} is no commit")
         return []
     files = [name for name in names.splitlines() if Path(name).name.startswith("test_") and name.endswith(".py")]
     before = {body for name in files for _, body in _bodies(_git(root, "show", f"{base}:{name}") or "")}
     now = ((name, _git(root, "show", f"HEAD:{name}") or "") for name in files)
     return [f"{name}::{test}" for name, text in now for test, body in _bodies(text) if body not in before]
+
+
+def _landed(root: Path) -> str:
+    """A delivery has many commits. Without what it comes after, only the last one is known."""
+    has_base = _git(root, "merge-base", "--is-ancestor", _MAIN, "HEAD") is not None
+    return _MAIN if has_base and _git(root, "rev-list", "-1", f"{_MAIN}..HEAD") else "HEAD^1"
 
 
 def _bodies(text: str) -> Iterator[tuple[str, str]]:

@@ -306,10 +306,16 @@ def test_changed_tests_are_those_with_another_body(tmp_path: Path) -> None:
         b="class TestOf:\n    def test_new(self): assert 5\n",
         c=table.replace("[1]", "[1, 2]"),
     )
-    assert changed_tests(tmp_path) == [
+    changed = [
         *("tests/test_a.py::test_it", "tests/test_b.py::TestOf::test_new"),
         *("tests/test_c.py::test_row", "tests/test_c.py::test_more"),
     ]
+    assert changed_tests(tmp_path) == changed
+    commit(d="")
+    assert changed_tests(tmp_path) == []
+    for landed, found in (("HEAD", []), ("HEAD~2", changed)):
+        subprocess.run(["git", "update-ref", "refs/remotes/origin/main", landed], cwd=tmp_path, check=True)
+        assert changed_tests(tmp_path) == found
 
 
 @pytest.mark.parametrize("part", [part for parts in GATE.values() for part in parts], ids=lambda part: part.tests)
