@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from rmqio.testing import FakeBroker
-from tests.helpers.client.looking import DEADLINE_S, A, B, Setup
+from tests.helpers.client.looking import A, B, Setup, UnpluggedSetup
+from tests.helpers.client.unplugged import UnpluggedBroker
 
 
 @pytest.fixture
@@ -19,9 +20,8 @@ def setup() -> Iterator[Setup]:
 
 
 @pytest.fixture
-def impatient() -> Iterator[Setup]:
-    """For tests in which a broker does not answer."""
-    with FakeBroker(brokers=(A, B)) as broker:
-        setup = Setup(broker, DEADLINE_S)
+def unplugged() -> Iterator[UnpluggedSetup]:
+    with UnpluggedBroker(brokers=(A, B)) as broker:
+        setup = UnpluggedSetup(broker)
         yield setup
         setup.client.close()

@@ -1,4 +1,4 @@
-"""Many questions for offsets, and commits, at once: over sockets, with fake brokers."""
+"""Many questions for offsets, and commits, at once, with fake brokers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,12 +16,13 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.errors import LocalError, NoPermission, QueueGone, QueueNotReadable, TopicNotExist
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import MessageFilter
-from rmqio.options import ClientOptions
 from rmqio.testing import NAME_SERVER, FakeBroker, faults
 from rmqio.testing.faults import Exchange
 from rmqio.wire.codes import RequestCode
-from tests.helpers.client.looking import ALL, B_SILENT, B_TIMED_OUT, A, B, Setup
+from rmqio.wire.command import Command
+from tests.helpers.client.looking import ALL, B_SILENT, B_TIMED_OUT, A, B, Setup, UnpluggedSetup
 from tests.helpers.own_process import in_own_process
+from tests.helpers.waiting import until
 
 
 def test_answers_come_in_the_order_of_the_queries_whatever_they_ask_for(setup: Setup) -> None:
@@ -145,20 +147,19 @@ def test_a_topic_that_was_deleted_behind_our_back_is_not_empty(setup: Setup) -> 
     assert setup.broker.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) <= asked + 4
 
 
-def test_a_second_name_server_answers_for_a_silent_one() -> None:
-    with FakeBroker() as silent, FakeBroker(brokers=(A, B)) as broker:
-        silent.pause_broker(NAME_SERVER)
-        setup = Setup(broker)
-        both = ClientOptions((silent.name_server, broker.name_server), request_timeout_ms=4_000)
-        client = RemotingQueueClient(both)
-        queries = [OffsetQuery(queue, "max") for queue in setup.queues]
-        assert list(client.look_up(queries)) == ALL
-        asked = silent.count(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-        client._routes.invalidate("t")
-        assert list(client.look_up(queries)) == ALL
-        assert silent.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) == asked
-        client.close()
-        setup.client.close()
+def test_a_second_name_server_answers_for_a_silent_one(unplugged: UnpluggedSetup) -> None:
+    asked: list[Command] = []
+    port = unplugged.broker.server.listen("silent", lambda _, command: asked.append(command))
+    both = replace(unplugged.options, name_servers=(f"127.0.0.1:{port}", unplugged.broker.name_server))
+    client = RemotingQueueClient(both, unplugged.environment)
+    queries = [OffsetQuery(queue, "max") for queue in unplugged.queues]
+    assert list(client.look_up(queries)) == ALL
+    assert asked
+    before = len(asked)
+    client._routes.invalidate("t")
+    assert list(client.look_up(queries)) == ALL
+    assert len(asked) == before
+    client.close()
 
 
 # ---- commits --------------------------------------------------------------------------------------------------------
@@ -197,7 +198,7 @@ def test_what_fails_to_be_committed_is_reported_by_queue(setup: Setup) -> None:
     assert setup.client.committed_offset("g", third) == 5
 
 
-def test_the_first_commits_of_a_group_to_a_broker_do_not_meet(setup: Setup) -> None:
+def test_the_first_commits_of_a_group_to_a_broker_do_not_meet(unplugged: UnpluggedSetup) -> None:
     """A broker that processes two first commits at the same time keeps one of them, and acknowledges both."""
     unanswered: Counter[str] = Counter()
     met: list[str] = []
@@ -214,10 +215,10 @@ def test_the_first_commits_of_a_group_to_a_broker_do_not_meet(setup: Setup) -> N
 
         exchange.later(50, answer)
 
-    setup.broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, commit, times=None)
-    assert setup.client.commit_offsets("new", dict.fromkeys(setup.queues, 1)) == {}
+    unplugged.broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, commit, times=None)
+    assert unplugged.client.commit_offsets("new", dict.fromkeys(unplugged.queues, 1)) == {}
     assert met == []
-    assert setup.client.commit_offsets("new", dict.fromkeys(setup.queues, 2)) == {}
+    assert unplugged.client.commit_offsets("new", dict.fromkeys(unplugged.queues, 2)) == {}
     assert len(met) == 2, "later commits go together"
 
 
@@ -252,38 +253,40 @@ def test_a_first_commit_that_fails_does_not_stop_the_others(setup: Setup) -> Non
 @in_own_process
 def test_many_threads_look_at_once() -> None:
     with FakeBroker(brokers=(A, B)) as broker, ThreadPoolExecutor(8) as pool:
-        setup = Setup(broker, 10.0)  # for eight threads on a busy machine
+        setup = Setup(broker, deadline_ms=10_000)
         with closing(setup.client):
             assert list(pool.map(lambda _: setup.kinds(), range(200))) == [ALL] * 200
             setup.broker.pause_broker(B)
             assert all(kinds in (B_TIMED_OUT, B_SILENT) for kinds in pool.map(lambda _: setup.kinds(), range(16)))
             setup.broker.resume_broker(B)
-            setup.until_answered(list(ALL))
+            until(lambda: setup.kinds() == ALL, "a probe that is answered", details=setup.kinds)
             assert list(pool.map(lambda _: setup.kinds(), range(50))) == [ALL] * 50
     assert threading.active_count() == 1
 
 
-def test_a_forked_child_looks_for_itself(impatient: Setup) -> None:
-    impatient.broker.pause_broker(B)
-    assert impatient.kinds() == B_TIMED_OUT
-    impatient.broker.resume_broker(B)
+def test_a_forked_child_looks_for_itself(setup: Setup) -> None:
+    setup.kinds()
+    setup.broker.stop_broker(B)
+    assert setup.kinds()[:2] == [1, 2]
+    assert setup.kinds() == B_SILENT
+    setup.broker.start_broker(B)
     child = os.fork()
     if child == 0:
         try:
-            os._exit(0 if impatient.kinds() == ALL else 1)
+            os._exit(0 if setup.kinds() == ALL else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert impatient.soon(list(ALL)), "the late answer has it probed"
+    until(lambda: setup.kinds() == ALL, "a probe that is answered", details=setup.kinds)
 
 
-def test_a_closed_client_answers_with_errors_and_forgets_who_was_silent(impatient: Setup) -> None:
-    impatient.broker.pause_broker(B)
-    impatient.kinds()
-    impatient.client.close()
-    assert impatient.kinds() == [LocalError] * 4
-    assert repr(impatient.client._breaker) == "<Breaker open for []>"
-    (error,) = impatient.client.commit_offsets("g", {impatient.queues[0]: 1}).values()
+def test_a_closed_client_answers_with_errors_and_forgets_who_was_silent(unplugged: UnpluggedSetup) -> None:
+    unplugged.broker.pause_broker(B)
+    unplugged.kinds()
+    unplugged.client.close()
+    assert unplugged.kinds() == [LocalError] * 4
+    assert repr(unplugged.client._breaker) == "<Breaker open for []>"
+    (error,) = unplugged.client.commit_offsets("g", {unplugged.queues[0]: 1}).values()
     assert str(error) == "the client is closed"
 
 
