@@ -1,11 +1,14 @@
-"""Order of a sharding key through retries: a send that is tried again is not overtaken, whatever happens to it."""
+"""Order of a sharding key through retries: a send that is tried again is not overtaken, whatever happens to it.
+
+On a manual clock: an answer is late because it is, not because a machine is slow.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +18,7 @@ from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker, faults
 from rmqio.testing.faults import Fault
 from rmqio.wire.codes import RequestCode
+from tests.helpers.client.unplugged import UnpluggedBroker
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 KEYS = [f"key-{number}" for number in range(5)]
@@ -34,29 +38,24 @@ MISHAPS: dict[str, Callable[[], Fault]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker(brokers=("broker-a", "broker-b")) as fake:
-        yield fake
-
-
-def producer(broker: FakeBroker) -> RemotingProducer:
+def producer(broker: UnpluggedBroker) -> RemotingProducer:
     """One that is quick to give up on an answer, and slow to give up on a message."""
     quick = {"request_timeout_ms": 80, "retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "max_retries": 30}
-    return RemotingProducer(ClientOptions(broker.name_server, **quick), "group")  # type: ignore[arg-type]
+    options = ClientOptions(broker.name_server, **quick)  # type: ignore[arg-type]
+    return RemotingProducer(options, "group", environment=broker.environment)
 
 
-def fresh_topic(broker: FakeBroker) -> str:
-    broker.heal()
-    topic = f"topic-{len(broker.cluster.topic_names())}"
-    broker.cluster.create_topic(topic, 2, ("broker-a", "broker-b"))
-    return topic
+@contextmanager
+def topic_on_two_brokers() -> Iterator[UnpluggedBroker]:
+    with UnpluggedBroker(brokers=("broker-a", "broker-b")) as broker:
+        broker.cluster.create_topic("topic", 2, ("broker-a", "broker-b"))
+        yield broker
 
 
-def assert_in_order(broker: FakeBroker, topic: str, sent: dict[str, list[int]]) -> None:
+def assert_in_order(broker: FakeBroker, sent: dict[str, list[int]]) -> None:
     """Each key in one queue; a message may be there again, but only before the next one came."""
     by_key: dict[str, list[tuple[MessageQueue, int]]] = {}
-    for record in broker.cluster.records(topic):
+    for record in broker.cluster.records("topic"):
         assert record.sharding_key is not None
         by_key.setdefault(record.sharding_key, []).append((record.queue, int(record.body)))
     assert by_key.keys() == sent.keys()
@@ -69,27 +68,27 @@ def assert_in_order(broker: FakeBroker, topic: str, sent: dict[str, list[int]]) 
 
 @settings(max_examples=25)
 @given(st.lists(st.sampled_from(sorted(MISHAPS)), max_size=6), st.integers(0, 2**32))
-def test_single_sends_of_a_key_stay_in_order(broker: FakeBroker, mishaps: list[str], seed: int) -> None:
-    topic, chance = fresh_topic(broker), random.Random(seed)
+def test_single_sends_of_a_key_stay_in_order(mishaps: list[str], seed: int) -> None:
+    chance = random.Random(seed)
     sent: dict[str, list[int]] = {}
-    with producer(broker) as made:
+    with topic_on_two_brokers() as broker, producer(broker) as made:
         for number in range(12):
             if mishaps and chance.random() < 0.6:
                 broker.on(SEND, MISHAPS[mishaps.pop()]())
             key = chance.choice(KEYS)
-            made.send(Message(b"%d" % number, topic=topic, sharding_key=key))
+            made.send(Message(b"%d" % number, topic="topic", sharding_key=key))
             sent.setdefault(key, []).append(number)
-    assert_in_order(broker, topic, sent)
+    assert_in_order(broker, sent)
 
 
 @settings(max_examples=25)
 @given(st.lists(st.sampled_from(sorted(MISHAPS)), max_size=6), st.integers(0, 2**32))
-def test_ordered_batches_of_a_key_stay_in_order(broker: FakeBroker, mishaps: list[str], seed: int) -> None:
+def test_ordered_batches_of_a_key_stay_in_order(mishaps: list[str], seed: int) -> None:
     """Several on their way at once, to several queues."""
-    topic, chance = fresh_topic(broker), random.Random(seed)
-    queues = [MessageQueue(topic, name, number) for name in ("broker-a", "broker-b") for number in (0, 1)]
+    chance = random.Random(seed)
+    queues = [MessageQueue("topic", name, number) for name in ("broker-a", "broker-b") for number in (0, 1)]
     sent: dict[str, list[int]] = {}
-    with producer(broker) as made:
+    with topic_on_two_brokers() as broker, producer(broker) as made:
         pending = []
         for number in range(0, 36, 3):
             if mishaps and chance.random() < 0.6:
@@ -103,7 +102,7 @@ def test_ordered_batches_of_a_key_stay_in_order(broker: FakeBroker, mishaps: lis
         for one in pending:
             assert len(one.result()) == 3
     in_batches = {
-        key: [record for record in broker.cluster.records(topic) if record.sharding_key == key] for key in sent
+        key: [record for record in broker.cluster.records("topic") if record.sharding_key == key] for key in sent
     }
     for key, records in in_batches.items():
         first_seen = list(dict.fromkeys(int(record.body) for record in records))
