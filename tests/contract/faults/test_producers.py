@@ -13,9 +13,10 @@ from rmqio.model import Message
 from rmqio.testing import NAME_SERVER, BrokerSettings, FakeBroker, faults
 from rmqio.wire.codes import RequestCode
 from tests.helpers.client.faulty_broker import A0, BATCH, SEND, quick_options
+from tests.helpers.client.unplugged import UnpluggedBroker
 
 
-def test_no_more_than_allowed_are_in_flight(broker: FakeBroker) -> None:
+def test_no_more_than_allowed_are_in_flight(unplugged: UnpluggedBroker) -> None:
     waiting: list[faults.Exchange] = []
     most = 0
 
@@ -30,17 +31,20 @@ def test_no_more_than_allowed_are_in_flight(broker: FakeBroker) -> None:
 
         exchange.later(30, release)
 
-    broker.on(BATCH, hold, times=None)
-    with RemotingProducer(quick_options(broker, max_in_flight=3, request_timeout_ms=5_000), "group") as producer:
+    unplugged.on(BATCH, hold, times=None)
+    options = quick_options(unplugged, max_in_flight=3)
+    with RemotingProducer(options, "group", environment=unplugged.environment) as producer:
         pending = [producer.submit([Message(b"x")], A0) for _ in range(10)]
         assert len(producer._in_flight) <= 3
         assert sum(len(p.result()) for p in pending) == 10
     assert most == 3
 
 
-def test_close_gives_up_in_time_and_logs_what_was_lost(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
-    broker.on(BATCH, faults.drop(), times=None)
-    producer = RemotingProducer(quick_options(broker, request_timeout_ms=100), "group")
+def test_close_gives_up_in_time_and_logs_what_was_lost(
+    unplugged: UnpluggedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    unplugged.on(BATCH, faults.drop(), times=None)
+    producer = RemotingProducer(quick_options(unplugged), "group", environment=unplugged.environment)
     lost = producer.submit([Message(b"x")] * 3, A0)
     with caplog.at_level(logging.ERROR, "rmqio.client"):
         producer.close()

@@ -33,20 +33,20 @@ from tests.helpers.client.faulty_broker import (
     SEND,
     quick_options,
     stored_bodies,
-    timeout_ms,
 )
+from tests.helpers.client.unplugged import UnpluggedBroker, environment_of
 
 # ---- one failure, then all is well: nothing is lost, and only an unknown outcome can duplicate -----------------------
 
 
 @pytest.mark.parametrize("name", HARMLESS)
 @pytest.mark.parametrize("way", ["send", "batch", "submit", "ordered"])
-def test_a_send_survives(broker: FakeBroker, name: str, way: str) -> None:
+def test_a_send_survives(victim: FakeBroker, name: str, way: str) -> None:
     fault, stored = HARMLESS[name]
     code = SEND if way == "send" else BATCH
-    broker.on(code, fault)
+    victim.on(code, fault)
     message = Message(b"x")
-    with RemotingProducer(quick_options(broker, request_timeout_ms=timeout_ms(name)), "group") as producer:
+    with RemotingProducer(quick_options(victim), "group", environment=environment_of(victim)) as producer:
         if way == "send":
             results = [producer.send(message, A0, message_id="the-id")]
         elif way == "batch":
@@ -54,19 +54,19 @@ def test_a_send_survives(broker: FakeBroker, name: str, way: str) -> None:
         else:
             results = [*producer.submit([message], A0, ordered=way == "ordered", message_ids=["the-id"]).result()]
         assert [r.message_id for r in results] == ["the-id"]
-        records = broker.cluster.records("topic")
+        records = victim.cluster.records("topic")
         assert [record.message_id for record in records] == ["the-id"] * stored
         if way != "submit":  # only that may move to another broker
             assert {record.queue for record in records} == {A0}
         assert results[0].queue in {record.queue for record in records}
         again = producer.send(Message(b"y"), A0)
-        assert again.queue_offset == len(broker.cluster.records("topic")) - 1 or way == "submit"
+        assert again.queue_offset == len(victim.cluster.records("topic")) - 1 or way == "submit"
 
 
-def test_the_next_answer_is_not_mistaken_for_a_late_or_double_one(broker: FakeBroker) -> None:
-    broker.on(SEND, faults.reply_twice())
-    broker.on(SEND, faults.delay(1_600))
-    with RemotingProducer(quick_options(broker, request_timeout_ms=1_500), "group") as producer:
+def test_the_next_answer_is_not_mistaken_for_a_late_or_double_one(unplugged: UnpluggedBroker) -> None:
+    unplugged.on(SEND, faults.reply_twice())
+    unplugged.on(SEND, faults.delay(21_000))
+    with RemotingProducer(quick_options(unplugged), "group", environment=unplugged.environment) as producer:
         offsets = [producer.send(Message(b"%d" % i), A0).queue_offset for i in range(6)]
         # The second was retried after its time was over: stored twice, the copy's offset reported.
         assert offsets == [0, 2, 3, 4, 5, 6]
@@ -193,14 +193,13 @@ def test_an_unknown_code_is_final(broker: FakeBroker, producer: RemotingProducer
         (faults.garbage(), TransportError),
     ],
 )
-def test_retries_end(broker: FakeBroker, fault: Fault, error: type[RmqioError]) -> None:
-    with RemotingProducer(
-        quick_options(broker, request_timeout_ms=50, max_retries=2, busy_timeout_ms=0), "group"
-    ) as producer:
-        broker.on(SEND, fault, times=None)
+def test_retries_end(unplugged: UnpluggedBroker, fault: Fault, error: type[RmqioError]) -> None:
+    options = quick_options(unplugged, max_retries=2, busy_timeout_ms=0)
+    with RemotingProducer(options, "group", environment=unplugged.environment) as producer:
+        unplugged.on(SEND, fault, times=None)
         with pytest.raises(error):
             producer.send(Message(b"x"), A0)
-    assert broker.count(SEND) == 3
+    assert unplugged.count(SEND) == 3
 
 
 def test_a_topic_that_stays_unknown_is_asked_for_twice(broker: FakeBroker, producer: RemotingProducer) -> None:

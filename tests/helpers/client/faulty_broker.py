@@ -46,8 +46,3 @@ HARMLESS: dict[str, tuple[Fault, int]] = {
     "topic unknown": (faults.answer(17), 1),
     "shutting down": (faults.answer(1500), 1),
 }
-
-
-def timeout_ms(name: str) -> int:
-    """How long a client waits for an answer. Only a lost one takes so long: a busy machine must not add a retry."""
-    return 1_500 if name.endswith("lost") else 20_000

@@ -31,6 +31,10 @@ class UnpluggedBroker(FakeBroker):
         )
 
 
+def environment_of(broker: FakeBroker) -> Environment:
+    return broker.environment if isinstance(broker, UnpluggedBroker) else Environment()
+
+
 class _Wire:
     """In the place of a `LoopbackServer`."""
 
