@@ -31,13 +31,13 @@ def broker() -> Iterator[FakeBroker]:
 
 @pytest.fixture
 def rmqio(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> Tool:
-    return Tool(broker.name_server, capsys, "--timeout_ms", "500")
+    return Tool(broker.name_server, capsys)
 
 
 @pytest.fixture
 def watcher(broker: FakeBroker) -> Iterator[Watcher]:
     client = RemotingQueueClient(ClientOptions(broker.name_server))
-    watcher = Watcher(client, Target(("orders",), "billing"), every_s=1, timeout_ms=1_000)
+    watcher = Watcher(client, Target(("orders",), "billing"), every_s=1, timeout_ms=10_000)
     watcher.begin()
     yield watcher
     watcher.close()

@@ -19,7 +19,7 @@ from tests.helpers.waiting import until
 
 
 def command_on(broker: FakeBroker) -> list[str]:
-    told = ["watch", "--topic", "orders", "--group", "billing", "--every", "0.2", "--timeout_ms", "500"]
+    told = ["watch", "--topic", "orders", "--group", "billing", "--every", "0.2"]
     return [sys.executable, "-m", "rmqio", *told, "--name_server", broker.name_server]
 
 
@@ -27,9 +27,9 @@ def test_a_terminal_shows_what_changes_until_ctrl_c(broker: FakeBroker) -> None:
     with on_terminal(command_on(broker), dict(os.environ) | {"TERM": "xterm"}) as shown:
         shown.wait_for(r"rmqio watch: orders, group billing +\d\d:\d\d:\d\d, every 0.2 s, Ctrl-C ends it")
         shown.wait_for("lag 5 ")
-        broker.pause_broker("broker-b")
+        broker.stop_broker("broker-b")
         shown.wait_for(r"broker-b +away +\d\d:\d\d:\d\d")
-        broker.resume_broker("broker-b")
+        broker.start_broker("broker-b")
         shown.wait_for(r"broker-b +up")
         shown.type(CTRL_C)
         shown.wait_for("rmqio: ended by Ctrl-C")
@@ -52,7 +52,7 @@ def test_in_tmux_the_view_follows_the_size_of_the_pane(broker: FakeBroker, colum
     run("-u", "new-session", "-d", "-x", str(columns), "-y", str(lines), *command_on(broker))
     try:
         until(lambda: "lag 5 " in run("capture-pane", "-p"), "the first look")
-        broker.pause_broker("broker-b")
+        broker.stop_broker("broker-b")
 
         def all_is_there() -> bool:
             pane = run("capture-pane", "-p")  # it can be between two drawings
