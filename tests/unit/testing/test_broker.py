@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqio.client.connections.connection import Connection
+from rmqio.client.connections.session import Call
 from rmqio.errors import LocalError, TransportError
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.testing import NAME_SERVER, FakeBroker, InMemoryCluster, faults
@@ -35,7 +36,7 @@ def connection(broker: FakeBroker) -> Iterator[Connection]:
     made.close()
 
 
-def _ask(connection: Connection, timeout_ms: int = 2_000) -> Command:
+def _ask(connection: Connection, timeout_ms: int = 10_000) -> Command:
     return connection.request(requests.get_max_offset(Q0), timeout_ms)
 
 
@@ -62,11 +63,14 @@ def test_faults_can_be_for_one_broker_and_be_forgotten(broker: FakeBroker, conne
 
 
 def test_a_delayed_answer_lets_later_ones_pass(broker: FakeBroker, connection: Connection) -> None:
-    broker.on(MAX, faults.delay(50))
-    slow = connection.start(requests.get_max_offset(Q0))
-    assert _ask(connection).code == 0
-    assert not slow.is_done
-    assert slow.result(2_000).code == 0
+    _ask(connection)
+    assert connection.session is not None
+    broker.on(MAX, faults.delay(1))
+    answered: list[Call] = []
+    both = [requests.get_max_offset(Q0) for _ in range(2)]
+    slow, other = connection.session.start_all(both, 10_000, answered.append)  # the server reads both at once
+    assert slow.result(10_000).code == 0
+    assert answered == [other, slow]
 
 
 def test_a_request_of_the_servers_own_reaches_clients(broker: FakeBroker, connection: Connection) -> None:
@@ -85,7 +89,7 @@ def test_a_stopped_broker_refuses_and_a_started_one_takes_connections_again(
     broker.stop_broker()
     for _ in range(2):  # the old connection is broken, and a new one refused
         with pytest.raises(TransportError):
-            _ask(connection, 200)
+            _ask(connection)
     broker.start_broker()
     assert _ask(connection).code == 0
     broker.drop_connections()
@@ -101,10 +105,10 @@ def test_garbage_from_a_client_closes_its_connection(broker: FakeBroker) -> None
 
 
 def test_the_name_server_and_brokers_answer_their_own_requests_only(broker: FakeBroker, connection: Connection) -> None:
-    assert connection.request(requests.get_route("topic"), 2_000).code == 3
+    assert connection.request(requests.get_route("topic"), 10_000).code == 3
     name_server = Connection(broker.name_server)
-    assert name_server.request(requests.get_max_offset(Q0), 2_000).code == 3
-    route = requests.parse_route("topic", name_server.request(requests.get_route("topic"), 2_000))
+    assert name_server.request(requests.get_max_offset(Q0), 10_000).code == 3
+    route = requests.parse_route("topic", name_server.request(requests.get_route("topic"), 10_000))
     assert [queue.broker for queue in route.writable()] == ["broker-a", "broker-b"]
     assert route.brokers["broker-a"].master == broker.address()
     assert [role for role, _ in broker.requests] == ["broker-a", NAME_SERVER, NAME_SERVER]
@@ -112,20 +116,20 @@ def test_the_name_server_and_brokers_answer_their_own_requests_only(broker: Fake
 
 
 def test_a_missing_field_is_an_internal_error_over_there(broker: FakeBroker, connection: Connection) -> None:
-    answer = connection.request(Command(MAX, {"topic": "topic"}), 2_000)
+    answer = connection.request(Command(MAX, {"topic": "topic"}), 10_000)
     assert answer.code == 1
     assert "NullPointerException" in (answer.remark or "")
 
 
 def test_a_held_pull_ends_in_time_or_with_a_message(broker: FakeBroker, connection: Connection) -> None:
     pull = requests.pull("g", Q0, 0, max_messages=1, message_filter=MessageFilter(), suspend_ms=50)
-    assert connection.request(pull, 2_000).code == 19
+    assert connection.request(pull, 10_000).code == 19
     held = connection.start(
         requests.pull("g", Q0, 0, max_messages=1, message_filter=MessageFilter(), suspend_ms=60_000)
     )
     assert _ask(connection).code == 0
     broker.cluster.append("topic", b"x")
-    assert held.result(2_000).code == 0
+    assert held.result(10_000).code == 0
 
 
 @in_own_process
