@@ -6,7 +6,6 @@ import dataclasses
 import json
 import pickle
 import re
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,7 +22,7 @@ from rmqio.pyspark.options.read import read_settings
 from rmqio.pyspark.reading.ranges import DataLoss
 from rmqio.pyspark.reading.stream import QueuesLost, RocketMQStreamReader
 from rmqio.pyspark.source import RocketMQReader
-from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.topics.subscription import Subscription
 from tests.helpers.transforms.reading import T0, append
 
@@ -31,8 +30,17 @@ ALL = ReadAllAvailable()
 
 
 @pytest.fixture
-def cluster() -> Iterator[InMemoryCluster]:
-    with InMemoryCluster() as cluster:
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """Of the cluster, and of the readers."""
+    clock = ManualClock()
+    for module in ("stream", "ranges"):
+        monkeypatch.setattr(f"rmqio.pyspark.reading.{module}.time", clock)
+    return clock
+
+
+@pytest.fixture
+def cluster(clock: ManualClock) -> Iterator[InMemoryCluster]:
+    with InMemoryCluster(clock=clock) as cluster:
         cluster.create_topic("t", 1)
         yield cluster
 
@@ -171,8 +179,7 @@ def test_a_topic_that_is_made_anew_is_data_loss_and_then_read_from_its_start(
     stream: Callable[..., RocketMQStreamReader],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # Long enough for a first try on a busy machine: its error is final only at a second one.
-    strict = stream(startingOffsets="earliest", outageTimeoutMs=200)
+    strict = stream(startingOffsets="earliest")
     lenient = stream(startingOffsets="earliest", failOnDataLoss=False)
     end = strict.latestOffset(strict.initialOffset(), ALL)
     cluster.delete_topic("t")
@@ -216,9 +223,9 @@ def test_a_queue_that_was_away_at_the_start_begins_as_if_it_had_been_there(
     is_restarted: bool,
     cluster: InMemoryCluster,
     stream: Callable[..., RocketMQStreamReader],
-    monkeypatch: pytest.MonkeyPatch,
+    clock: ManualClock,
 ) -> None:
-    monkeypatch.setattr("rmqio.pyspark.reading.stream.time.time", lambda: T0 / 1000 + 3)
+    clock.advance(T0 / 1000 + 3 - clock.time())
     append(cluster, MessageQueue("t", "broker-a", 0), 5)
     reader = stream(**options)
     _, end = read_all(reader, reader.initialOffset())
@@ -235,11 +242,11 @@ def test_a_queue_that_was_away_at_the_start_begins_as_if_it_had_been_there(
 
 
 def test_a_queue_of_a_silent_broker_stands_still_and_the_others_are_read(
-    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
+    cluster: InMemoryCluster, clock: ManualClock, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
 ) -> None:
     (other,) = cluster.add_queues("t", 1)
     cluster.append("t", b"x", queue_id=1)
-    time.sleep(0.01)  # what is stored in the millisecond in which a stream begins is read
+    clock.advance(0.01)  # what is stored in the millisecond in which a stream begins is read
     cluster.fail_next("max_offset", BrokerSilent("silent"), queue=other)
     reader = stream(startingOffsets="latest")
     begin = reader.initialOffset()
@@ -257,21 +264,25 @@ def test_a_queue_of_a_silent_broker_stands_still_and_the_others_are_read(
 
 
 def test_nothing_waits_for_queues_that_are_away_but_they_are_not_forgotten(
-    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
+    cluster: InMemoryCluster, clock: ManualClock, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
 ) -> None:
     (other,) = cluster.create_topic("u", 1)
     reader = stream(subscribe="t,u", startingOffsets="earliest", outageTimeoutMs=200)
     end = reader.latestOffset(reader.initialOffset(), ALL)
     cluster.delete_topic("u")
     assert reader.latestOffset(end, ALL) == end
-    time.sleep(0.3)
+    clock.advance(0.3)
     with pytest.raises(QueuesLost, match=re.escape(str(other))):
         reader.latestOffset(end, ALL)
 
 
 @pytest.mark.parametrize("is_assigned", [False, True])
 def test_a_broker_that_is_away_for_long_is_no_data_loss(
-    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader], is_assigned: bool
+    cluster: InMemoryCluster,
+    clock: ManualClock,
+    queue: MessageQueue,
+    stream: Callable[..., RocketMQStreamReader],
+    is_assigned: bool,
 ) -> None:
     """A name server forgets the queues of a broker that is down, and a topic with its last broker."""
     (other,) = cluster.create_topic("u", 1)
@@ -284,7 +295,7 @@ def test_a_broker_that_is_away_for_long_is_no_data_loss(
     cluster.fail_next("min_offset", TransportError("no name server knows broker"), queue=other, times=1_000)
     for count in range(3):
         send(cluster, 1)
-        time.sleep(0.01)
+        clock.advance(0.01)
         found, end = read_all(reader, end)
         assert found == [100 + count]
 
