@@ -66,6 +66,7 @@ def test_readers_see_whole_versions_while_it_is_loaded_again(tmp_path: Path) -> 
     threads = [threading.Thread(target=read) for _ in range(2)]
     for each in threads:
         each.start()
+    until(lambda: 0 in seen, "a reader that saw the first value")
     for value in range(1, 6):
         write(tmp_path, value, count=100 + value)  # another size: the clock of files can be coarse
         until(lambda value=value: lease.rows().get_one(0) == (value,), "the new value")  # type: ignore[misc]
@@ -74,7 +75,6 @@ def test_readers_see_whole_versions_while_it_is_loaded_again(tmp_path: Path) -> 
     for each in threads:
         each.join()
     assert not mixed
-    assert 0 in seen
     assert first.get_one(7) == (0,), "who has begun with a version keeps it"
 
 
@@ -82,9 +82,10 @@ def test_a_failed_load_keeps_the_rows_until_they_are_too_old(tmp_path: Path, cap
     write(tmp_path, 1)
     kept = acquire(wanted(tmp_path), Schedule(0.05))
     failing = acquire(wanted(tmp_path), Schedule(0.05, on_error="fail"))
-    aging = acquire(wanted(tmp_path), Schedule(0.05, 2.0))
+    aging = acquire(wanted(tmp_path), Schedule(0.05, 3_600))
     assert [each.rows().get_one(1) for each in (kept, failing, aging)] == [(1,)] * 3
     (tmp_path / "rows.parquet").unlink()
+    aging._shared._clock = lambda: time.time() + 7_200
 
     def fails(lease: Any, message: str) -> bool:
         try:
@@ -94,7 +95,7 @@ def test_a_failed_load_keeps_the_rows_until_they_are_too_old(tmp_path: Path, cap
         return False
 
     until(lambda: fails(failing, "cannot be loaded again: there is no file"), "an error of the failed load")
-    until(lambda: fails(aging, "s old, and max_age_s is 2"), "an error of rows that are too old")
+    until(lambda: fails(aging, "s old, and max_age_s is 3,600"), "an error of rows that are too old")
     assert kept.rows().get_one(1) == (1,)
     assert caplog.text.count("its last version stays") == 3, "once for each table, not for each try"
     write(tmp_path, 2, count=7)
@@ -102,13 +103,20 @@ def test_a_failed_load_keeps_the_rows_until_they_are_too_old(tmp_path: Path, cap
 
 
 def test_a_refresh_can_be_as_good_as_never(tmp_path: Path) -> None:
-    """Threads cannot wait for more than 292 years at once."""
+    """Threads cannot wait for more than 292 years at once. pytest tells of one that fails."""
     write(tmp_path, 3)
     shown = f"refresh {tmp_path}"
     lease = acquire(wanted(tmp_path), Schedule(float("inf")))
     assert lease.rows().get_one(0) == (3,)
-    time.sleep(0.2)
-    assert [each for each in threading.enumerate() if each.name.startswith(shown[:60])], "the thread waits"
+    (thread,) = [each for each in threading.enumerate() if each.name.startswith(shown[:60])]
+
+    def waits() -> bool:
+        frame = sys._current_frames().get(thread.ident or 0)
+        return frame is not None and frame.f_code is threading.Condition.wait.__code__
+
+    until(lambda: waits() or not thread.is_alive(), "a thread that waits")
+    close_all()
+    thread.join()
 
 
 def test_a_first_load_that_fails_fails_the_start(tmp_path: Path) -> None:
