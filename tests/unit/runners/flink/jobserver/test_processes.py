@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,7 +35,10 @@ with socket.create_server(("127.0.0.1", port)) as server:
             assert connection.recv(100).startswith(b"PRI * HTTP/2.0")
             connection.sendall(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
 """
-SPEAKS_HTTP_1 = ANSWERS.replace("bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))", "b'HTTP/1.1 400 Bad Request'")
+SPEAKS_HTTP_1 = (
+    ANSWERS.replace("bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))", "b'HTTP/1.1 400 Bad Request'")
+    + "            print('refused', flush=True)\n"
+)
 # Writes its classes at its end, as Java does, and says which options it got.
 ARCHIVES = (
     """
@@ -186,24 +191,38 @@ def test_a_java_that_refuses_the_file_of_classes_is_started_without_it(
     assert [each.suffix for each in classes.iterdir()] == [".first"]
 
 
+def test_a_start_that_fails_says_why_and_leaves_nothing(play: Callable[[str], None], tmp_path: Path) -> None:
+    play(ENDS)
+    _fails(JobServer(), tmp_path, "failed while starting .*some.jar.*Could not find or load main class")
+
+
 @pytest.mark.parametrize(
-    ("program", "timeout_s", "said"),
+    ("program", "line", "said"),
     [
-        (ENDS, 60, "(?s)the job server failed while starting .*some.jar.*Could not find or load main class"),
-        (HANGS, 1, "(?s)not done after 1 s: the job server at .* does not answer.*still reading"),
-        (SPEAKS_HTTP_1, 1, "(?s)not done after 1 s: what listens at .* does not speak HTTP/2"),
+        (HANGS, "still reading", "the job server at .* does not answer.*still reading"),
+        (SPEAKS_HTTP_1, "refused", "what listens at .* does not speak HTTP/2"),
     ],
-    ids=["ends", "hangs", "speaks HTTP/1"],
+    ids=["hangs", "speaks HTTP/1"],
 )
-def test_a_failed_start_says_why_and_leaves_nothing(
-    play: Callable[[str], None], tmp_path: Path, program: str, timeout_s: float, said: str
+def test_a_start_that_takes_too_long_says_why_and_leaves_nothing(
+    play: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, line: str, said: str
 ) -> None:
     play(program)
-    server = JobServer(start_timeout_s=timeout_s)
-    with pytest.raises(JobServerError, match=said):
+    server, start = JobServer(), iter([0.0])
+
+    def clock() -> float:
+        """The time is over when the program has printed the line."""
+        return next(start, 1_000.0 if line in server.logs() else 0.0)
+
+    monkeypatch.setattr("rmqio.local.processes.ready.time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
+    _fails(server, tmp_path, f"not done after 120 s: {said}")
+
+
+def _fails(server: JobServer, folder: Path, said: str) -> None:
+    with pytest.raises(JobServerError, match=f"(?s){said}"):
         server.start()
     assert server.pid is None
-    assert list((tmp_path / "t").iterdir()) == []
+    assert list((folder / "t").iterdir()) == []
 
 
 @pytest.mark.parametrize("use", [lambda server: server.endpoint, lambda server: server.flags, JobServer.logs])
