@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +18,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 from rmqio.sql.jobs.job import ANOTHER_STATE
 from rmqio.sql.jobs.state import Lock
 from rmqio.sql.jobs.timing import Timing
-from tests.unit.sql.jobs.supervising import FOREVER, QUICK, Lab
+from tests.unit.sql.jobs.supervising import FOREVER, Lab
 
 
 @pytest.fixture
@@ -112,7 +111,7 @@ def test_a_text_that_the_runner_refuses_at_its_start_gives_way_to_the_old_one(la
 def test_a_new_job_whose_checkpoint_is_of_another_query_does_not_try_again_and_again(lab: Lab) -> None:
     lab.write("a", f"raise SystemExit('rmqio sql: /x {ANOTHER_STATE[0]} query: INSERT INTO x is new')")
     lab.until(lambda: lab.status("a").state == "refused", "the refusal")
-    lab.skew += 1000
+    lab.now += 1000
     lab.for_looks(10)
     status = lab.status("a")
     assert (status.restarts, status.refused) == (0, f"/x {ANOTHER_STATE[0]} query: INSERT INTO x is new")
@@ -136,7 +135,7 @@ def test_a_job_that_fails_starts_again_later_each_time(lab: Lab) -> None:
         delays.append(int(lab.told[-1].removesuffix(" s").rpartition(" ")[2]))
         status = lab.status("a")
         assert (status.state, status.error) == ("restarting", "ended with status 1: rmqio sql: the broker is away")
-        lab.skew += delays[-1]
+        lab.now += delays[-1]
     assert delays == [1, 2, 4, 8]
     assert [Timing().delay(each) for each in (9, 10, 10_000)] == [256, 300, 300]
 
@@ -145,11 +144,11 @@ def test_a_job_that_has_run_long_starts_again_soon(lab: Lab) -> None:
     lab.write("a", FOREVER.format("up"))
     for count in range(1, 4):
         lab.until(lambda: lab.is_running("a", "up"), "the job")
-        lab.skew += QUICK.steady
+        lab.now += lab.timing.steady
         os.kill(lab.status("a").pid or 0, signal.SIGKILL)
         lab.until(lambda: lab.status("a").restarts == count, "its end")  # noqa: B023
         assert lab.told[-1] == "a: ended by signal 9: up\nit starts again in 1 s"
-        lab.skew += 1
+        lab.now += 1
 
 
 def test_a_job_that_is_done_does_not_run_again_until_its_file_changes(lab: Lab) -> None:
@@ -224,11 +223,16 @@ while True:
 """
 
 
-def test_a_job_that_does_not_end_is_killed_with_all_that_it_has_started(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, replace(QUICK, grace=1.0, hurry=1.0))
+def test_a_job_that_does_not_end_is_killed_with_all_that_it_has_started(lab: Lab) -> None:
     lab.write("a", STUBBORN)
     lab.until(lambda: re.search(r"child \d+\n", lab.printed("a")) is not None, "the job")
     child = int(lab.printed("a").partition("child ")[2].split()[0])
+    lab.interrupt()
+    for count, patience in ((1, lab.timing.grace), (2, lab.timing.hurry)):
+        lab.until(lambda: lab.printed("a").splitlines().count("again") == count, "an interrupt")  # noqa: B023
+        lab.for_looks(10)
+        assert lab.printed("a").splitlines().count("again") == count, "it has its time"
+        lab.now += patience
     lab.end()
     assert lab.printed("a").splitlines().count("again") == 2
     assert "ended by signal 9" in lab.printed("a")
