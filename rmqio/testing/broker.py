@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from rmqio.errors import LocalError
 from rmqio.testing._protocol.handlers import BrokerHandlers, NameServerHandlers
@@ -111,7 +112,7 @@ class FakeBroker:
     def __repr__(self) -> str:
         return f"<FakeBroker {self._ports}, {len(self.requests)} requests>"
 
-    def __enter__(self) -> FakeBroker:
+    def __enter__(self) -> Self:
         self._handlers[NAME_SERVER] = NameServerHandlers(self.cluster, self._addresses, self._settings)
         self.server.start()
         try:

@@ -213,6 +213,10 @@ GATE: Final[dict[str, tuple[Part, ...]]] = {
         Part(
             "runners/spark/streaming/test_several_reads.py::test_two_reads_meet_in_sliding_windows_and_go_to_two_sinks"
         ),
+        Part(
+            "runners/spark/streaming/test_several_reads.py::"
+            "test_keys_find_their_state_again_in_a_session_with_another_number_of_partitions"
+        ),
         Part("runners/spark/streaming/test_province.py::test_ctrl_c_lets_the_running_micro_batch_finish"),
         Part(
             "unit/runners/spark/streaming/",
