@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -162,6 +163,15 @@ def test_each_pane_of_a_window_is_another_message(cluster: InMemoryCluster) -> N
     stored = [record.message_id for record in cluster.records("t")]
     assert len(stored) >= 3
     assert len(set(stored)) == len(stored)
+
+
+def test_a_stream_that_runs_again_sends_the_same_ids(cluster: InMemoryCluster) -> None:
+    """So a reader can drop the copies of a bundle that was run again."""
+    for _ in range(2):
+        with beam.Pipeline(FnApiRunner(), PipelineOptions(STREAM)) as pipeline:
+            sums = pairs(pipeline) | beam.WindowInto(FixedWindows(10)) | beam.CombinePerKey(sum)
+            _ = sums | WriteToRocketMQ("t", serializer=same, client_factory=InMemoryClientFactory(cluster.name))
+    assert [*Counter(record.message_id for record in cluster.records("t")).values()] == [2, 2]
 
 
 def test_a_bounded_pipeline_has_other_ids_when_it_is_made_anew() -> None:
