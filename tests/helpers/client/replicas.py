@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.environment import Environment
 from rmqio.errors import RmqioError, TransportError
 from rmqio.interfaces import OffsetQuery, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
@@ -16,6 +15,7 @@ from rmqio.options import ClientOptions
 from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
+from tests.helpers.client.unplugged import environment_on
 from tests.helpers.wire.stored_bytes import Stored
 
 QUEUE = MessageQueue("t", "a", 0)
@@ -39,9 +39,7 @@ class Pair:
         self.committed: str | None = "5"
         addresses = (NAME_SERVER, MASTER, REPLICA)
         network = ScriptedNetwork({address: lambda a=address: self.transport(a) for address in addresses})  # type: ignore[misc]
-        environment = Environment(
-            connect=network, clock=self.clock.monotonic, sleep=self.clock.sleep, random=lambda: 0.5
-        )
+        environment = environment_on(self.clock, network)
         self.client = RemotingQueueClient(ClientOptions(NAME_SERVER, **{"pull_depth": 4} | options), environment)
 
     def transport(self, address: str) -> ScriptedTransport:

@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rmqio.client.environment import Environment
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
+from tests.helpers.client.unplugged import environment_on
 
 NAME_SERVER, BROKER_A, BROKER_B = "ns:9876", "a:10911", "b:10911"
 A0, A1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
@@ -38,13 +38,7 @@ class World:
         self.network = ScriptedNetwork(
             {address: self._maker(address) for address in (NAME_SERVER, BROKER_A, BROKER_B, "a:10909")}
         )
-        environment = Environment(
-            connect=self.network,
-            clock=self.clock.monotonic,
-            sleep=self.clock.sleep,
-            random=lambda: 0.5,
-            wall_clock=self.clock.time,
-        )
+        environment = environment_on(self.clock, self.network)
         self.options = ClientOptions(NAME_SERVER, **options)  # type: ignore[arg-type]
         self.producer = RemotingProducer(self.options, "group", environment=environment)
 

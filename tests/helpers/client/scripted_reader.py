@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rmqio.client.connections.connection import Connection
-from rmqio.client.environment import Environment
 from rmqio.client.reading.pull_results import ReadQueue
 from rmqio.client.reading.reader import PipelinedReader
 from rmqio.client.reading.waiting import Waiter
@@ -13,6 +12,7 @@ from rmqio.model import MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
 from rmqio.wire.command import Command
+from tests.helpers.client.unplugged import environment_on
 from tests.helpers.wire.stored_bytes import Stored
 
 ADDRESS = "broker:10911"
@@ -74,13 +74,7 @@ class Setup:
         self.queue = queue
         self.clock = ManualClock()
         self.transports = list(transports) or [ScriptedTransport(responder=queue, clock=self.clock)]
-        self.environment = Environment(
-            connect=ScriptedNetwork({ADDRESS: self.transports}),
-            clock=self.clock.monotonic,
-            sleep=self.clock.sleep,
-            random=lambda: 0.5,
-            wall_clock=self.clock.time,
-        )
+        self.environment = environment_on(self.clock, ScriptedNetwork({ADDRESS: self.transports}))
         self.options = ClientOptions("ns:9876", **options)  # type: ignore[arg-type]
         self._connection = Connection(ADDRESS, environment=self.environment)
         self.refreshes = 0

@@ -1,39 +1,29 @@
-"""A cluster behind scripted transports that records what a client writes, and when. Only waiting moves its clock."""
+"""An unplugged broker that tells what clients with given options write, and when."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.environment import Environment
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import SystemBusy
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.testing import BrokerSettings, InMemoryCluster, ManualClock, ScriptedTransport
-from rmqio.testing._protocol.handlers import BrokerHandlers, NameServerHandlers
-from rmqio.testing._protocol.pull import should_hold
+from rmqio.testing import BrokerSettings, faults
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
+from tests.helpers.client.unplugged import UnpluggedBroker
 
-NAME_SERVER, BROKER = "ns:9876", "a:10911"
-
-
-class Sent(NamedTuple):
-    """A request, its receiver, and its time in seconds of the clock."""
-
-    address: str
-    at: float
-    request: Command
+NAME_SERVER, BROKER, VIP = "127.0.0.1:10000", "127.0.0.1:10010", "127.0.0.1:10008"
 
 
-class ScriptedWire:
-    """One broker, `broker-a`, and any number of name servers, over an `InMemoryCluster`.
+class ScriptedWire(UnpluggedBroker):
+    """A name server and one broker. It needs no `with`, since there is nothing to close.
 
     Args:
       options: of the clients.
+      busy: request codes that are answered with SYSTEM_BUSY, the first `busy_times` of each.
       silent: request codes that nobody answers.
-      busy: request codes that are answered with SYSTEM_BUSY.
       settings: what the broker permits.
     """
 
@@ -41,27 +31,20 @@ class ScriptedWire:
         self,
         options: ClientOptions,
         *,
-        silent: tuple[RequestCode, ...] = (),
-        busy: tuple[RequestCode, ...] = (),
+        busy: Sequence[RequestCode] = (),
+        busy_times: int | None = None,
+        silent: Sequence[RequestCode] = (),
         settings: BrokerSettings | None = None,
     ) -> None:
+        super().__init__(vip=True, settings=settings)
         self.options = options
-        self.clock = ManualClock()
-        self.cluster = InMemoryCluster(clock=self.clock)
-        self.connects: list[tuple[str, int]] = []
-        """The address and timeout of each connection."""
-        self.sent: list[Sent] = []
-        settings = settings or BrokerSettings()
-        self._silent, self._busy = frozenset(silent), frozenset(busy)
-        self._name_server = NameServerHandlers(self.cluster, lambda: {"broker-a": BROKER}, settings)
-        self._broker = BrokerHandlers(self.cluster, "broker-a", 10911, settings)
-        self.environment = Environment(
-            connect=self._connect,
-            clock=self.clock.monotonic,
-            sleep=self.clock.sleep,
-            random=lambda: 0.5,
-            wall_clock=self.clock.time,
-        )
+        for code in busy:
+            self.on(code, faults.answer(SystemBusy.number, "[TIMEOUT_CLEAN_QUEUE]"), times=busy_times)
+        for code in silent:
+            self.on(code, faults.drop(), times=None)
+        self._before_waiting: list[tuple[str, Command]] = []
+        self.clock.call_later(0.001, lambda: self._before_waiting.extend(self.requests))
+        self.__enter__()
 
     def client(self) -> RemotingQueueClient:
         return RemotingQueueClient(self.options, self.environment)
@@ -76,30 +59,13 @@ class ScriptedWire:
             self.cluster.append(name, b"%d" % number)
         return first
 
-    def requests(self, *codes: RequestCode) -> list[Command]:
-        return [each.request for each in self.sent if each.request.code in codes]
+    def got(self, *codes: RequestCode) -> list[Command]:
+        return [request for _, request in self.requests if request.code in codes]
 
     def at_once(self, *codes: RequestCode) -> int:
-        """Returns how many requests with these codes were written before the client first had to wait."""
-        times = [each.at for each in self.sent if each.request.code in codes]
-        return times.count(times[0])
+        """Returns how many requests with these codes were written before a client first had to wait."""
+        return sum(request.code in codes for _, request in self._before_waiting)
 
     @property
     def elapsed_ms(self) -> int:
         return round(self.clock.monotonic() * 1000)
-
-    def _connect(self, address: str, timeout_ms: int) -> ScriptedTransport:
-        self.connects.append((address, timeout_ms))
-        handlers = self._name_server if address.endswith(":9876") else self._broker
-
-        def respond(request: Command) -> list[Command | bytes]:
-            self.sent.append(Sent(address, self.clock.monotonic(), request))
-            if request.code in self._silent:
-                return []
-            if request.code in self._busy:
-                return [Command(SystemBusy.number, remark="[TIMEOUT_CLEAN_QUEUE]")]
-            answer = handlers(request)
-            held = request.code == RequestCode.PULL_MESSAGE and should_hold(request, answer)
-            return [] if held or request.is_oneway else [answer]
-
-        return ScriptedTransport(responder=respond, clock=self.clock)

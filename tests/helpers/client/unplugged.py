@@ -5,30 +5,33 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
+from rmqio.client.connections.transport import Connect
 from rmqio.client.environment import Environment
 from rmqio.errors import TransportError
-from rmqio.testing import FakeBroker, InMemoryCluster, ManualClock, ScriptedTransport
+from rmqio.testing import BrokerSettings, FakeBroker, InMemoryCluster, ManualClock, ScriptedTransport
 from rmqio.testing._protocol.server import OnCommand
 from rmqio.wire.command import Command
 
 _STEP_S = 0.01
 
 
+def environment_on(clock: ManualClock, connect: Connect) -> Environment:
+    """Of clients whose pauses are as long as the middle of what chance permits."""
+    return Environment(connect, clock.monotonic, clock.sleep, random=lambda: 0.5, wall_clock=clock.time)
+
+
 class UnpluggedBroker(FakeBroker):
     """Does to requests what a `FakeBroker` does. Its clients need its `environment`, and belong to one thread."""
 
-    def __init__(self, *, brokers: Sequence[str] = ("broker-a",), vip: bool = False) -> None:
+    def __init__(
+        self, *, brokers: Sequence[str] = ("broker-a",), vip: bool = False, settings: BrokerSettings | None = None
+    ) -> None:
         self.clock = ManualClock()
-        super().__init__(InMemoryCluster(clock=self.clock), brokers=brokers, vip=vip)
+        super().__init__(InMemoryCluster(clock=self.clock), brokers=brokers, vip=vip, settings=settings)
         self.server.stop()
         self.server = wire = _Wire(self.clock)  # type: ignore[assignment]
-        self.environment = Environment(
-            connect=wire.connect,
-            clock=self.clock.monotonic,
-            sleep=self.clock.sleep,
-            random=lambda: 0.5,
-            wall_clock=self.clock.time,
-        )
+        self.connects = wire.connects
+        self.environment = environment_on(self.clock, wire.connect)
 
 
 def environment_of(broker: FakeBroker) -> Environment:
@@ -40,12 +43,15 @@ class _Wire:
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
+        self.connects: list[tuple[str, int]] = []
+        """The address and timeout of each attempt to connect."""
         self.paused: set[str] = set()
         self._ports = itertools.count(10_000, 10)
         self._listeners: dict[str, tuple[str, OnCommand]] = {}
         self._lines: list[_Line] = []
 
     def connect(self, address: str, timeout_ms: int) -> ScriptedTransport:
+        self.connects.append((address, timeout_ms))
         if address not in self._listeners:
             raise TransportError(f"{address} refused the connection")
         self._lines.append(_Line(self, *self._listeners[address]))

@@ -10,7 +10,6 @@ import pytest
 
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.connections.connection import Connection
-from rmqio.client.environment import Environment
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import (
     BrokerError,
@@ -32,6 +31,7 @@ from rmqio.wire.codes import CommandFlag, RequestCode
 from rmqio.wire.command import Command
 from rmqio.wire.frame import encode_frame
 from tests.helpers.client.harm import Read, read_until
+from tests.helpers.client.unplugged import environment_on
 from tests.helpers.watchdog import nothing_is_left, within
 
 A0 = MessageQueue("topic", "broker-a", 0)
@@ -285,7 +285,7 @@ def _answer(opaque: int, body: bytes = b"") -> bytes:
 
 def _connection(clock: ManualClock, *transports: ScriptedTransport) -> Connection:
     network = ScriptedNetwork({ADDRESS: transports})
-    return Connection(ADDRESS, environment=Environment(connect=network, clock=clock.monotonic, sleep=clock.sleep))
+    return Connection(ADDRESS, environment=environment_on(clock, network))
 
 
 def _echo(request: Command) -> list[Command]:

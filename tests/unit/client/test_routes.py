@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rmqio.client.connections.pool import ConnectionPool
-from rmqio.client.environment import Environment
 from rmqio.client.reading.link import RouteLink
 from rmqio.client.retry import backoff_ms, call_with_retries
 from rmqio.client.routes import Routes
@@ -25,6 +24,7 @@ from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
 from rmqio.wire.command import Command
+from tests.helpers.client.unplugged import environment_on
 
 
 class NameServer:
@@ -58,9 +58,7 @@ class Setup:
                 for name, server in zip(names, servers, strict=True)
             }
         )
-        self.environment = Environment(
-            connect=self.network, clock=self.clock.monotonic, sleep=self.clock.sleep, random=lambda: 0.5
-        )
+        self.environment = environment_on(self.clock, self.network)
         self.options = ClientOptions(tuple(names), **options)  # type: ignore[arg-type]
         self.routes = Routes(self.options, ConnectionPool(self.options, self.environment), self.environment)
 

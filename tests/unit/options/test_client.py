@@ -24,7 +24,7 @@ from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 from rmqio.wire.messages.bodies import KINDS, compress, compression_flags
 from tests.helpers.client.replicas import QUEUE, Pair
-from tests.helpers.client.scripted_wire import BROKER, NAME_SERVER, ScriptedWire
+from tests.helpers.client.scripted_wire import BROKER, NAME_SERVER, VIP, ScriptedWire
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 TEXT = b"a text that is worth compressing, line by line; " * 200
@@ -60,7 +60,7 @@ def looked_up_twice(options: dict[str, Any]) -> int:
     client.queues("t")
     made.clock.advance(10)
     client.queues("t")
-    return len(made.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC))
+    return len(made.got(RequestCode.GET_ROUTEINFO_BY_TOPIC))
 
 
 def pulled(options: dict[str, Any], messages: int = 2_000) -> ScriptedWire:
@@ -75,7 +75,7 @@ def pulled(options: dict[str, Any], messages: int = 2_000) -> ScriptedWire:
 
 
 def pull(name: str, messages: int = 2_000) -> Observe:
-    return lambda options: pulled(options, messages).requests(RequestCode.PULL_MESSAGE)[-1].ext[name]
+    return lambda options: pulled(options, messages).got(RequestCode.PULL_MESSAGE)[-1].ext[name]
 
 
 def still_tries(options: dict[str, Any]) -> bool:
@@ -101,7 +101,7 @@ def without_master(options: dict[str, Any]) -> bool:
 
 def client_id(options: dict[str, Any]) -> str:
     """The client id in a producer's heartbeat, without process and object."""
-    (heartbeat,) = sent(options).requests(RequestCode.HEART_BEAT)
+    (heartbeat,) = sent(options).got(RequestCode.HEART_BEAT)
     return re.sub(r"\d+#\d+", "", str(json.loads(heartbeat.body)["clientID"]).replace(gethostname(), "host"))
 
 
@@ -118,7 +118,7 @@ def sent(options: dict[str, Any], *messages: Message, **arguments: Any) -> Scrip
 
 def sent_text(options: dict[str, Any]) -> Command:
     """A text was sent, by a producer that compresses."""
-    return sent({"compress_over_bytes": 1} | options, Message(TEXT)).requests(*SENDS)[0]
+    return sent({"compress_over_bytes": 1} | options, Message(TEXT)).got(*SENDS)[0]
 
 
 def level_of(options: dict[str, Any]) -> list[int]:
@@ -153,7 +153,7 @@ def batch_id(options: dict[str, Any]) -> bool:
     queue = made.topic()
     with made.producer() as producer:
         producer.send_batch([Message(b"a"), Message(b"b")], queue)
-    return bool(made.requests(*SENDS)[0].ext["i"])
+    return bool(made.got(*SENDS)[0].ext["i"])
 
 
 def made_a_topic(options: dict[str, Any]) -> bool:
@@ -164,7 +164,7 @@ def made_a_topic(options: dict[str, Any]) -> bool:
 
 
 def signer(options: dict[str, Any]) -> str | None:
-    return asked(options).requests(RequestCode.GET_MAX_OFFSET)[0].ext.get("AccessKey")
+    return asked(options).got(RequestCode.GET_MAX_OFFSET)[0].ext.get("AccessKey")
 
 
 # field, two values, what is seen with each, how it is looked at
@@ -180,13 +180,13 @@ EFFECTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], Observe]] = {
     "heartbeat_ms": (
         (30_000, 5_000),
         (1, 2),
-        lambda options: len(sent(options, Message(b"a"), Message(b"b")).requests(RequestCode.HEART_BEAT)),
+        lambda options: len(sent(options, Message(b"a"), Message(b"b")).got(RequestCode.HEART_BEAT)),
     ),
-    "max_retries": ((3, 1), (4, 2), lambda options: len(refused(options).requests(RequestCode.GET_MAX_OFFSET))),
+    "max_retries": ((3, 1), (4, 2), lambda options: len(refused(options).got(RequestCode.GET_MAX_OFFSET))),
     "busy_timeout_ms": ((30_000, 0), (31, 0), busy_for_s),
     "retry_backoff_ms": ((100, 10), ([0.05, 0.1, 0.2], [0.005, 0.01, 0.02]), lambda o: refused(o).clock.sleeps),
     "retry_backoff_max_ms": ((5_000, 100), ([0.05, 0.1, 0.2], [0.05] * 3), lambda o: refused(o).clock.sleeps),
-    "pull_depth": ((16, 3), (17, 4), lambda options: len(pulled(options).requests(RequestCode.PULL_MESSAGE))),
+    "pull_depth": ((16, 3), (17, 4), lambda options: len(pulled(options).got(RequestCode.PULL_MESSAGE))),
     "pull_batch": ((32, 9), ("32", "9"), pull("maxMsgNums")),
     "long_poll_ms": ((15_000, 900), ("15000", "900"), pull("suspendTimeoutMillis", messages=0)),
     "outage_timeout_ms": ((60_000, 5_000), (True, False), still_tries),
@@ -195,11 +195,11 @@ EFFECTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], Observe]] = {
     "client_id_prefix": (("", "billing-"), ("host@", "billing-host@"), client_id),
     "unit_name": (("", "north"), ("host@", "host@@north"), client_id),
     "max_in_flight": ((8, 2), (8, 2), submitted),
-    "vip_channel": ((False, True), (BROKER, "a:10909"), lambda options: sent(options).connects[-1][0]),
+    "vip_channel": ((False, True), (BROKER, VIP), lambda options: sent(options).connects[-1][0]),
     "namespace": (
         ("", "n"),
         ("t", "n%t"),
-        lambda options: asked(options).requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)[0].ext["topic"],
+        lambda options: asked(options).got(RequestCode.GET_ROUTEINFO_BY_TOPIC)[0].ext["topic"],
     ),
     "create_topics": ((False, True), (False, True), made_a_topic),
     "compress_over_bytes": ((None, 100), (False, True), lambda options: len(sent_text(options).body) < len(TEXT)),

@@ -27,7 +27,7 @@ from rmqio.transforms.writing.write_fn import WriteFn
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 from rmqio.wire.messages.bodies import KINDS, compress, compression_flags
-from tests.helpers.client.scripted_wire import BROKER, NAME_SERVER, ScriptedWire
+from tests.helpers.client.scripted_wire import BROKER, NAME_SERVER, VIP, ScriptedWire
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 TEXT = b"a text that is worth compressing, line by line; " * 200
@@ -80,7 +80,7 @@ def written(options: dict[str, Any], *elements: bytes | Message, **arguments: An
 
 
 def sends(options: dict[str, Any], count: int, size: int = 1) -> list[Command]:
-    return written(options, *[bytes(size)] * count).requests(*SENDS)
+    return written(options, *[bytes(size)] * count).got(*SENDS)
 
 
 def silent(options: dict[str, Any], count: int = 1) -> ScriptedWire:
@@ -106,7 +106,7 @@ def ten_seconds_apart(options: dict[str, Any]) -> ScriptedWire:
 
 def text(options: dict[str, Any]) -> Command:
     """A text, by a write that compresses."""
-    return written({"compress_over_bytes": 1} | options, TEXT).requests(*SENDS)[0]
+    return written({"compress_over_bytes": 1} | options, TEXT).got(*SENDS)[0]
 
 
 def level_of(options: dict[str, Any]) -> list[int]:
@@ -123,7 +123,7 @@ def makes_its_topic(options: dict[str, Any]) -> bool:
 def sends_of_two_queues(options: dict[str, Any]) -> int:
     """Messages go to two queues by turns."""
     messages = [Message(bytes(400), sharding_key=f"k{number % 2}") for number in range(6)]
-    return len(written({"max_batch_bytes": 2_000} | options, *messages).requests(*SENDS))
+    return len(written({"max_batch_bytes": 2_000} | options, *messages).got(*SENDS))
 
 
 def sends_ten_seconds_apart(options: dict[str, Any]) -> int:
@@ -139,11 +139,11 @@ def sends_ten_seconds_apart(options: dict[str, Any]) -> int:
             fn._timed.close()
             fn._timed.send_due()
     list(fn.finish_bundle())
-    return len(writing.wire.requests(*SENDS))
+    return len(writing.wire.got(*SENDS))
 
 
 def client_id(options: dict[str, Any]) -> str:
-    (heartbeat,) = written(options).requests(RequestCode.HEART_BEAT)
+    (heartbeat,) = written(options).got(RequestCode.HEART_BEAT)
     return str(json.loads(heartbeat.body)["clientID"])
 
 
@@ -168,24 +168,24 @@ EFFECTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], Callable[[dict[str, A
     "max_total_bytes": ((64 << 20, 2_000), (2, 6), sends_of_two_queues),
     "max_wait_ms": ((None, 200), (1, 2), sends_ten_seconds_apart),
     "request_timeout_ms": ((3_000, 700), (3_000, 700), lambda o: silent({"max_retries": 0} | o).elapsed_ms),
-    "max_retries": ((3, 1), (4, 2), lambda options: len(silent(options).requests(*SENDS))),
+    "max_retries": ((3, 1), (4, 2), lambda options: len(silent(options).got(*SENDS))),
     "busy_timeout_ms": ((30_000, 0), (31, 0), busy_for_s),
     "name_server_poll_interval_ms": (
         (30_000, 5_000),
         (1, 2),
-        lambda options: len(ten_seconds_apart(options).requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)),
+        lambda options: len(ten_seconds_apart(options).got(RequestCode.GET_ROUTEINFO_BY_TOPIC)),
     ),
     "broker_heartbeat_interval_ms": (
         (30_000, 5_000),
         (1, 2),
-        lambda options: len(ten_seconds_apart(options).requests(RequestCode.HEART_BEAT)),
+        lambda options: len(ten_seconds_apart(options).got(RequestCode.HEART_BEAT)),
     ),
     "namespace": (
         ("", "n"),
         ("t", "n%t"),
-        lambda options: written(options).requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)[0].ext["topic"],
+        lambda options: written(options).got(RequestCode.GET_ROUTEINFO_BY_TOPIC)[0].ext["topic"],
     ),
-    "vip_channel": ((False, True), (BROKER, "a:10909"), lambda options: written(options).connects[-1][0]),
+    "vip_channel": ((False, True), (BROKER, VIP), lambda options: written(options).connects[-1][0]),
     "compress_over_bytes": ((None, 100), (False, True), lambda options: len(text(options).body) < len(TEXT)),
     "compression": (
         ("zlib", "lz4"),
@@ -201,12 +201,12 @@ EFFECTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any], Callable[[dict[str, A
     "producer_group": (
         (None, "mine"),
         ("rmqio_producer", "mine"),
-        lambda options: written(options).requests(*SENDS)[0].ext["a"],
+        lambda options: written(options).got(*SENDS)[0].ext["a"],
     ),
     "security": (
         (Security(), Security(EnvironmentCredentials())),
         (None, "a-key"),
-        lambda options: written(options).requests(*SENDS)[0].ext.get("AccessKey"),
+        lambda options: written(options).got(*SENDS)[0].ext.get("AccessKey"),
     ),
 }
 

@@ -16,6 +16,7 @@ from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
 from rmqio.wire.codes import CommandFlag
 from rmqio.wire.command import Command
 from rmqio.wire.frame import encode_frame
+from tests.helpers.client.unplugged import environment_on
 
 ADDRESS = "broker:10911"
 
@@ -30,9 +31,7 @@ def echo(request: Command) -> Sequence[Command]:
 
 def connect(*transports: ScriptedTransport, clock: ManualClock | None = None) -> tuple[Connection, ManualClock]:
     clock = clock or ManualClock()
-    environment = Environment(
-        connect=ScriptedNetwork({ADDRESS: transports}), clock=clock.monotonic, sleep=clock.sleep, random=lambda: 0.5
-    )
+    environment = environment_on(clock, ScriptedNetwork({ADDRESS: transports}))
     return Connection(ADDRESS, environment=environment), clock
 
 

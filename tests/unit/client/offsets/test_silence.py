@@ -8,13 +8,13 @@ from collections import Counter
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.environment import Environment
 from rmqio.errors import BrokerSilent, RequestTimeout, SystemBusy, TransportError
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
 from rmqio.wire.command import Command
+from tests.helpers.client.unplugged import environment_on
 
 
 class Scripted:
@@ -26,13 +26,7 @@ class Scripted:
         self.asked: Counter[str] = Counter()
         addresses = ("ns:9876", "a:1", "b:1")
         self.network = ScriptedNetwork({address: lambda a=address: self.transport(a) for address in addresses})  # type: ignore[misc]
-        environment = Environment(
-            connect=self.network,
-            clock=self.clock.monotonic,
-            sleep=self.clock.sleep,
-            random=lambda: 0.5,
-            wall_clock=self.clock.time,
-        )
+        environment = environment_on(self.clock, self.network)
         self.client = RemotingQueueClient(ClientOptions("ns:9876", request_timeout_ms=3_000), environment)
         self.queries = [OffsetQuery(MessageQueue("t", name, n), "max") for name in ("a", "b") for n in range(4)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,13 +11,12 @@ from hypothesis import strategies as st
 
 from rmqio.client.sending.pending import GRACE_MS
 from rmqio.client.sending.throttle import FIRST_GAP_S, MOST_GAP_S, Throttle
-from rmqio.errors import FlowControl, RequestTimeout, SystemBusy, TransportError
+from rmqio.errors import BrokerError, FlowControl, RequestTimeout, SystemBusy, TransportError
 from rmqio.interfaces import SendStatistics
 from rmqio.model import Message
 from rmqio.options import ClientOptions
-from rmqio.testing import ManualClock
+from rmqio.testing import ManualClock, faults
 from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
 from tests.helpers.client.scripted_wire import NAME_SERVER, ScriptedWire
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -96,36 +94,15 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-class Refusing(ScriptedWire):
-    """A broker that refuses some sends, one after another, before it stores one."""
-
-    errors: list[Any]
-
-    def _connect(self, address: str, timeout_ms: int) -> Any:
-        transport: Any = super()._connect(address, timeout_ms)
-        respond = transport._responder
-
-        def refuse(request: Command) -> Any:
-            if request.code in SENDS and self.errors:
-                self.tries += 1
-                return [Command(self.errors.pop(0).number, remark="busy")]
-            return respond(request)
-
-        transport._responder = refuse
-        return transport
-
-    tries = 0
-
-
 @pytest.mark.parametrize("error", [SystemBusy, FlowControl])
-def test_a_send_outlasts_a_busy_broker_without_using_up_its_retries(error: Any) -> None:
-    wire = Refusing(ClientOptions(NAME_SERVER, max_retries=1))
-    wire.errors = [error] * 8
+def test_a_send_outlasts_a_busy_broker_without_using_up_its_retries(error: type[BrokerError]) -> None:
+    wire = ScriptedWire(ClientOptions(NAME_SERVER, max_retries=1))
+    wire.on(RequestCode.SEND_BATCH_MESSAGE, faults.answer(error.number, "busy"), times=8)
     queue = wire.topic()
     with wire.producer() as producer:
         producer.send_batch([Message(b"a"), Message(b"b")], queue)
         assert [record.body for record in wire.cluster.records("t")] == [b"a", b"b"]
-        assert wire.tries == 8
+        assert len(wire.got(*SENDS)) == 8 + 1
         statistics = producer.statistics
         assert (statistics.busy_answers, statistics.retries, statistics.unknown_outcomes) == (8, 8, 0)
         assert statistics.throttled_ms > 1_000
@@ -142,21 +119,20 @@ def test_its_patience_ends(given_ms: int, least_s: float, most_s: float) -> None
         producer.send(Message(b"a"), queue)
     assert least_s <= wire.clock.monotonic() <= most_s
     if not given_ms:
-        assert len(wire.requests(*SENDS)) == 3
+        assert len(wire.got(*SENDS)) == 3
 
 
 def test_other_errors_still_count_after_busy_answers() -> None:
-    wire = Refusing(ClientOptions(NAME_SERVER, max_retries=1, request_timeout_ms=100), silent=SENDS)
-    wire.errors = [SystemBusy] * 3
+    options = ClientOptions(NAME_SERVER, max_retries=1, request_timeout_ms=100)
+    wire = ScriptedWire(options, busy=SENDS, busy_times=3, silent=SENDS)
     queue = wire.topic()
     with wire.producer() as producer, pytest.raises((RequestTimeout, TransportError)):
         producer.send(Message(b"a"), queue)
-    assert len(wire.requests(*SENDS)) == 2, "the first try that gets no answer, and its retry"
+    assert len(wire.got(*SENDS)) == 3 + 2, "after busy answers, the first try that gets no answer, and its retry"
 
 
 def test_closing_does_not_wait_longer_than_it_may_for_a_busy_broker() -> None:
-    wire = Refusing(ClientOptions(NAME_SERVER, request_timeout_ms=300))
-    wire.errors = [SystemBusy] * 1_000
+    wire = ScriptedWire(ClientOptions(NAME_SERVER, request_timeout_ms=300), busy=SENDS, busy_times=1_000)
     queue = wire.topic()
     producer = wire.producer()
     for _ in range(10):
