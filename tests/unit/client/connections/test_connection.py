@@ -17,6 +17,7 @@ from rmqio.wire.codes import CommandFlag
 from rmqio.wire.command import Command
 from rmqio.wire.frame import encode_frame
 from tests.helpers.client.unplugged import environment_on
+from tests.helpers.waiting import until
 
 ADDRESS = "broker:10911"
 
@@ -304,22 +305,32 @@ def test_another_process_drops_the_inherited_socket_without_ending_it(monkeypatc
 def test_no_thread_of_a_forked_child_finds_the_parents_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one thread of the child lets go of the parent's socket, another one asks for a request."""
     second: list[bytes] = []
+    other = threading.Thread(target=lambda: second.append(connection.request(Command(2), 1_000).body))
+    came: list[threading.Thread] = []
+
+    class Adopting:
+        lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            came.append(threading.current_thread())
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
 
     class Inherited(ScriptedTransport):
         def abandon(self) -> None:
-            other = threading.Thread(target=lambda: second.append(connection.request(Command(2), 1_000).body))
             other.start()
-            other.join(0.2)  # it waits for us
-            others.append(other)
+            until(lambda: other in came or not other.is_alive(), "the other thread, which waits for us")
 
-    others: list[threading.Thread] = []
     inherited = Inherited(responder=echo)
     connection, _ = connect(inherited, ScriptedTransport(responder=echo))
     connection.request(Command(1), 1_000)
     written = len(inherited.sent)
     pid = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+    monkeypatch.setattr("rmqio.client.connections.connection._adopting", Adopting())
     assert connection.request(Command(3), 1_000).body == b"answer to 3"
-    others[0].join()
+    other.join()
     assert second == [b"answer to 2"]
     assert len(inherited.sent) == written
