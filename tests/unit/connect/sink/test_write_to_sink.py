@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -126,15 +125,10 @@ def test_a_bundle_logs_once_how_many_rows_of_a_destination_are_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each row is written and refused before the next one comes."""
-
-    def slowly(row: dict[str, Any]) -> Any:
-        time.sleep(0.1)
-        return row
-
     given = [{"n": 13, "to": "ab"[number % 2]} for number in range(5)]
     with beam.Pipeline() as pipeline:
-        rows = pipeline | beam.Create([*given, b"no JSON"], reshuffle=False) | beam.Map(slowly)
-        _ = rows | WriteToSink(Picky(tmp_path), batching=Batching(max_wait_s=0.01), on_failure="output")
+        rows = pipeline | beam.Create([*given, b"no JSON"], reshuffle=False)
+        _ = rows | WriteToSink(Picky(tmp_path), batching=Batching(max_rows=1), on_failure="output")
     found = sorted(each.getMessage() for each in caplog.records if "refuses" in each.getMessage())
     assert found[1:] == [
         "folder refuses 2 rows for b; the first: RowRefused: n is 13",
@@ -198,7 +192,7 @@ def test_a_row_does_not_wait_for_the_end_of_a_long_bundle() -> None:
     for number in range(3):  # the thread waits for each first row again
         sink.arrived.clear()
         writer.add(item(number), None, 1)
-        assert sink.arrived.wait(10)
+        until(sink.arrived.is_set, "the thread to write the row")
     writer.finish()
     assert sink.rows == [0, 1, 2]
     assert writer.take()[:2] == (3, 3)
@@ -230,7 +224,7 @@ def test_what_fails_in_the_thread_fails_the_bundle_and_the_next_one_begins_anew(
     writer.begin()
     sink.error = LocalError("there is no such table")
     writer.add(item(1), None, 1)
-    assert sink.arrived.wait(10)
+    until(sink.arrived.is_set, "the thread to write the row")
     with pytest.raises(LocalError, match="no such table"):
         writer.finish()
     sink.error = None
