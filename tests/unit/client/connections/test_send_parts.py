@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -21,6 +21,7 @@ from rmqio.errors import RequestTimeout, TransportError
 from rmqio.model import MessageQueue
 from rmqio.wire.frame import FrameDecoder
 from rmqio.wire.templates.send import SendRequest, SendTemplate, encode_parts, encode_request
+from tests.helpers.waiting import until
 
 TEMPLATE = SendTemplate("g", MessageQueue("t", "b", 0))
 
@@ -48,20 +49,20 @@ def connected(listener: socket.socket) -> tuple[TcpTransport, socket.socket]:
 
 
 class Slow(threading.Thread):
-    """A peer that reads little at a time, to the end."""
+    """A peer that reads little at a time, to the end. It begins when it may."""
 
-    def __init__(self, peer: socket.socket, pause_s: float = 0.0) -> None:
+    def __init__(self, peer: socket.socket, may_begin: Callable[[], bool] = lambda: True) -> None:
         super().__init__()
         self.received = bytearray()
         self._peer = peer
-        self._pause_s = pause_s
+        self._may_begin = may_begin
         self.start()
 
     def run(self) -> None:
         with self._peer:
+            until(self._may_begin, "what it waits for")
             while chunk := self._peer.recv(3_001):
                 self.received += chunk
-                time.sleep(self._pause_s)
 
 
 def noise(size: int) -> bytes:
@@ -96,14 +97,8 @@ def test_a_peer_that_takes_nothing_times_the_write_out(listener: socket.socket, 
 def test_a_peer_that_closed_is_a_transport_error(listener: socket.socket) -> None:
     transport, peer = connected(listener)
     peer.close()
-
-    def send() -> None:
-        for _ in range(100):  # the first ones may still fit into a buffer
-            transport.send_parts(b"head", noise(10_000), 1_000)
-            time.sleep(0.01)
-
     with pytest.raises(TransportError, match="writing to"):
-        send()
+        transport.send_parts(b"head", noise(50_000_000), 20_000)
     transport.close()
     with pytest.raises(TransportError, match="is closed"):
         transport.send_parts(b"head", b"body", 1_000)
@@ -111,9 +106,16 @@ def test_a_peer_that_closed_is_a_transport_error(listener: socket.socket) -> Non
 
 def test_a_peer_that_closes_while_it_is_written_to(listener: socket.socket) -> None:
     transport, peer = connected(listener)
-    threading.Timer(0.05, peer.close).start()
+
+    def close_when_it_has_begun() -> None:
+        peer.recv(1)
+        peer.close()
+
+    closer = threading.Thread(target=close_when_it_has_begun)
+    closer.start()
     with pytest.raises(TransportError, match="writing to") as caught:
         transport.send_parts(noise(1_000), noise(50_000_000), 20_000)
+    closer.join()
     assert not isinstance(caught.value, RequestTimeout)
     transport.close()
 
@@ -131,13 +133,12 @@ def alarms() -> Iterator[list[int]]:
 
 def test_signals_neither_lose_nor_repeat_a_byte(listener: socket.socket, alarms: list[int]) -> None:
     transport, peer = connected(listener)
-    reader = Slow(peer, pause_s=0.0005)
+    reader = Slow(peer, lambda: len(alarms) > 3)
     head, body = noise(10_000), noise(300_000)[::-1]
     transport.send_parts(head, body, 20_000)
     transport.close()
     reader.join(20)
     assert reader.received == head + body
-    assert len(alarms) > 3
 
 
 class Interrupted(BaseException):

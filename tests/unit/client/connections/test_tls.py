@@ -18,10 +18,11 @@ import trustme
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from cryptography.hazmat.primitives.serialization import load_pem_private_key as load_key
 
-from rmqio.client.connections.tls import UntrustedPeer, context_of, tls_over
+from rmqio.client.connections.tls import TlsTransport, UntrustedPeer, context_of, tls_over
 from rmqio.client.connections.transport import Transport, connect_tcp
 from rmqio.errors import LocalError, RequestTimeout, TransportError
 from rmqio.security import Tls
+from rmqio.testing import ManualClock
 from tests.helpers.waiting import until
 
 Serve = Callable[[ssl.SSLSocket], object]
@@ -270,11 +271,13 @@ def test_a_peer_that_resets_the_connection(plain: Server, authority: Authority) 
 
 def test_a_peer_that_says_nothing(plain: Server, authority: Authority) -> None:
     done = threading.Event()
-    plain.serve = lambda stream: done.wait(10)
-    transport = tls_over(connect_tcp, authority.tls)(plain.address, 300)
+    plain.serve = lambda stream: done.wait()
+    clock, context = ManualClock(), context_of(authority.tls)
+    tcp = connect_tcp(plain.address, 300)
+    transport = TlsTransport(tcp, plain.address, context, authority.tls, 300, clock=clock.monotonic)
+    until(lambda: transport.wait_connected(0) or transport.connects_by_reading, "a connection without TLS")
     assert not transport.wait_connected(0)
-    while not transport.connects_by_reading:
-        transport.wait_connected(0)
+    clock.advance(0.3)
     with pytest.raises(RequestTimeout, match="no TLS answer within 300 ms"):
         transport.wait_connected(5_000)
     done.set()
