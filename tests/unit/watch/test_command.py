@@ -136,9 +136,8 @@ def test_a_failure_of_the_polls_is_not_silent(broker: FakeBroker, monkeypatch: p
     watcher.begin()
     monkeypatch.setattr(client, "look_up", fail)
     watcher._in_thread(watcher.poll, 0.01)
-    watcher.wait(1, 10)
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        watcher.frame()
+        until(lambda: not watcher.frame(), "the failure of a poll")
     watcher.close()
     client.close()
 

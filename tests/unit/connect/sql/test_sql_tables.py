@@ -27,6 +27,7 @@ from rmqio.connect.sql.engine import Database, is_away, verdict_of
 from rmqio.connect.sql.sink import SqlSink, TableOptions
 from rmqio.errors import LocalError
 from rmqio.serde.json_numbers import JsonNumber
+from tests.helpers.waiting import until
 
 _TABLE = (
     "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL, mail TEXT UNIQUE, at DATETIME, price DECIMAL, "
@@ -413,13 +414,20 @@ def test_a_read_of_a_file_that_is_not_there_creates_none(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
-def test_a_read_waits_for_a_database_that_is_locked_and_gives_up_in_the_end(url: str) -> None:
+def test_a_read_waits_for_a_database_that_is_locked_and_gives_up_in_the_end(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     sink(url).write([{"id": 1, "name": "a"}], None)
     with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), check_same_thread=False)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(Exception, match=r"gave up after 1 tries.*users of sqlite.*cannot be read.*locked"):
             read(f"{url}?timeout=0", Retry(give_up_after_s=0))
-        later = threading.Timer(0.3, other.rollback)
+
+        def release() -> None:
+            until(lambda: "it is tried again" in caplog.text, "a try that has failed")
+            other.rollback()
+
+        later = threading.Thread(target=release)
         later.start()
         read(f"{url}?timeout=0", Retry(first_wait_s=0.05))
         later.join()

@@ -21,6 +21,7 @@ from rmqio.sending.traces.tracer import MAX_WAITING, Entry, Tracer
 from rmqio.sending.traces.tracing import ReadTrace, SendTrace
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.wire.traces import TRACE_TOPIC
+from tests.helpers.waiting import until
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_brokers_that_do_not_answer_hold_nobody_up(caplog: pytest.LogCaptureFixt
     stuck = Stuck()
     made = Tracer(stuck, "Trace")
     made.add(entries(10))
-    assert stuck.begun.wait(5)
+    until(stuck.begun.is_set, "a send")
     with caplog.at_level(logging.WARNING):
         for _ in range(MAX_WAITING // 1_000 + 2):
             made.add(entries(1_000))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,23 +56,23 @@ def test_a_log_of_another_owner_is_written(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "log").read_bytes() == b"a line\n"
 
 
-def test_a_log_is_followed_over_a_rotation(tmp_path: Path) -> None:
+def test_a_log_is_followed_over_a_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log"
     log = Log(path, most=110)
     log.write(b"what was there before\n")
-    lines = follow(path, pause_s=0.01)
     written = b"".join(b"line %06d\n" % number for number in range(8))
 
-    def write() -> None:
+    def written_in_a_pause() -> Iterator[None]:
         log.write(written)  # into a new file
+        yield
         log.write(b"after\n")
+        yield
 
-    thread = threading.Timer(0.1, write)
-    thread.start()
-    found = b""
+    pauses = written_in_a_pause()
+    monkeypatch.setattr("rmqio.sql.jobs.log.time", SimpleNamespace(sleep=lambda _: next(pauses)))
+    lines, found = follow(path), b""
     while not found.endswith(b"after\n"):
         found += next(lines)
-    thread.join()
     assert isinstance(lines, Generator)
     lines.close()
     log.close()

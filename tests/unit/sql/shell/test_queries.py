@@ -19,6 +19,7 @@ from rmqio.sql.shell.session import End
 from rmqio.sql.shell.work import Work
 from rmqio.start import StartFrom, StopAt
 from rmqio.testing import InMemoryCluster
+from tests.helpers.waiting import until
 from tests.unit.sql.shell.support import LATEST, ORDERS, STORED_MS, Shell, client_of, put
 
 
@@ -46,13 +47,10 @@ def test_the_rows_of_queues_come_in_the_order_of_their_time(cluster: InMemoryClu
 def test_a_query_without_an_end_prints_what_is_stored_later(cluster: InMemoryCluster, shell: Shell) -> None:
     query = threading.Thread(target=shell, args=("SELECT id FROM orders WHERE id > 8 LIMIT 3;",))
     query.start()
-    while "9" not in [line.strip() for line in shell.lines]:
-        assert query.is_alive()
-        query.join(0.01)
+    until(lambda: "9" in map(str.strip, shell.lines) or not query.is_alive(), "the row that is there")
     for number in (10, 11):
         put(cluster, number, number % 2)
-    query.join(30)
-    assert not query.is_alive()
+    until(lambda: not query.is_alive(), "the end of the query", progress=lambda: len(shell.lines))
     assert sorted(int(line) for line in shell.lines[2:]) == [9, 10, 11]
 
 
