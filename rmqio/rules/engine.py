@@ -9,10 +9,11 @@ import msgspec
 
 from rmqio.errors import LocalError
 from rmqio.rules.errors import RuleError
-from rmqio.rules.ir import Atom, Kind, Rule
+from rmqio.rules.ir import FIELD_KINDS, Atom, Kind, Rule
 from rmqio.rules.limits import Limits
 from rmqio.rules.match import regexes
 from rmqio.rules.match.columns import Columns
+from rmqio.rules.match.cuts import CutCounts, Cuts
 from rmqio.rules.match.decode import Broken, event_of, events_of, failure_text
 from rmqio.rules.match.evidence import Evidence
 from rmqio.rules.match.field import FieldIndex
@@ -26,12 +27,12 @@ from rmqio.rules.match.patterns import (
     TooManyPatterns,
     VectorscanPatterns,
 )
+from rmqio.rules.match.regex_text import relaxed, size_of
 from rmqio.rules.match.sizes import too_large
 from rmqio.rules.match.tables import Tables
-from rmqio.rules.plan.atoms import BadAtom
+from rmqio.rules.plan.atoms import BadAtom, name_of
 from rmqio.rules.plan.flat import read_rules, write_rules
-from rmqio.rules.plan.nodes import contributing
-from rmqio.rules.plan.plan import LATE_KINDS, Plan, version_of
+from rmqio.rules.plan.plan import LATE_KINDS, MEANING, Plan, version_of
 from rmqio.rules.plan.triggers import expected
 
 __all__ = ["Broken", "Hit", "Matcher", "compile_rules"]
@@ -58,6 +59,7 @@ class Matcher:
         self.limits = limits
         self.version = version_of(rules, limits)
         self._engine = _chosen(engine)
+        self._regex_parts: dict[str | None, int] = {}
         self._sql: dict[int, Callable[[Mapping[str, Any]], Any]] = {}
         self._plan = plan = Plan(rules, limits, self._check)
         self.rules = plan.rules
@@ -65,20 +67,22 @@ class Matcher:
         for number, atom in enumerate(plan.atoms[:]):
             if atom.kind is Kind.SQL:
                 self._sql[number] = _sql_predicate(str(atom.value))
-            elif atom.kind is Kind.FIELD:
+            elif atom.kind in FIELD_KINDS:
                 plan.exists(str(atom.field))
         by_field: dict[str | None, list[tuple[int, Atom]]] = {}
         for number, atom in enumerate(plan.atoms):
             if atom.kind not in LATE_KINDS:
                 by_field.setdefault(atom.field, []).append((number, atom))
+        self._cuts = Cuts(limits)
         self._databases: dict[str, Database] = {}
         self._store = store if previous is None else _Reused(previous._databases, store)
         alone = self._engine == "vectorscan"
         self._indexes = {
-            field: FieldIndex(atoms, limits, self._make_patterns, alone=alone) for field, atoms in by_field.items()
+            field: FieldIndex(atoms, limits, self._cuts, self._make_patterns, alone=alone)
+            for field, atoms in by_field.items()
         }
         costs = {number: expected(atom, plan.uses[number]) for number, atom in enumerate(plan.atoms)}
-        self._tables = Tables(plan, self._indexes, costs, limits, self._make_joined)
+        self._tables = Tables(plan, self._indexes, costs, limits, self._cuts, self._make_joined)
         self._columns = Columns.of(self._tables, by_field, self._make_joined)
         self._store = _Reused(self._databases, store)  # what was before is needed no longer
         self._counts: dict[int, int] | None = {}
@@ -91,9 +95,7 @@ class Matcher:
 
     def match(self, event: Mapping[str, Any]) -> list[Hit]:
         """Returns the rules that an event matches, in their order."""
-        tables = self._tables
-        hits, candidates = tables.look(event)
-        return self._checked(tables, event, hits, candidates) if candidates else []
+        return self.find_events([event]).get(0, [])
 
     def match_many(self, bodies: Sequence[bytes]) -> list[list[Hit] | Broken]:
         """Returns for each body of JSON the rules that it matches, or why it is not an event."""
@@ -106,12 +108,15 @@ class Matcher:
             self._sample(bodies)
         tables, columns = self._tables, self._columns
         found: dict[int, list[Hit]] = {}
+        noted = self._cuts.noted
         if columns is not None and len(bodies) > 1:
             rows, broken = columns.candidates(bodies)
             for at, event in rows:
                 hits, candidates = tables.look(event)
                 if candidates and (matched := self._checked(tables, event, hits, candidates)):
                     found[at] = matched
+            if self._cuts.noted != noted:
+                self._cuts.count(events_of(bodies)[0], self._indexes)
             return found, broken
         events, broken = events_of(bodies)
         found = self.find_events(events)
@@ -119,7 +124,7 @@ class Matcher:
 
     def find_events(self, events: Sequence[Mapping[str, Any] | None]) -> dict[int, list[Hit]]:
         """Returns the hits of the events that have some, by position."""
-        tables, found = self._tables, {}
+        tables, found, noted = self._tables, {}, self._cuts.noted
         look = tables.look
         for at, event in enumerate(events):
             if event is not None:
@@ -127,21 +132,27 @@ class Matcher:
                 if candidates and (matched := self._checked(tables, event, hits, candidates)):
                     found[at] = matched
         tables.note_seen(events)
+        if self._cuts.noted != noted:
+            self._cuts.count(events, self._indexes)
         return found
+
+    def taken_cuts(self) -> CutCounts:
+        """Returns how many long texts and lists were cut since it was last called."""
+        return self._cuts.taken()
 
     def dump(self) -> bytes:
         """Returns bytes from which `load` makes an equal matcher without compiling patterns."""
         databases = {key: each.raw() for key, each in self._databases.items()}
         limits = {name: getattr(self.limits, name) for name in Limits.__slots__}
-        return msgspec.msgpack.encode([1, self._engine, limits, write_rules(self.rules), databases])
+        return msgspec.msgpack.encode([MEANING, self._engine, limits, write_rules(self.rules), databases])
 
     @staticmethod
     def load(raw: bytes) -> Matcher:
         """Returns the matcher of `dump`. Raises `LocalError` if the bytes are of another version."""
         try:
             version, engine, limits, rules, databases = msgspec.msgpack.decode(raw)
-            if version != 1:
-                raise ValueError(f"they have version {version}, and this rmqio reads version 1")
+            if version != MEANING:
+                raise ValueError(f"they have version {version}, and this rmqio reads version {MEANING}")
             found = read_rules(rules)
         except (ValueError, TypeError, LookupError, msgspec.MsgspecError) as error:
             raise LocalError(
@@ -153,6 +164,13 @@ class Matcher:
 
     def _check(self, atom: Atom) -> None:
         if atom.kind is Kind.REGEX:
+            parts, most = size_of(relaxed(str(atom.value))), self.limits.max_regex_parts
+            self._regex_parts[atom.field] = together = self._regex_parts.get(atom.field, 0) + parts
+            if together > most:  # before it is compiled
+                raise BadAtom(
+                    f"the regular expressions of {name_of(atom.field)} have {together:,} parts with {parts:,} of this "
+                    f"one, {str(atom.value)[:80]!r}; max_regex_parts is {most:,}"
+                )
             regexes.plan_of(
                 str(atom.value), atom.flags, self.limits.max_regex_bytes, with_vectorscan=self._engine == "vectorscan"
             )
@@ -196,7 +214,9 @@ class Matcher:
             rest = {number: expected(atom, self._plan.uses[number]) for number, atom in enumerate(self._plan.atoms)}
             most = max(rest.values(), default=1.0)
             costs = {number: counts.get(number, 0) + cost / most / 2 for number, cost in rest.items()}
-            self._tables = Tables(self._plan, self._indexes, costs, self.limits, self._make_joined, self._tables)
+            self._tables = Tables(
+                self._plan, self._indexes, costs, self.limits, self._cuts, self._make_joined, self._tables
+            )
             if self._columns is not None:
                 self._columns = self._columns.with_tables(self._tables)
 
@@ -204,15 +224,11 @@ class Matcher:
 
     def _checked(self, tables: Tables, event: Mapping[str, Any], hits: set[int], candidates: Any) -> list[Hit]:
         found = []
-        evidence = Evidence(self._plan, tables.lookups, self._sql, event)
+        evidence = Evidence(self._plan, tables.lookups, self._sql, event, self.limits)
         late = evidence.late
         for at in sorted(candidates):
             if tables.check(at)(hits, late):
-                numbers = contributing(
-                    tables.nodes[at],
-                    lambda number: late(number) if tables.is_late(number) else number in hits,
-                    self.limits.max_hit_atoms,
-                )
+                numbers = tables.reasons(at).of(hits, late, self.limits.max_hit_atoms) or ()
                 found.append(Hit(self.rules[at], tuple(map(evidence.shown, numbers))))
         return found
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 
 class Kind(StrEnum):
@@ -30,7 +30,14 @@ class Kind(StrEnum):
     EXISTS = "exists"  # the event has the field, be it null
     IS_NULL = "is_null"  # the event has the field, and it is null
     FIELD = "field"  # equal to the value of the field that `value` names
+    CONTAINS_FIELD = "contains_field"  # contains it, begins with it, ends with it
+    STARTS_WITH_FIELD = "starts_with_field"
+    ENDS_WITH_FIELD = "ends_with_field"
     SQL = "sql"  # an expression of RocketMQ SQL in `value`, true for the event; it has no field
+
+
+FIELD_KINDS: Final = frozenset({Kind.FIELD, Kind.CONTAINS_FIELD, Kind.STARTS_WITH_FIELD, Kind.ENDS_WITH_FIELD})
+"""Comparisons of two fields."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,12 @@ class Limits:
       max_wildcards: `*` and `?` in a wildcard.
       max_field_names: names in a path of a field.
       max_regex_bytes: the size of one regular expression after compiling.
+      max_regex_parts: characters of all regular expressions of one field, with repeats of up to 15 written out: it
+        bounds the time to compile, of which each takes up to a millisecond.
       max_database_bytes: the size of all patterns of one field after compiling.
       max_value_bytes: what is looked at of a text in an event; the rest is cut off.
+      max_values: values of a field that are looked at in an event, members of lists on its path, and pairs of values of
+        two fields; of an event, for conditions without a field. The others are left out.
       max_hit_atoms: how many conditions a hit names.
       cache_bytes: what the values that are remembered may take, of all fields together.
     """
@@ -30,8 +34,10 @@ class Limits:
     max_wildcards: int = 64
     max_field_names: int = 16
     max_regex_bytes: int = 4 << 20
+    max_regex_parts: int = 100_000
     max_database_bytes: int = 256 << 20
     max_value_bytes: int = 65_536
+    max_values: int = 10_000
     max_hit_atoms: int = 64
     cache_bytes: int = 32 << 20
 

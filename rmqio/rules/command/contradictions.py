@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from rmqio.rules.ir import Atom, Condition, Kind, Not, Or
+from rmqio.rules.ir import FIELD_KINDS, Atom, Condition, Kind, Not, Or
 from rmqio.rules.limits import Limits
 from rmqio.rules.match.reference import meets
 from rmqio.rules.plan.values import is_number, text_of
 
 _BELOW: Final = (Kind.LESS, Kind.AT_MOST)
 _ABOVE: Final = (Kind.GREATER, Kind.AT_LEAST)
-_UNTRIED: Final = frozenset({Kind.SQL, Kind.FIELD, Kind.REGEX})
+_UNTRIED: Final = FIELD_KINDS | {Kind.SQL, Kind.REGEX}
 """Conditions that need more than the value, or whose test by `re` can take for ever."""
 _LIMITS: Final = Limits()
 _MOST_PAIRS: Final = 10_000
@@ -115,7 +115,7 @@ def shown(atom: Atom) -> str:
         return str(value)
     if atom.kind in (Kind.EXISTS, Kind.IS_NULL):
         return f"{name} {kind}"
-    if atom.kind is Kind.FIELD:
-        return f"{name} equals the field {value}"
+    if atom.kind in FIELD_KINDS:
+        return f"{name} {kind.removesuffix(' field') if atom.kind is not Kind.FIELD else 'equals'} the field {value}"
     case = " (any case)" if atom.ignore_case else ""
     return f"{name} {kind} {text}{f' (flags {atom.flags})' if atom.flags else ''}{case}"

@@ -14,7 +14,7 @@ from rmqio.rules.command.contradictions import shown
 from rmqio.rules.command.given import ruleset_of
 from rmqio.rules.command.lint import ENGINES, cost_of, triggers
 from rmqio.rules.correlation.rule import CorrelationRule
-from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Rule, atoms
+from rmqio.rules.ir import FIELD_KINDS, And, Atom, Condition, Kind, Not, Rule, atoms
 from rmqio.rules.trees import simplified
 
 
@@ -80,7 +80,7 @@ def run_fields(arguments: argparse.Namespace) -> int:
         for each in atoms(rule.condition):
             if each.kind is Kind.SQL:
                 continue
-            names = [each.field, str(each.value)] if each.kind is Kind.FIELD else [each.field]
+            names = [each.field, str(each.value)] if each.kind in FIELD_KINDS else [each.field]
             for name in names:
                 mine.add(name or "")
                 kinds.setdefault(name or "", Counter())[each.kind] += 1

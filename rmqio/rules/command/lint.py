@@ -10,12 +10,12 @@ from typing import Final
 
 from rmqio.rules.command.contradictions import contradictions, shown
 from rmqio.rules.errors import Problem
-from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Rule, atoms
+from rmqio.rules.ir import FIELD_KINDS, And, Atom, Condition, Kind, Not, Or, Rule, atoms
 from rmqio.rules.trees import ANYTHING, NOTHING, simplified, unordered
 
 ENGINES: Final = {
     Kind.EQUALS: "dictionary", Kind.CIDR: "networks", Kind.EXISTS: "presence", Kind.IS_NULL: "presence",
-    Kind.FIELD: "two fields", Kind.SQL: "expression",
+    Kind.SQL: "expression", **dict.fromkeys(FIELD_KINDS, "two fields"),
     **dict.fromkeys((Kind.LESS, Kind.AT_MOST, Kind.GREATER, Kind.AT_LEAST), "thresholds"),
     **dict.fromkeys((Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH, Kind.WILDCARD, Kind.REGEX), "patterns"),
 }  # fmt: skip
@@ -130,7 +130,7 @@ def _frequency(some: Sequence[Atom]) -> tuple[float, int]:
     """How often one of the atoms is likely to be met, without events to look at: by kind and by length."""
     rank: dict[Kind, float] = {
         Kind.EQUALS: 1, Kind.CIDR: 2, Kind.ENDS_WITH: 2, Kind.STARTS_WITH: 2, Kind.CONTAINS: 2, Kind.WILDCARD: 3,
-        Kind.REGEX: 3, Kind.FIELD: 5, Kind.IS_NULL: 6, Kind.SQL: 7, Kind.EXISTS: 8,
+        Kind.REGEX: 3, **dict.fromkeys(FIELD_KINDS, 5), Kind.IS_NULL: 6, Kind.SQL: 7, Kind.EXISTS: 8,
     }  # fmt: skip
     each = [rank.get(atom.kind, 4) - min(literal_length(atom), 30) / 40 for atom in some]
     return max(each), len(some)

@@ -16,7 +16,7 @@ from rmqio.near_names import did_you_mean
 from rmqio.rules.correlation.rule import OPERATORS, CorrelationKind, CorrelationRule
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import LEVELS, Parsed, RuleText, joined, level_refused, line_and_column, line_with_caret
-from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Place, Rule
+from rmqio.rules.ir import FIELD_KINDS, And, Atom, Condition, Kind, Not, Or, Place, Rule
 
 _RULE_KEYS: Final = ("id", "title", "level", "tags", "source", "condition", "correlation")
 _ATOM_KEYS: Final = ("field", "is", "value", "ignore_case", "flags")
@@ -24,9 +24,9 @@ _CORRELATION_KEYS: Final = (
     "kind", "rules", "timespan_ms", "group_by", "operator", "count", "field", "aliases", "generate",
 )  # fmt: skip
 _WITHOUT_VALUE: Final = (Kind.EXISTS, Kind.IS_NULL)
-_TEXT_KINDS: Final = frozenset(
-    (Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH, Kind.WILDCARD, Kind.REGEX, Kind.CIDR, Kind.FIELD, Kind.SQL)
-)
+_TEXT_KINDS: Final = FIELD_KINDS | {
+    Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH, Kind.WILDCARD, Kind.REGEX, Kind.CIDR, Kind.SQL,
+}  # fmt: skip
 _LARGEST: Final = 10_000_000
 """Characters of a text."""
 

@@ -8,10 +8,11 @@ from typing import Any
 from rmqio.rules.ir import Atom, Kind
 from rmqio.rules.limits import Limits
 from rmqio.rules.match.affixes import Beginnings
+from rmqio.rules.match.cuts import Cuts
 from rmqio.rules.match.ordered import Networks, Thresholds
 from rmqio.rules.match.patterns import PATTERN_KINDS, Patterns
 from rmqio.rules.plan.atoms import ORDER_KINDS
-from rmqio.rules.plan.values import cut, is_number, number_of, text_of, whole_text
+from rmqio.rules.plan.values import folded, is_number, number_of, text_of, whole_text
 
 MakePatterns = Callable[[Sequence[tuple[int, Atom]]], Patterns]
 
@@ -20,12 +21,12 @@ class FieldIndex:
     """All atoms on one field, each with its number."""
 
     def __init__(
-        self, atoms: Iterable[tuple[int, Atom]], limits: Limits, patterns: MakePatterns, *, alone: bool
+        self, atoms: Iterable[tuple[int, Atom]], limits: Limits, cuts: Cuts, patterns: MakePatterns, *, alone: bool
     ) -> None:
         by_kind: dict[Kind, list[tuple[int, Atom]]] = {}
         for number, atom in atoms:
             by_kind.setdefault(atom.kind, []).append((number, atom))
-        self._max_bytes = limits.max_value_bytes
+        self.cuts = cuts
         self._surely_whole = limits.max_value_bytes // 4
         self.exists = tuple(number for number, _ in by_kind.get(Kind.EXISTS, ()))
         self._nulls = (*self.exists, *(number for number, _ in by_kind.get(Kind.IS_NULL, ())))
@@ -59,7 +60,7 @@ class FieldIndex:
         """Returns the numbers of the atoms that a single value meets."""
         if value.__class__ is str or isinstance(value, str):
             if len(value) > self._surely_whole:
-                value = cut(value, self._max_bytes)
+                value = self.cuts.text(value)
             text = value if value.isascii() else whole_text(value)
             found = self._of_text(text)
             if self._number_order and (number := number_of(text)) is not None:
@@ -85,7 +86,7 @@ class FieldIndex:
         if self._exact:
             lines += ["if text in exact: found += exact[text]"]
         if self._folded or begins_folded or ends_folded:
-            lines += ["folded = text.casefold()"]
+            lines += ["folded = text.lower() if text.isascii() else fold(text)"]
         if self._folded:
             lines += ["if folded in folded_exact: found += folded_exact[folded]"]
         for name, part, argument in (
@@ -99,6 +100,7 @@ class FieldIndex:
             if part:
                 lines += [f"found += {name}({argument})"]
         parts: dict[str, Any] = {
+            "fold": folded,
             "exact": self._exact,
             "folded_exact": self._folded,
             "begins": begins.of,

@@ -163,7 +163,7 @@ class Lookup:
             return self.cache[value]
         if isinstance(value, (list, tuple, Mapping)):
             met = dict.fromkeys(self.index.exists)
-            for each in flat(value):
+            for each in self.index.cuts.values(flat(value)):
                 met.update(dict.fromkeys(self.atoms_of(each)))
             return self._found(tuple(met))
         return self._of_one(value)

@@ -17,6 +17,7 @@ from rmqio.errors import LocalError
 from rmqio.rules.ir import Atom, Kind
 from rmqio.rules.limits import Limits
 from rmqio.rules.match import regexes
+from rmqio.rules.plan.values import folded
 from rmqio.rules.plan.wildcards import Wild, matches, parts_of
 
 PATTERN_KINDS: Final = frozenset({Kind.CONTAINS, Kind.ENDS_WITH, Kind.WILDCARD, Kind.REGEX})
@@ -64,8 +65,8 @@ class PlainPatterns:
     def find(self, text: str) -> list[int]:
         found = [number for number, test in self._cased if test(text)]
         if self._folded:
-            folded = text.casefold()
-            found += [number for number, test in self._folded if test(folded)]
+            text = folded(text)
+            found += [number for number, test in self._folded if test(text)]
         return found
 
 
@@ -118,7 +119,7 @@ class VectorscanPatterns:
     would see such bytes. They are looked for with newlines behind the text, where `$` matches before each newline; RE2
     decides on those that are found.
 
-    Texts that ignore case are stored in their folded form, and found without regard to the case of ASCII. So one pass
+    Texts that ignore case are stored in small letters, and found without regard to the case of ASCII. So one pass
     does for a text that is all ASCII. Any other is scanned as it is for patterns with case, and folded for the others.
     """
 
@@ -144,7 +145,7 @@ class VectorscanPatterns:
                     if plan.overlooks_folded:
                         self._of_folded.append((number, confirm))
                     self._finds_ascii = self._finds_ascii or plan.finds_ascii
-                    regular.append((number, str(atom.value).encode(), plan.scan_flags))
+                    regular.append((number, plan.scanned.encode(), plan.scan_flags))
                 continue
             expression = _expression(atom)
             if len(expression) > MOST_BYTES:
@@ -171,13 +172,13 @@ class VectorscanPatterns:
         raw = text.encode()
         found: list[int] = []
         if self._text_database is not None:
-            numbers, folded = self._texts, self._folded
+            numbers, small = self._texts, self._folded
             hits = self._text_database.hits(raw + _END)
             found = [numbers[hit] for hit in hits]
-            if folded and not text.isascii():
-                found = [number for number in found if number not in folded]
-                more = self._text_database.hits(text.casefold().encode() + _END)
-                found += [numbers[hit] for hit in more if numbers[hit] in folded]
+            if small and not text.isascii():
+                found = [number for number in found if number not in small]
+                more = self._text_database.hits(folded(text).encode() + _END)
+                found += [numbers[hit] for hit in more if numbers[hit] in small]
         if self._regular_database is not None:
             hits = self._regular_database.hits(raw + b"\n\n")
             if self._finds_ascii and not text.isascii() and regexes.has_folded(text):
@@ -254,7 +255,7 @@ def escaped(text: str) -> bytes:
 def _search(atom: Atom) -> Callable[[str], bool | None]:
     """The test of a text that is not folded: True, or None as expressions say it."""
     test = _test(atom)
-    return (lambda text: test(text.casefold()) or None) if atom.ignore_case else lambda text: test(text) or None
+    return (lambda text: test(folded(text)) or None) if atom.ignore_case else lambda text: test(text) or None
 
 
 def _test(atom: Atom) -> Callable[[str], bool]:

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice, product
 from typing import Any
 
-from rmqio.rules.ir import Atom, Condition, Kind, Not, Or, Rule
+from rmqio.rules.ir import FIELD_KINDS, Atom, Condition, Kind, Not, Or, Rule
 from rmqio.rules.limits import Limits
 from rmqio.rules.plan.atoms import ORDER_KINDS
 from rmqio.rules.plan.values import (
     cut,
-    everything,
-    flat,
+    folded,
     is_number,
+    leaves_at,
     number_of,
+    related,
     same,
     text_of,
-    values_at,
     whole_text,
-)  # fmt: skip
+)
 from rmqio.rules.plan.wildcards import matches, parts_of
 
 Find = Callable[[str, str, str], bool]
@@ -67,19 +68,19 @@ def meets(atom: Atom, event: Mapping[str, Any], *, limits: Limits, find: Find = 
         return False
     if atom.kind is Kind.EXISTS:
         return True
-    if atom.kind is Kind.FIELD:
-        others = _values(str(atom.value), event, limits) or []
-        return any(same(one, other, ignore_case=atom.ignore_case) for one in values for other in others)
+    if atom.kind in FIELD_KINDS:
+        pairs: Iterator[tuple[Any, Any]] = product(values, _values(str(atom.value), event, limits) or [])
+        if atom.kind is not Kind.FIELD:
+            pairs = islice(pairs, limits.max_values)
+        return any(related(atom.kind, one, other, ignore_case=atom.ignore_case) for one, other in pairs)
     return any(_meets(atom, value, find) for value in values)
 
 
 def _values(field: str | None, event: Mapping[str, Any], limits: Limits) -> list[Any] | None:
-    found = [*everything(event)] if field is None else values_at(event, field)
+    found = leaves_at(event, field, limits.max_values)
     if found is None:
         return None
-    leaves = [leaf for value in found for leaf in flat(value)]
-    texts = (whole_text(cut(leaf, limits.max_value_bytes)) if isinstance(leaf, str) else leaf for leaf in leaves)
-    return list(texts)
+    return [whole_text(cut(leaf, limits.max_value_bytes)) if isinstance(leaf, str) else leaf for leaf in found]
 
 
 def _meets(atom: Atom, value: Any, find: Find) -> bool:
@@ -87,7 +88,7 @@ def _meets(atom: Atom, value: Any, find: Find) -> bool:
     if kind is Kind.IS_NULL:
         return value is None
     if kind is Kind.EQUALS:
-        return same(value, wanted, ignore_case=atom.ignore_case and isinstance(wanted, str))
+        return same(value, wanted, ignore_case=atom.ignore_case and not is_number(wanted))
     if kind in ORDER_KINDS:
         return _is_ordered(kind, value, wanted)
     text = text_of(value)
@@ -102,7 +103,7 @@ def _meets(atom: Atom, value: Any, find: Find) -> bool:
     if kind is Kind.REGEX:
         return find(sought, atom.flags + ("i" if atom.ignore_case and "i" not in atom.flags else ""), text)
     if atom.ignore_case:
-        text, sought = text.casefold(), sought.casefold()
+        text, sought = folded(text), folded(sought)
     if kind is Kind.CONTAINS:
         return sought in text
     if kind is Kind.STARTS_WITH:

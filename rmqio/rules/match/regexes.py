@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from rmqio.rules.match.regex_text import INNER_NEWLINE, relaxed, written
 from rmqio.rules.plan.atoms import BadAtom
 
 ALLOWEMPTY: Final = 16  # HS_FLAG_*, which are part of the format of a compiled set
@@ -18,15 +19,6 @@ PREFILTER: Final = 128
 _NEEDS_EMPTY: Final = "ALLOWEMPTY"
 _OF_THE_END: Final = re.compile(r"\\[zZ]|\(\?[a-zA-Z]*-[a-zA-Z]*m")
 """Parts of an expression that a newline behind the text would mislead."""
-_LITERAL: Final = re.compile(r"\\Q.*?(?:\\E|\Z)", re.DOTALL)
-"""Text in which no character has a meaning."""
-_NAMED_CLASS: Final = re.compile(r"\[:\^?[a-z]+:\]")
-_FLAGS_SET: Final = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
-
-
-_SPACE: Final = {False: {r"\s": r"[\x20\t-\r]", r"\S": r"[^\x20\t-\r]"},
-                 True: {r"\s": r"\x20\t-\r", r"\S": r"\x00-\x08\x0e-\x1f\x21-\x{10ffff}"}}  # fmt: skip
-"""White space with the vertical tab, which RE2 leaves out: outside of brackets, and inside."""
 _PROPERTY: Final = re.compile(r"\\[pP]")
 _CLASS: Final = re.compile(r"\\[wW]|\[:")
 _BOUNDARY: Final = re.compile(r"\\b")
@@ -55,6 +47,8 @@ class RegexPlan(NamedTuple):
     """Whether Vectorscan overlooks texts for which `has_folded` is true."""
     finds_ascii: bool = False
     """Whether it finds such texts only after `to_ascii`."""
+    scanned: str = ""
+    """What Vectorscan looks for: the expression, or one that finds more."""
 
 
 def has_folded(text: str) -> bool:
@@ -89,6 +83,8 @@ def plan_of(pattern: str, flags: str, max_bytes: int, *, with_vectorscan: bool) 
         return RegexPlan(None)
     # Since RE2 decides, a scan may find too much. So a dot finds newlines, and letters without case are those of ASCII
     # where they can be: many `a.*b.*c` take several times as long to compile with lines, and nine times with Unicode.
+    # Repeats are relaxed, because `a.{100,500}b` takes seconds.
+    scanned = relaxed(pattern)
     is_of_bytes = _OF_BYTES.fullmatch(pattern) is not None
     # `to_ascii` makes letters, beside which there can be fewer boundaries.
     overlooks = ignores_case and (_BOUNDARY if is_of_bytes else _CLASS).search(pattern) is not None
@@ -98,12 +94,12 @@ def plan_of(pattern: str, flags: str, max_bytes: int, *, with_vectorscan: bool) 
     if "i" in flags:
         number |= CASELESS
     for scan_flags in (number, number | PREFILTER):
-        taken, failure = _compiled(pattern, scan_flags, max_bytes)
+        taken, failure = _compiled(scanned, scan_flags, max_bytes)
         if failure and _NEEDS_EMPTY in failure:
             scan_flags |= ALLOWEMPTY
-            taken, failure = _compiled(pattern, scan_flags, max_bytes)
+            taken, failure = _compiled(scanned, scan_flags, max_bytes)
         if taken:
-            return RegexPlan(scan_flags, overlooks, is_of_bytes and ignores_case and not overlooks)
+            return RegexPlan(scan_flags, overlooks, is_of_bytes and ignores_case and not overlooks, scanned)
     return RegexPlan(None)
 
 
@@ -114,9 +110,20 @@ def re2_of(pattern: str, flags: str) -> Any:
 
     options = _options(flags)
     by_line = "m" in flags
-    ends, has_line_start = _ends(pattern, by_line=by_line)
-    made = re2.compile(f"(?m:{ends})" if by_line else ends, options)
+    text, of_inner, has_line_start = written(pattern, by_line=by_line, dot_all="s" in flags, finds=_is_all)
+    made = re2.compile(f"(?m:{text})" if by_line else text, options)
+    if of_inner is not None:
+        return _Followed(made, re2.compile(of_inner, options))
     return _ByLine(made) if has_line_start else made
+
+
+def _is_all(expression: str, text: str) -> bool:
+    import re2
+
+    try:
+        return re2.compile(expression, _options("")).fullmatch(text) is not None
+    except re2.error:  # a part that is none by itself
+        return False
 
 
 def _options(flags: str) -> Any:
@@ -127,53 +134,6 @@ def _options(flags: str) -> Any:
     options.case_sensitive = "i" not in flags
     options.dot_nl = "s" in flags
     return options
-
-
-def _ends(pattern: str, *, by_line: bool) -> tuple[str, bool]:
-    """The expression with each `$` as Vectorscan, Perl and Python mean it: also before a newline that is the last.
-
-    White space has the vertical tab, as there.
-
-    `by_line`: whether `m` holds at the beginning; then, and where the expression sets it, `$` is left as it is. Returns
-    also whether a `^` stands there.
-    """
-    has_line_start = False
-    made, in_class, at = [], False, 0
-    states = [by_line]  # of each open group
-    while at < len(pattern):
-        each = pattern[at]
-        if each == "\\":
-            literal = _LITERAL.match(pattern, at)
-            each = pattern[at : at + 2] if literal is None else literal[0]
-            made.append(_SPACE[in_class].get(each, each))
-            at += len(each)
-            continue
-        if in_class:
-            named = _NAMED_CLASS.match(pattern, at)
-            each = each if named is None else named[0]
-            in_class = each != "]"
-        elif each == "[":
-            in_class = True
-            if pattern[at + 1 : at + 2] == "]" or pattern[at + 1 : at + 3] == "^]":  # a bracket that is a member
-                each = pattern[at : at + (2 if pattern[at + 1] == "]" else 3)]
-        elif each == "(":
-            flags = _FLAGS_SET.match(pattern, at)
-            if flags is not None and flags[3] == ")":
-                states[-1] = _with_flags(states[-1], flags[1], flags[2])
-                each = flags[0]
-            else:
-                states.append(states[-1] if flags is None else _with_flags(states[-1], flags[1], flags[2]))
-        elif each == ")" and len(states) > 1:
-            states.pop()
-        elif each == "^":
-            has_line_start = has_line_start or states[-1]
-        elif each == "$" and not states[-1]:
-            made.append(r"\n?\z")
-            at += 1
-            continue
-        made.append(each)
-        at += len(each)
-    return "".join(made), has_line_start
 
 
 class _ByLine:
@@ -187,8 +147,18 @@ class _ByLine:
         return None if found is not None and text.endswith("\n") and found.start() == len(text) else found
 
 
-def _with_flags(by_line: bool, on: str, off: str | None) -> bool:
-    return "m" in on or (by_line and "m" not in (off or ""))
+class _Followed:
+    """An expression with a `$` behind which more can follow. RE2 does not look ahead, but at the ends of lines."""
+
+    def __init__(self, expression: Any, of_inner: Any) -> None:
+        self._expression = expression
+        self._of_inner = of_inner
+
+    def search(self, text: str) -> Any:
+        if not text.endswith("\n"):
+            return self._expression.search(text)
+        inner = text[:-1].replace(INNER_NEWLINE, "\ufffe").replace("\n", INNER_NEWLINE)
+        return self._of_inner.search(f"{inner}\n")
 
 
 def _compiled(pattern: str, flags: int, max_bytes: int) -> tuple[bool, str]:

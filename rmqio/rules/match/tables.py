@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.rules.ir import Atom, Kind
+from rmqio.rules.ir import FIELD_KINDS, Atom
 from rmqio.rules.limits import Limits
+from rmqio.rules.match.cuts import Cuts
 from rmqio.rules.match.field import FieldIndex
 from rmqio.rules.match.joined import MakeJoined
 from rmqio.rules.match.lookup import Budget, Lookup
 from rmqio.rules.plan.checks import Check, check_of
 from rmqio.rules.plan.plan import LATE_KINDS, Plan
+from rmqio.rules.plan.reasons import Reasons
 from rmqio.rules.plan.triggers import trigger_of
-from rmqio.rules.plan.values import everything, values_at
+from rmqio.rules.plan.values import everything
 
 _MISSING: Final = object()
 _NOTED_EVERY: Final = 64
@@ -28,21 +30,24 @@ class Tables:
         indexes: Mapping[str | None, FieldIndex],
         costs: Mapping[int, float],
         limits: Limits,
+        cuts: Cuts,
         joined: MakeJoined,
         previous: Tables | None = None,
     ) -> None:
         """`previous`: tables of the same plan, whose checks and remembered values hold here, too."""
         self.nodes = plan.nodes
+        self._cuts = cuts
         atoms = plan.atoms
         self._late = frozenset(number for number, atom in enumerate(atoms) if atom.kind in LATE_KINDS)
         self._checks: list[Check | None] = [None] * len(plan.nodes) if previous is None else previous._checks
+        self._reasons: list[Reasons | None] = [None] * len(plan.nodes) if previous is None else previous._reasons
         triggered: dict[int, list[int]] = {}
         always: list[int] = []
         for at, node in enumerate(plan.nodes):
             trigger = trigger_of(
                 node,
                 lambda number: None if number in self._late else costs[number],
-                lambda number: plan.exists(str(atoms[number].field)) if atoms[number].kind is Kind.FIELD else number,
+                lambda number: plan.exists(str(atoms[number].field)) if atoms[number].kind in FIELD_KINDS else number,
             )
             if trigger is None:
                 always.append(at)
@@ -87,6 +92,13 @@ class Tables:
             check = self._checks[at] = check_of(self.nodes[at], self.is_late)
         return check
 
+    def reasons(self, at: int) -> Reasons:
+        """What tells why a rule matches, as `check`."""
+        found = self._reasons[at]
+        if found is None:
+            found = self._reasons[at] = Reasons(self.nodes[at], self.is_late)
+        return found
+
     def look(self, event: Mapping[str, Any]) -> tuple[set[int], Any]:
         """Returns the atoms that match, and the rules to check."""
         hits: set[int] = set()
@@ -112,7 +124,7 @@ class Tables:
                         rules.update(found[1])
         if self._paths and not self._paths.keys().isdisjoint(event):
             for name in {path for each in event if each in self._paths for path in self._paths[each]}:
-                values = values_at(event, name)
+                values = self._cuts.values_at(event, name)
                 if values is not None:
                     found = self._dotted[name].of(values[0] if len(values) == 1 else values)
                     if found is not None:
@@ -120,7 +132,7 @@ class Tables:
                         rules.update(found[1])
         if self._anywhere is not None:
             anywhere, cache = self._anywhere, self._anywhere.cache
-            for value in self._may_meet(list(everything(event))):
+            for value in self._may_meet(self._cuts.values(everything(event))):
                 kind = value.__class__
                 found = cache[value] if kind is str or kind is int else anywhere.of(value)
                 if found is not None:

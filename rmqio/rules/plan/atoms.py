@@ -6,15 +6,15 @@ import ipaddress
 import math
 from typing import Final
 
-from rmqio.rules.ir import Atom, Kind
+from rmqio.rules.ir import FIELD_KINDS, Atom, Kind
 from rmqio.rules.limits import Limits
-from rmqio.rules.plan.values import is_number, text_of, whole_text
+from rmqio.rules.plan.values import folded, is_number, text_of, whole_text
 from rmqio.rules.plan.wildcards import Wild, parts_of
 
 TEXT_KINDS: Final = frozenset({Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH, Kind.WILDCARD, Kind.REGEX})
 ORDER_KINDS: Final = frozenset({Kind.LESS, Kind.AT_MOST, Kind.GREATER, Kind.AT_LEAST})
 _NO_VALUE: Final = frozenset({Kind.EXISTS, Kind.IS_NULL})
-_OF_A_FIELD: Final = frozenset({Kind.EXISTS, Kind.IS_NULL, Kind.FIELD})
+_OF_A_FIELD: Final = _NO_VALUE | FIELD_KINDS
 
 
 class BadAtom(ValueError):
@@ -31,36 +31,38 @@ def canonical(atom: Atom, limits: Limits) -> Atom:
     field = _field(atom, limits)
     if kind in _NO_VALUE:
         return Atom(field, kind)
-    if kind is Kind.FIELD:
+    if kind in FIELD_KINDS:
         if not isinstance(value, str) or not value:
             raise BadAtom(f"a condition on {field!r} must name another field, not {value!r}")
         return Atom(field, kind, value, atom.ignore_case)
     if value is None:
-        raise BadAtom(f"{kind} of {_name(field)} needs a value; for null, use {Kind.IS_NULL}")
+        raise BadAtom(f"{kind} of {name_of(field)} needs a value; for null, use {Kind.IS_NULL}")
     if kind is Kind.CIDR:
         return Atom(field, kind, _network(field, value))
     if kind in ORDER_KINDS:
         if isinstance(value, bool) or (isinstance(value, float) and math.isnan(value)):
-            raise BadAtom(f"{kind} of {_name(field)} is {value!r}; it must be a number or a text")
+            raise BadAtom(f"{kind} of {name_of(field)} is {value!r}; it must be a number or a text")
         return Atom(field, kind, whole_text(value) if isinstance(value, str) else value)
     if kind is Kind.EQUALS and is_number(value):
         if isinstance(value, float) and math.isnan(value):
-            raise BadAtom(f"{kind} of {_name(field)} is NaN, which equals nothing")
+            raise BadAtom(f"{kind} of {name_of(field)} is NaN, which equals nothing")
         return Atom(field, kind, value)
     text = text_of(value)
     if text is None:
-        raise BadAtom(f"{kind} of {_name(field)} is {type(value).__name__}; it must be a text")
+        raise BadAtom(f"{kind} of {name_of(field)} is {type(value).__name__}; it must be a text")
     text = whole_text(text)
     if len(text.encode()) > limits.max_pattern_bytes:
-        raise BadAtom(f"{kind} of {_name(field)} has {len(text.encode()):,} bytes; max_pattern_bytes is "
+        raise BadAtom(f"{kind} of {name_of(field)} has {len(text.encode()):,} bytes; max_pattern_bytes is "
                       f"{limits.max_pattern_bytes:,}")  # fmt: skip
     if kind is Kind.REGEX:
         flags = "".join(sorted({*atom.flags} | ({"i"} if atom.ignore_case else set())))
         if unknown := {*flags} - {*"ims"}:
-            raise BadAtom(f"a regular expression of {_name(field)} has the flag {min(unknown)!r}; there are i, m and s")
+            raise BadAtom(
+                f"a regular expression of {name_of(field)} has the flag {min(unknown)!r}; there are i, m and s"
+            )
         return Atom(field, kind, text, "i" in flags, flags)
     if atom.ignore_case:
-        text = text.casefold()
+        text = folded(text)
     if kind is Kind.WILDCARD:
         return _wildcard(field, text, limits, ignore_case=atom.ignore_case)
     if not text and kind is not Kind.EQUALS:
@@ -83,7 +85,7 @@ def _field(atom: Atom, limits: Limits) -> str | None:
         return None
     if not isinstance(field, str) or not field:
         raise BadAtom(f"{field!r} is not the name of a field")
-    for name in (field, atom.value if atom.kind is Kind.FIELD else ""):
+    for name in (field, atom.value if atom.kind in FIELD_KINDS else ""):
         if isinstance(name, str) and name.count(".") >= limits.max_field_names:
             raise BadAtom(f"the field {name[:40]!r} has {name.count('.') + 1} names; max_field_names is "
                           f"{limits.max_field_names}")  # fmt: skip
@@ -92,11 +94,11 @@ def _field(atom: Atom, limits: Limits) -> str | None:
 
 def _network(field: str | None, value: object) -> str:
     if not isinstance(value, str):
-        raise BadAtom(f"cidr of {_name(field)} is {value!r}; it must be a text such as '10.0.0.0/8'")
+        raise BadAtom(f"cidr of {name_of(field)} is {value!r}; it must be a text such as '10.0.0.0/8'")
     try:
         return str(ipaddress.ip_network(value.strip(), strict=False))
     except ValueError as error:
-        raise BadAtom(f"cidr of {_name(field)}: {error}") from error
+        raise BadAtom(f"cidr of {name_of(field)}: {error}") from error
 
 
 def _wildcard(field: str | None, text: str, limits: Limits, *, ignore_case: bool) -> Atom:
@@ -104,7 +106,7 @@ def _wildcard(field: str | None, text: str, limits: Limits, *, ignore_case: bool
     parts = parts_of(text)
     wild = sum(isinstance(part, Wild) for part in parts)
     if wild > limits.max_wildcards:
-        raise BadAtom(f"a wildcard of {_name(field)} has {wild} `*` and `?`; max_wildcards is {limits.max_wildcards}")
+        raise BadAtom(f"a wildcard of {name_of(field)} has {wild} `*` and `?`; max_wildcards is {limits.max_wildcards}")
     match parts:
         case []:
             return Atom(field, Kind.EQUALS, "", ignore_case)
@@ -121,5 +123,6 @@ def _wildcard(field: str | None, text: str, limits: Limits, *, ignore_case: bool
     return Atom(field, Kind.WILDCARD, text, ignore_case)
 
 
-def _name(field: str | None) -> str:
+def name_of(field: str | None) -> str:
+    """A field in an error."""
     return "any field" if field is None else repr(field)

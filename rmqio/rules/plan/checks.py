@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from typing import Any, Final
 
-from rmqio.rules.plan.nodes import Join, Node, depth, holds
+from rmqio.rules.plan.nodes import Join, Node, depth
+from rmqio.rules.plan.reasons import Reasons
 
 Check = Callable[[Set[int], Callable[[int], bool]], bool]
 """Called with the atoms that match, and with a function that tells for the others, such as those of two fields."""
@@ -19,7 +20,8 @@ def check_of(node: Node, is_late: Callable[[int], bool]) -> Check:
     `is_late`: whether an atom is not in the set, and to be asked for.
     """
     if depth(node) > _DEEPEST:
-        return lambda hits, late: holds(node, lambda number: late(number) if is_late(number) else number in hits)
+        reasons = Reasons(node, is_late)
+        return lambda hits, late: reasons.of(hits, late, 1) is not None
     constants: dict[str, Any] = {}
     text = _text(node, is_late, constants)
     made: Check = eval(f"lambda h, t: {text}", {"__builtins__": {}, **constants})  # of numbers and sets of numbers only

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rmqio.rules.errors import Problem, RuleError
-from rmqio.rules.ir import And, Atom, Kind, Not, Rule
+from rmqio.rules.ir import FIELD_KINDS, And, Atom, Kind, Not, Rule
 from rmqio.rules.limits import Limits
 from rmqio.rules.plan.atoms import BadAtom, canonical
 from rmqio.rules.plan.nodes import Node, reduced
 
-LATE_KINDS = frozenset({Kind.FIELD, Kind.SQL})
+MEANING: Final = 2
+"""Another number when the same rules find something else: it is in the version of rules, and in compiled ones."""
+LATE_KINDS: Final = FIELD_KINDS | {Kind.SQL}
 """Atoms that no index of a field finds: they are asked for when a rule comes to them."""
 
 
@@ -93,7 +95,7 @@ class Plan:
 
 def version_of(rules: Sequence[Rule], limits: Limits) -> str:
     """The hash of all that decides what a rule set does: 16 hexadecimal digits. Not where the rules stand."""
-    digest = hashlib.sha256(repr(limits).encode())
+    digest = hashlib.sha256(f"{MEANING} {limits!r}".encode())
     for rule in rules:
         digest.update(
             repr((rule.id, rule.title, rule.level, rule.tags, rule.source)).encode("utf-8", "backslashreplace")

@@ -5,10 +5,18 @@ from __future__ import annotations
 import numbers
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any, TypeGuard
+from itertools import islice
+from typing import Any, Final, TypeGuard
 
-_MAX_NUMBER = 64
+from rmqio.rules.ir import Kind
+
+_MAX_NUMBER: Final = 64
 """Longer texts are not numbers."""
+_NONE_LEFT: Final = object()
+_OWN_SMALL_LETTERS: Final = "\u0130\u212a"
+"""Characters that `str.lower` makes two of, and one of ASCII: the dotted I, the sign of Kelvin."""
+_LOWERED_ALONE: Final = f"{_OWN_SMALL_LETTERS}\u03a3"
+"""And the Sigma, whose small letter depends on what is around it."""
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
@@ -49,6 +57,17 @@ def number_of(value: Any) -> int | float | None:
         return None
 
 
+def folded(text: str) -> str:
+    """The text in small letters, one for each character: those of `str.lower`.
+
+    Unicode's folding would make two letters of one, so that `?` is no longer a character, and letters of ASCII of some
+    others, such as the long s: a name that differs would pass for one that a filter leaves out.
+    """
+    if text.isascii() or not any(each in text for each in _LOWERED_ALONE):
+        return text.lower()
+    return "".join([each if each in _OWN_SMALL_LETTERS else each.lower() for each in text])
+
+
 def whole_text(text: str) -> str:
     """The text with what is no character of Unicode (a lone half of a pair) replaced: engines take UTF-8."""
     if text.isascii():
@@ -75,7 +94,7 @@ def same(left: Any, right: Any, *, ignore_case: bool = False) -> bool:
     one, other = text_of(left), text_of(right)
     if one is None or other is None:
         return False
-    return one.casefold() == other.casefold() if ignore_case else one == other
+    return folded(one) == folded(other) if ignore_case else one == other
 
 
 def flat(value: Any) -> Iterator[Any]:
@@ -112,10 +131,12 @@ def everything(event: Any) -> Iterator[Any]:
             rest.pop()
 
 
-def values_at(event: Any, path: str) -> list[Any] | None:
+def values_at(event: Any, path: str, steps: Iterator[Any] | None = None) -> list[Any] | None:
     """The values that a path leads to, one for each object of a list on the way; None: the event has no such field.
 
     The whole path is tried first, as one name; then its longest beginning that is a name of the event, and so on.
+
+    `steps`: one is taken for each member of a list on the way; when there is none, the others are not looked at.
     """
     if isinstance(event, Mapping):
         if path in event:
@@ -124,7 +145,7 @@ def values_at(event: Any, path: str) -> list[Any] | None:
         while end > 0:
             inner = event.get(path[:end])
             if isinstance(inner, (Mapping, list, tuple)):
-                found = values_at(inner, path[end + 1 :])
+                found = values_at(inner, path[end + 1 :], steps)
                 if found is not None:
                     return found
             end = path.rfind(".", 0, end)
@@ -137,7 +158,9 @@ def values_at(event: Any, path: str) -> list[Any] | None:
                 if isinstance(each, (list, tuple)):
                     rest.append(iter(each))
                     break
-                inner = values_at(each, path)
+                if steps is not None and next(steps, _NONE_LEFT) is _NONE_LEFT:
+                    return gathered
+                inner = values_at(each, path, steps)
                 if inner is not None:
                     gathered = [] if gathered is None else gathered
                     gathered += inner
@@ -145,3 +168,25 @@ def values_at(event: Any, path: str) -> list[Any] | None:
                 rest.pop()
         return gathered
     return None
+
+
+def leaves_at(event: Any, field: str | None, most: int) -> list[Any] | None:
+    """The single values of a field, or of an event, at most so many; None: there is no such field."""
+    if field is None:
+        return list(islice(everything(event), most))
+    values = values_at(event, field, iter(range(most)))
+    return None if values is None else list(islice(flat(values), most))
+
+
+def related(kind: Kind, left: Any, right: Any, *, ignore_case: bool) -> bool:
+    """Whether a single value is as a comparison of two fields says."""
+    if kind is Kind.FIELD:
+        return same(left, right, ignore_case=ignore_case)
+    one, other = text_of(left), text_of(right)
+    if one is None or other is None:
+        return False
+    if ignore_case:
+        one, other = folded(one), folded(other)
+    if kind is Kind.CONTAINS_FIELD:
+        return other in one
+    return one.startswith(other) if kind is Kind.STARTS_WITH_FIELD else one.endswith(other)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 
 pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 
-from rmqio.rules.engine import Broken, Engine, compile_rules
+from rmqio.errors import LocalError
+from rmqio.rules.engine import Broken, Engine, Matcher, compile_rules
 from rmqio.rules.errors import RuleError
 from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Place, Rule
 from rmqio.rules.limits import Limits
 from rmqio.rules.match import regexes
+from rmqio.rules.match.regex_text import relaxed, size_of
 from rmqio.rules.match.regexes import has_vectorscan
 from rmqio.rules.plan.wildcards import matches, parts_of
 from tests.helpers.own_process import in_own_process
@@ -37,11 +40,18 @@ def ids(found: Any) -> list[str]:
         ({"max_rules": 1}, ["a", "b"], "this is one rule more than max_rules, 1"),
         ({"max_atoms": 1}, ["a", "b"], r"more than 1 conditions with this rule \(max_atoms\)"),
         ({"max_pattern_bytes": 3}, ["ab", "abcd"], "equals of 'f' has 4 bytes; max_pattern_bytes is 3"),
+        (
+            {"max_regex_parts": 29}, ["re:((ab){1,4}x){3}", "re:ab{2,900}"],
+            "the regular expressions of 'f' have 30 parts with 3 of this one, 'ab.2,900.'; max_regex_parts is 29",
+        ),
     ],
-)
+)  # fmt: skip
 def test_limits_name_the_rule(limits: dict[str, int], atoms: list[str], reason: str) -> None:
-    rules = [rule(Atom("f", Kind.EQUALS, text), f"r-{text}") for text in atoms]
-    with pytest.raises(RuleError, match=f"a.yml:3: rule r-{atoms[-1]}: {reason}"):
+    rules = [
+        rule(Atom("f", Kind.REGEX if text[:3] == "re:" else Kind.EQUALS, text.removeprefix("re:")), f"r-{text}")
+        for text in atoms
+    ]
+    with pytest.raises(RuleError, match=re.escape(f"a.yml:3: rule r-{atoms[-1]}: ") + reason):
         compile_rules(rules, limits=Limits(**limits))
 
 
@@ -94,6 +104,32 @@ def test_all_problems_come_at_once() -> None:
 def test_what_would_need_backtracking_is_refused(pattern: str) -> None:
     with pytest.raises(RuleError, match=r"a\.yml:3: rule r: the regular expression .* cannot run without backtracking"):
         compile_rules([rule(Atom("f", Kind.REGEX, pattern))])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "scanned", "yes", "no"),
+    [
+        ("k[a-z0-9]{3,900}z", "k[a-z0-9]{3,}z", "xk" + "a" * 900 + "z", "k" + "a" * 901 + "-z"),
+        ("^a.{100,500}b$", "^a.{15,}b$", "a" * 100 + "xb", "a" * 100 + "b"),
+        (
+            r"(x{2,3}\\{9,99}[]{20}]{30}){2}",
+            r"(x{2,3}\\{9,}[]{20}]{15,}){2}",
+            ("xx" + "\\" * 9 + "]" * 30) * 2,
+            "]" * 60,
+        ),
+        (r"\Qa{99}\E{1,20}{,40}", r"\Qa{99}\E{1,}{,40}", "a{99}{,40}", "a" * 99),
+        ("((a{1,15}b){1,15}c){2,4}", "((a{1,}b){1,}c){2,4}", "abcaabcabc", "abc"),
+        ("(?:[^x]{1,14}y){40}", "(?:[^x]{1,14}y){15,}", "ay" * 40, "ay" * 39),
+    ],
+)
+def test_many_repeats_are_scanned_for_as_a_few_or_more(pattern: str, scanned: str, yes: str, no: str) -> None:
+    """Vectorscan takes seconds to compile one such expression, and minutes for thousands."""
+    pytest.importorskip("re2", reason="regular expressions need the extra 'rules'")
+    assert relaxed(pattern) == scanned
+    assert size_of(scanned) <= 256
+    for engine in ENGINES:
+        matcher = compile_rules([rule(Atom("f", Kind.REGEX, pattern))], engine=engine)
+        assert [bool(matcher.match({"f": text})) for text in (yes, no)] == [True, False]
 
 
 @needs_vectorscan
@@ -171,12 +207,23 @@ def test_conditions_may_be_deep() -> None:
         inner = Atom("b", Kind.EQUALS, number % 7)
         condition = Not(Or((And((condition, Not(inner))), And((inner, Atom("c", Kind.EXISTS))))))
     matcher = compile_rules([rule(condition)])
-    from rmqio.rules.engine import Matcher
-
     again = Matcher.load(matcher.dump())
     assert again.version == matcher.version
     for event in ({"a": 1}, {"a": 1, "b": 3}, {"b": 3, "c": 1}, {}):
         assert ids(matcher.match(event)) == ids(again.match(event))
+
+
+def test_compiled_rules_of_another_meaning_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = [rule(Atom("a", Kind.EQUALS, "x"))]
+    version = compile_rules(rules).version
+    with monkeypatch.context() as patched:
+        patched.setattr("rmqio.rules.engine.MEANING", 1)
+        patched.setattr("rmqio.rules.plan.plan.MEANING", 1)
+        old = compile_rules(rules)
+        raw = old.dump()
+    assert old.version != version
+    with pytest.raises(LocalError, match=r"they have version 1, and this rmqio reads version 2\. Dump the rules again"):
+        Matcher.load(raw)
 
 
 def test_bodies_that_are_deep_or_no_json_are_errors() -> None:
@@ -194,8 +241,18 @@ def test_fields_beside_those_of_the_rules_may_be_anything_but_bad_utf_8() -> Non
     assert matcher.is_columnar
     good, bad = matcher.match_many([b'{"a":1,"b":"\xc3\xa9"}', b'{"a":1,"b":"\xff"}'])
     assert ids(good) == ["r"]
-    assert isinstance(bad, Broken)
-    assert "UTF-8" in bad.reason
+    assert bad == Broken("the body is not UTF-8: byte 12")
+
+
+@pytest.mark.parametrize("body", [b'{"a":"x","z":"\xff"}', '{"a":"é","\xff":'.encode("latin-1"), b'{"a":["x", "y\x80"'])
+def test_a_byte_that_is_no_utf_8_is_told_from_the_start_of_the_body(body: bytes) -> None:
+    wrong = Broken(f"the body is not UTF-8: byte {next(at for at, byte in enumerate(body) if byte > 127)}")
+    by_row = rule(Not(Atom("q", Kind.EXISTS)), "row")
+    for rules in ([rule(Atom("a", Kind.EQUALS, "y"))], [rule(Atom("a", Kind.EQUALS, "y")), by_row]):
+        matcher = compile_rules(rules)
+        assert matcher.is_columnar != (by_row in rules)
+        assert matcher.match_many([body]) == [wrong]
+        assert matcher.match_many([body, b'{"a":"x"}', body])[::2] == [wrong, wrong]
 
 
 @in_own_process
@@ -228,6 +285,55 @@ def test_long_values_are_cut_and_not_remembered() -> None:
     assert ids(matcher.match({"a": "é" * 998 + "end"})) == ["r"]
     assert ids(matcher.match({"a": "é" * 999 + "end"})) == []
     assert matcher._tables.budget.used == 0
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_long_lists_are_cut_and_what_is_cut_is_counted_once(*, rows: bool) -> None:
+    rules = [rule(Atom("a", Kind.CONTAINS, "end"), "a"), rule(Atom("b", Kind.EQUALS, "x"), "b")]
+    if rows:
+        rules += [rule(Atom("c.d", Kind.CONTAINS, "end"), "c"), rule(Atom(None, Kind.CONTAINS, "any"), "any")]
+    matcher = compile_rules(rules, limits=Limits(max_values=3, max_value_bytes=8))
+    assert matcher.is_columnar != rows
+    events: list[dict[str, Any]] = [
+        {"a": [["-"] * 2, "end"], "b": "x"},
+        {"a": [["-"] * 2, None, "end"], "b": "x"},
+        {"a": "long, end", "b": ["long, long", "x", "long, long!", "y"]},
+        {"a": "-", "b": "x", "c": [{"d": "-"}] * 3 + [{"d": "end"}], "e": "long, any"},
+        {"a": "-", "c": [{}] * 3 + [{"d": "end"}]},
+        {"a": ["-"] * 3 + ["end"]},
+    ]
+    wanted = [["a", "b"], ["b"], ["b"], ["b"], [], []]
+    assert [ids(matcher.match(each)) for each in events] == wanted
+    # A field and all of an event are cut by themselves; a text is one, whoever looks at it.
+    counts = (3, 10) if rows else (3, 3)
+    assert matcher.taken_cuts() == counts
+    bodies = [json.dumps(each).encode() for each in events]
+    assert [ids(each) for each in matcher.match_many(bodies)] == wanted
+    assert [matcher.taken_cuts(), matcher.taken_cuts()] == [counts, (0, 0)]
+
+
+def test_why_a_list_is_met_is_not_looked_for_value_by_value() -> None:
+    """Lists of a hundred thousand values are common."""
+    looked_at = 0
+
+    class Counting(set[int]):
+        def __contains__(self, number: object) -> bool:
+            nonlocal looked_at
+            looked_at += 1
+            return super().__contains__(number)
+
+    deep: Condition = Atom("b", Kind.EXISTS)
+    for number in range(30):
+        deep = Or((Atom("c", Kind.EQUALS, number), And((deep, Not(Atom("d", Kind.EQUALS, number))))))
+    values = tuple(Atom("a", Kind.EQUALS, f"v{n}") for n in range(2_000))
+    conditions = (Or(values), And((Atom("b", Kind.EXISTS), Not(Or(values[:1_900])))), And((deep, Or(values))))
+    matcher = compile_rules([rule(each, str(number)) for number, each in enumerate(conditions)])
+    look = matcher._tables.look
+    matcher._tables.look = lambda event: (Counting(look(event)[0]), look(event)[1])  # type: ignore[method-assign]
+    found = matcher.match({"a": ["x", "v1950"], "b": 1})
+    assert ids(found) == ["0", "1", "2"]
+    assert [("a", "equals v1950", "v1950") in hit.atoms for hit in found] == [True, False, True]
+    assert looked_at < 200
 
 
 def test_a_hit_names_a_bounded_number_of_conditions() -> None:

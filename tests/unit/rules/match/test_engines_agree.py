@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 
 from rmqio.rules.engine import Engine, Matcher, compile_rules
-from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Rule
+from rmqio.rules.ir import FIELD_KINDS, And, Atom, Condition, Kind, Not, Or, Rule
 from rmqio.rules.limits import Limits
 from rmqio.rules.match.reference import matching
 from rmqio.rules.match.regexes import has_vectorscan, plan_of
@@ -26,7 +26,8 @@ ENGINES: list[Any] = [
 ]
 FIELDS = ("a", "b", "c", "a.b", "c.d", "c.d.e", "x.y")
 WORDS = ("", "a", "ab", "AB", "abc", "Straße", "STRASSE", "é", "É", "5", "5.0", "05", "true", "10.1.2.3", "fe80::1",
-         "a\nb", "\u017f", "\u212a", "k", "-3", "1e3", "a*b", "x\\y", "\x00z", "abab\n", "日本", "𝄞")  # fmt: skip
+         "a\nb", "\u017f", "\u212a", "k", "\u0130", "i", "\u03a3\u03a3", "True", "-3",
+         "1e3", "a*b", "x\\y", "\x00z", "abab\n", "日本", "𝄞")  # fmt: skip
 NUMBERS = (0, 1, 5, -3, 5.0, 5.5, 1000, 2**63, 1e300)
 PATTERNS = ("a", "ab$", "^a", "a.b", "[0-9]+", "a|b", "^$", "b{1,2}a", "(ab)+", r"\d\.\d", "x*", r"a\b", "^.{2}$")
 WILDCARDS = ("*", "a*", "*b", "*a*", "?", "a?c", "*a*b*", "a\\*b", "??", "*é?", "?*", "", "a**b", "x\\\\y", "*?b")
@@ -40,7 +41,7 @@ def random_atom(drawn: random.Random, with_regexes: bool) -> Atom:
     kind = drawn.choice(kinds)
     if kind in (Kind.EXISTS, Kind.IS_NULL):
         return Atom(field, kind)
-    if kind is Kind.FIELD:
+    if kind in FIELD_KINDS:
         return Atom(field, kind, drawn.choice(FIELDS), ignore_case)
     if drawn.random() < 0.1:
         field = None
@@ -88,7 +89,11 @@ def test_hits_are_those_of_the_reference(engine: Engine, seed: int) -> None:
     drawn = random.Random(seed)
     with_regexes = has_re2()
     rules = random_rules(drawn, with_regexes=with_regexes)
-    limits = Limits(max_value_bytes=drawn.choice((4, 65_536)), cache_bytes=drawn.choice((0, 500, 1 << 20)))
+    limits = Limits(
+        max_value_bytes=drawn.choice((4, 65_536)),
+        max_values=drawn.choice((2, 10_000)),
+        cache_bytes=drawn.choice((0, 500, 1 << 20)),
+    )
     matcher = compile_rules(rules, engine=engine, limits=limits)
     events = [random_event(drawn) for _ in range(60)]
     wanted = [[rule.id for rule in matching(rules, event, limits=limits)] for event in events]
@@ -120,7 +125,7 @@ def test_columns_find_what_rows_find(engine: Engine, seed: int) -> None:
 
 
 def _undotted(atom: Atom) -> Any:
-    return atom.value[0] if atom.kind is Kind.FIELD and isinstance(atom.value, str) else atom.value
+    return atom.value[0] if atom.kind in FIELD_KINDS and isinstance(atom.value, str) else atom.value
 
 
 def test_triggers_chosen_by_counts_find_the_same() -> None:
