@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import collections.abc
+import functools
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +16,7 @@ from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
 from rmqio.rules.correlation.aliases import with_fields
 from rmqio.rules.formats.base import Parsed
-from rmqio.rules.ir import Atom, Condition, Kind, Rule
+from rmqio.rules.ir import FIELD_KINDS, Atom, Condition, Kind, Rule
 from rmqio.rules.trees import all_of, any_of, rebuilt
 
 Fields = tuple[tuple[str, tuple[str, ...]], ...]
@@ -148,30 +151,49 @@ class Mapping:
 
     def _fields_of(self, rule: Rule) -> dict[str, tuple[str, ...]]:
         """Returns the fields of the events of a rule, by the names that rules have for them."""
-        fields = dict(self.fields)
-        for each in self.sources:
+        found: dict[str, tuple[str, ...]] = {}
+        for fields, _ in self._alternatives(rule):
+            for name, there in fields.items():
+                found[name] = tuple(dict.fromkeys((*found.get(name, ()), *there)))
+        return found
+
+    def _alternatives(self, rule: Rule) -> Iterator[tuple[dict[str, tuple[str, ...]], list[Condition]]]:
+        """Yields the fields and the conditions of the events that a rule can be for.
+
+        Entries of one log source are alternatives, such as those of two programs that report it; one of each log source
+        that the rule has a part in holds.
+        """
+        by_source: dict[frozenset[tuple[str, str]], list[tuple[int, SourceMapping]]] = {}
+        for at, each in enumerate(self.sources):
             if set(each.source) <= set(rule.source):
+                by_source.setdefault(frozenset(each.source), []).append((at, each))
+        for some in product(*by_source.values()):
+            fields, when = dict(self.fields), []
+            for _, each in sorted(some, key=itemgetter(0)):
                 fields |= dict(each.fields)
-        return fields
+                when += [any_of(*(_is(name, value) for value in values)) for name, values in each.when]
+            yield fields, when
 
     def _of_rule(self, rule: Rule) -> Rule:
-        fields, when = self._fields_of(rule), []
-        for each in self.sources:
-            if set(each.source) <= set(rule.source):
-                when += [any_of(*(_is(name, value) for value in values)) for name, values in each.when]
+        made: list[Condition] = []
+        of_fields: dict[Fields, list[Condition]] = {}
+        for fields, when in self._alternatives(rule):
+            of_fields.setdefault(tuple(sorted(fields.items())), []).append(all_of(*when))
+        for names, conditions in of_fields.items():
+            made.append(all_of(any_of(*conditions), rebuilt(rule.condition, functools.partial(_renamed, dict(names)))))
+        return replace(rule, condition=any_of(*made))
 
-        def change(atom: Atom) -> Condition:
-            names = [atom.field] if atom.field is None else fields.get(atom.field, (atom.field,))
-            if atom.kind is Kind.FIELD:
-                others = fields.get(str(atom.value), (str(atom.value),))
-                return any_of(*(replace(atom, field=name, value=other) for name in names for other in others))
-            return any_of(*(replace(atom, field=name) for name in names))
 
-        return replace(rule, condition=all_of(*when, rebuilt(rule.condition, change)))
+def _renamed(fields: dict[str, tuple[str, ...]], atom: Atom) -> Condition:
+    names = [atom.field] if atom.field is None else fields.get(atom.field, (atom.field,))
+    if atom.kind in FIELD_KINDS:
+        others = fields.get(str(atom.value), (str(atom.value),))
+        return any_of(*(replace(atom, field=name, value=other) for name in names for other in others))
+    return any_of(*(replace(atom, field=name) for name in names))
 
 
 def _is(name: str, value: Any) -> Atom:
-    return Atom(name, Kind.EQUALS, value, ignore_case=isinstance(value, str))
+    return Atom(name, Kind.EQUALS, value, ignore_case=isinstance(value, (str, bool)))
 
 
 def _fields(given: Any, place: str) -> Fields:
