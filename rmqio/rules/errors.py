@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from rmqio.errors import LocalError
 
@@ -39,3 +40,9 @@ class RuleError(LocalError):
 
     def __reduce__(self) -> tuple[type[RuleError], tuple[tuple[Problem, ...]]]:
         return type(self), (self.problems,)
+
+
+def without_problems(rules: Iterable[Any], problems: Iterable[Problem]) -> Iterator[Any]:
+    """Yields the rules that no problem is about."""
+    bad = {(each.file, each.line, each.rule_id) for each in problems}
+    return (each for each in rules if (each.place.file, each.place.line, each.id) not in bad)

@@ -13,13 +13,15 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from rmqio.errors import LocalError
 from rmqio.rules.engine import Matcher, compile_rules
+from rmqio.rules.errors import Problem, RuleError
 from rmqio.rules.ir import Rule
 from rmqio.rules.limits import Limits
 from rmqio.rules.match.patterns import DatabaseStore
+from rmqio.rules.usable import compile_usable
 
 _LOGGER: Final = logging.getLogger("rmqio.rules")
 _MOST: Final = 8
-OnBadRule = Literal["keep_previous", "fail"]
+OnBadRule = Literal["keep_previous", "skip", "fail"]
 
 
 class RuleSource(Protocol):
@@ -37,6 +39,8 @@ class Counts(NamedTuple):
 
     reloads: int = 0
     failures: int = 0
+    left_out: int = 0
+    """Rules, at each load."""
 
 
 class LiveRules:
@@ -61,6 +65,7 @@ class LiveRules:
         self._source = source
         self._refresh_s = refresh_s
         self._fails = on_bad_rule == "fail"
+        self._skips = on_bad_rule == "skip"
         self._limits = limits
         self._store = store
         self._clock = clock
@@ -70,7 +75,9 @@ class LiveRules:
         self._reported = ""
         self._counts = Counts()
         self._signature = source.signature()  # before the load: a change between the two is seen at the next look
-        self.matcher = compile_rules(source.load(), limits=limits, store=store)
+        self.left_out: tuple[Problem, ...] = ()
+        """What is wrong with rules that are left out."""
+        self.matcher = self._compiled(None)
         # The set has been there: from now on, no files are no mistake, but rules that were deleted.
         self._source = getattr(source, "after_start", lambda: source)()
         self._looked_at = clock()
@@ -95,6 +102,21 @@ class LiveRules:
         counts, self._counts = self._counts, Counts()
         return counts
 
+    def _compiled(self, previous: Matcher | None) -> Matcher:
+        """The rules of the source. It notes those that are left out."""
+        if not self._skips:
+            return compile_rules(self._source.load(), limits=self._limits, store=self._store, previous=previous)
+        matcher, problems = compile_usable(self._source, limits=self._limits, store=self._store, previous=previous)
+        self.left_out = problems
+        if problems:
+            self._count(left_out=len(problems))
+            _LOGGER.warning("rules are left out:\n%s", RuleError(problems))
+        return matcher
+
+    def _count(self, *, reloads: int = 0, failures: int = 0, left_out: int = 0) -> None:
+        before = self._counts
+        self._counts = Counts(before.reloads + reloads, before.failures + failures, before.left_out + left_out)
+
     def _look_behind(self) -> None:
         if self._lock.acquire(blocking=False):
             try:
@@ -107,12 +129,11 @@ class LiveRules:
         try:
             signature = self._source.signature()
             if signature != self._signature:
-                rules = self._source.load()
-                matcher = compile_rules(rules, limits=self._limits, store=self._store, previous=self.matcher)
+                matcher = self._compiled(self.matcher)
                 self._signature = signature
                 if matcher.version != self.matcher.version:
                     self.matcher = matcher  # one assignment: a bundle has the one or the other
-                    self._counts = Counts(self._counts.reloads + 1, self._counts.failures)
+                    self._count(reloads=1)
                     _note_in_force(matcher)
             self._failure, self._reported = None, ""
         except Exception as error:  # noqa: BLE001  # a source can raise anything; the rules before stay
@@ -120,7 +141,7 @@ class LiveRules:
             text = f"{type(error).__name__}: {error}"
             if text != self._reported:  # once for each failure, and not at each look
                 self._reported = text
-                self._counts = Counts(self._counts.reloads, self._counts.failures + 1)
+                self._count(failures=1)
                 _LOGGER.error("the rules of version %s stay in use: %s", self.matcher.version, error)
         self._looked_at = self._clock()
 

@@ -12,7 +12,7 @@ from rmqio import security as security_options
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.rules.correlation.rule import CorrelationRule
-from rmqio.rules.errors import RuleError
+from rmqio.rules.errors import RuleError, without_problems
 from rmqio.rules.formats import Mapping, Parsed, check_format, parse, whole
 from rmqio.rules.ir import Rule
 from rmqio.rules.sources import Files, Topic
@@ -121,6 +121,17 @@ class RuleSet:
         else:
             found = parse(self.source.texts(), self.format, self.mapping)
         return Parsed(found.rules, found.correlations, (*found.problems, *whole.problems_of(found)))
+
+    def usable(self) -> Parsed:
+        """Returns the rules and the correlations with which nothing is wrong, and the problems of the others.
+
+        Raises only if the source cannot be read.
+        """
+        found = self.parsed()
+        rules, correlations = (
+            tuple(without_problems(some, found.problems)) for some in (found.rules, found.correlations)
+        )
+        return Parsed(rules, correlations, found.problems)
 
     def signature(self) -> str:
         """Returns a text that changes when the set does, without reading the rules."""

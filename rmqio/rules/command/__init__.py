@@ -64,6 +64,11 @@ def add_options(parser: Parser) -> None:
     run.add_argument("--to_end", action="store_true", help="stop where the topic ends when the command starts")
     run.add_argument("-n", dest="number", type=parse_count, metavar="N", help="stop after N matches")
     run.add_argument(
+        "--on_bad_rule", choices=("keep_previous", "skip"), default="keep_previous",
+        help="if some rules cannot be used: keep_previous (default) keeps those before, or ends at the start; "
+        "skip leaves them out, and lists them",
+    )  # fmt: skip
+    run.add_argument(
         "--refresh_s", type=parse_seconds, default=5.0, metavar="N",
         help="seconds between checks for changed rules; default: 5",
     )  # fmt: skip

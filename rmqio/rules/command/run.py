@@ -22,6 +22,7 @@ from rmqio.rules.alerts import json_value
 from rmqio.rules.command.given import ruleset_of
 from rmqio.rules.engine import Hit, Matcher, compile_rules
 from rmqio.rules.ruleset import RuleSet
+from rmqio.rules.usable import compile_usable
 
 _WAIT_MS: Final = 1_000
 _BATCH: Final = 512
@@ -93,17 +94,25 @@ class _Matches:
         self._rules, self._as_json, self._left = rules, arguments.json, arguments.number
         self._refresh_s = arguments.refresh_s
         self._signature = rules.signature()
-        found = rules.loaded()
-        self._matcher: Matcher = compile_rules(found.rules)
-        if found.correlations:
+        self._skips = arguments.on_bad_rule == "skip"
+        self._matcher = self._compiled()
+        if correlations := (rules.usable().correlations if self._skips else rules.correlations()):
             note(
-                f"{plural(len(found.correlations), 'correlation rule')} left out, such as {found.correlations[0].id}: "
+                f"{plural(len(correlations), 'correlation rule')} left out, such as {correlations[0].id}: "
                 "this command matches single messages"
             )
         self._rules = rules.after_start()
         self._next_look = time.monotonic() + self._refresh_s
         self._reported = ""
         self._broken = 0
+
+    def _compiled(self) -> Matcher:
+        if not self._skips:
+            return compile_rules(self._rules.load())
+        matcher, problems = compile_usable(self._rules)
+        for each in problems:
+            note(f"left out: {each}")
+        return matcher
 
     def note_broken(self) -> None:
         """Says how many messages are not events."""
@@ -139,7 +148,7 @@ class _Matches:
         try:
             signature = self._rules.signature()
             if signature != self._signature:
-                self._matcher = compile_rules(self._rules.load())
+                self._matcher = self._compiled()
                 self._signature = signature
                 note(f"the rules have changed: {plural(len(self._matcher.rules), 'rule')}")
         except RmqioError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import apache_beam as beam
 from apache_beam.typehints.typehints import ListConstraint
@@ -43,6 +43,8 @@ class Correlate(beam.PTransform):
     Args:
       rules: the set, whose correlations are taken, or the correlations themselves.
       refresh_s: how often to look whether the set has changed; a set that is not valid leaves the old one.
+      on_bad_rule: if some of the set cannot be used: "keep_previous" correlations, or "skip" what is wrong, as
+        `MatchRules` does.
       dead_letter_topic: a topic for messages that are not JSON objects.
       name_server, security, client_factory: for the dead-letter topic, as in `WriteToRocketMQ`.
     """
@@ -52,6 +54,7 @@ class Correlate(beam.PTransform):
         rules: RuleSet | Iterable[CorrelationRule],
         *,
         refresh_s: float = 30.0,
+        on_bad_rule: Literal["keep_previous", "skip"] = "keep_previous",
         dead_letter_topic: str | None = None,
         name_server: str | tuple[str, ...] | list[str] | None = None,
         security: Security | None = None,
@@ -60,6 +63,9 @@ class Correlate(beam.PTransform):
         super().__init__()
         if isinstance(refresh_s, bool) or not isinstance(refresh_s, (int, float)) or not refresh_s > 0:
             raise LocalError(f"refresh_s is {refresh_s!r}; it must be a number of seconds above 0")
+        if on_bad_rule not in ("keep_previous", "skip"):
+            raise LocalError(f"on_bad_rule is {on_bad_rule!r}; there are keep_previous, skip")
+        self._on_bad_rule = on_bad_rule
         self._rules = rules if isinstance(rules, RuleSet) else RuleSet.of(rules)
         self._refresh_s = refresh_s
         self._letters: WriteDeadLetters | None = None
@@ -70,9 +76,9 @@ class Correlate(beam.PTransform):
 
     def expand(self, matches: Any) -> CorrelateResult:
         _require_matches(matches)
-        routed = matches | "To groups" >> beam.ParDo(ToGroupsFn(self._rules, self._refresh_s)).with_outputs(
-            MATCHES_TAG, ERRORS_TAG, main="events"
-        )
+        routed = matches | "To groups" >> beam.ParDo(
+            ToGroupsFn(self._rules, self._refresh_s, self._on_bad_rule)
+        ).with_outputs(MATCHES_TAG, ERRORS_TAG, main="events")
         events = routed["events"] | "Events" >> beam.Map(_same).with_output_types(tuple[bytes, bytes])
         in_one_window = events | "One window" >> beam.WindowInto(beam.window.GlobalWindows())
         correlated = in_one_window | "Correlate" >> beam.ParDo(CorrelateFn()).with_output_types(Correlated)

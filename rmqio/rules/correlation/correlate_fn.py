@@ -39,8 +39,9 @@ class ToGroupsFn(beam.DoFn):
     To `ERRORS_TAG` go messages whose bodies are not events.
     """
 
-    def __init__(self, rules: RuleSet, refresh_s: float) -> None:
+    def __init__(self, rules: RuleSet, refresh_s: float, on_bad_rule: str = "keep_previous") -> None:
         self._rules = rules
+        self._skips = on_bad_rule == "skip"
         self._refresh_s = refresh_s
         self._signature = self._reported = ""
         self._next_look = 0.0
@@ -49,7 +50,7 @@ class ToGroupsFn(beam.DoFn):
 
     def setup(self) -> None:
         self._signature = self._rules.signature()
-        self._take(self._rules.correlations())
+        self._take(self._correlations())
         self._rules = self._rules.after_start()
 
     def start_bundle(self) -> None:
@@ -59,13 +60,16 @@ class ToGroupsFn(beam.DoFn):
         try:
             signature = self._rules.signature()
             if signature != self._signature:
-                self._take(self._rules.correlations())
+                self._take(self._correlations())
                 self._signature = signature
         except RmqioError as error:
             if str(error) != self._reported:
                 self._reported = str(error)
                 _LOGGER.warning("the previous correlations stay in use: %s", error)
         self._next_look = time.monotonic() + self._refresh_s
+
+    def _correlations(self) -> tuple[CorrelationRule, ...]:
+        return self._rules.usable().correlations if self._skips else self._rules.correlations()
 
     def _take(self, correlations: tuple[CorrelationRule, ...]) -> None:
         self._next_look = time.monotonic() + self._refresh_s

@@ -88,10 +88,15 @@ class MatchFn(beam.DoFn):
             self._add(f"matches_of.{rule_id}", count)
         self._seen = self._broken = 0
         self._rule_counts = {}
+        if self._matcher is not None:
+            cuts = self._matcher.taken_cuts()
+            self._add("texts_cut", cuts.texts)
+            self._add("lists_cut", cuts.lists)
         if self._live is not None:
             counts = self._live.taken_counts()
             self._add("reloads", counts.reloads)
             self._add("reload_failures", counts.failures)
+            self._add("rules_left_out", counts.left_out)
 
     @staticmethod
     def _add(name: str, count: int) -> None:

@@ -48,8 +48,9 @@ class MatchRules(HandlesFailures):
       refresh_s: how old the rules of a bundle may be. When the source has changed, the new rules are compiled beside
         the work, and bundles that begin afterwards have them.
       match: "all" rules that match, the "first" in the order of the set, or the "best": the first of the highest level.
-      on_bad_rule: if the source has changed to rules that cannot be used: "keep_previous" rules, or "fail" the bundle.
-        The first load fails in any case.
+      on_bad_rule: if some of the rules cannot be used: "skip" them, which the log lists, also at first; or, if the
+        source has changed to such rules, "keep_previous" rules, or "fail" the bundle. With these two, the first load
+        fails, and so it does if all have to be left out.
       max_value_bytes: of a longer text in a message, the beginning is looked at.
       output: "match" or "message", see `MatchRulesResult`.
       batches: whether elements are lists; None: by the type of the input.

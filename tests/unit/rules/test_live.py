@@ -73,8 +73,8 @@ def test_no_bundle_begins_with_rules_that_are_older(clock: ManualClock) -> None:
     assert source.looks == 1
     clock.sleep(6)
     assert ids(live, {"a": 1}) == ["two"]
-    assert live.taken_counts() == (1, 0)
-    assert live.taken_counts() == (0, 0)
+    assert live.taken_counts() == (1, 0, 0)
+    assert live.taken_counts() == (0, 0, 0)
 
 
 def test_a_busy_pipeline_never_waits(clock: ManualClock) -> None:
@@ -115,7 +115,7 @@ def test_a_bad_set_leaves_the_one_before_and_is_reported_once(
             assert ids(live, {"a": 1}) == ["one"]
     (logged,) = [record.getMessage() for record in caplog.records]
     assert "rules/net.yml:7: rule bad: cidr of 'a': '10.0.0.300' does not appear" in logged
-    assert live.taken_counts() == (0, 1)
+    assert live.taken_counts() == (0, 1, 0)
     source.change(TWO)
     clock.sleep(10)
     assert ids(live, {"a": 1}) == ["two"]
@@ -132,6 +132,29 @@ def test_on_request_a_bad_set_fails_the_bundle(clock: ManualClock) -> None:
     source.failure = None
     clock.sleep(10)
     assert ids(live, {"a": 1}) == []
+
+
+def test_on_request_bad_rules_are_left_out_and_listed(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("re2", reason="regular expressions need the extra 'rules'")
+    source = Source()
+    bad = Rule("bad", Atom("a", Kind.REGEX, "(?<=x)1"), place=Place("rules/a.yml", 7))
+    source.rules = (*source.rules, bad)
+    with caplog.at_level(logging.WARNING):
+        live = live_of(source, clock, on_bad_rule="skip")
+        assert ids(live, {"a": 1}) == ["one"]
+    (logged,) = [record.getMessage() for record in caplog.records]
+    assert "rules/a.yml:7: rule bad: the regular expression '(?<=x)1' cannot run" in logged
+    assert [each.rule_id for each in live.left_out] == ["bad"]
+    source.change(TWO, bad)
+    clock.sleep(10)
+    assert ids(live, {"a": 1}) == ["two"]
+    assert live.taken_counts() == (1, 0, 2)
+    source.change(bad)  # of which nothing is left
+    clock.sleep(10)
+    assert ids(live, {"a": 1}) == ["two"]
+    assert live.taken_counts() == (0, 1, 0)
+    with pytest.raises(RuleError, match="rule bad"):
+        live_of(source, clock, on_bad_rule="skip")
 
 
 def test_the_first_load_fails_the_start(clock: ManualClock) -> None:

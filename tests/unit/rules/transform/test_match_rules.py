@@ -214,7 +214,7 @@ def test_coders_give_back_what_they_got(message: Any) -> None:
     [
         ({"match": "any"}, "match is 'any'; there are all, first, best"),
         ({"refresh_s": 0}, "refresh_s is 0; it must be a number of seconds above 0"),
-        ({"on_bad_rule": "skip"}, "on_bad_rule is 'skip'; there are keep_previous, fail"),
+        ({"on_bad_rule": "drop"}, "on_bad_rule is 'drop'; there are keep_previous, skip, fail"),
         ({"output": "x"}, "output is 'x'; there are match, message"),
         ({"max_value_bytes": 0}, "max_value_bytes is 0; it must be a number of at least 1"),
         ({"limits": {"max_rules": 5}}, "limits is dict; it must be Limits"),
