@@ -55,6 +55,13 @@ _COMPARED: Final = {
     CompareOperators.GT: Kind.GREATER,
     CompareOperators.GTE: Kind.AT_LEAST,
 }
+_REFERRED: Final = {
+    (False, False): Kind.FIELD,
+    (True, False): Kind.STARTS_WITH_FIELD,
+    (False, True): Kind.ENDS_WITH_FIELD,
+    (True, True): Kind.CONTAINS_FIELD,
+}
+"""By `starts_with` and `ends_with`, both of which pySigma sets for contains."""
 
 
 class _Refused(Exception):
@@ -152,7 +159,7 @@ def _matched(field: str | None, parts: list[Any], ignore_case: bool) -> Conditio
     if parts == [many]:
         if field is None:
             raise _Refused("a keyword of nothing but wildcards matches every event")
-        return all_of(Atom(field, Kind.EXISTS), negation(Atom(field, Kind.IS_NULL)))
+        return Atom(field, Kind.STARTS_WITH, "")  # any value that is not null
     shape = ["" if isinstance(each, str) else "*" if each is many else "?" for each in parts]
     kinds = {("",): Kind.EQUALS, ("*", "", "*"): Kind.CONTAINS, ("", "*"): Kind.STARTS_WITH, ("*", ""): Kind.ENDS_WITH}
     if not parts:
@@ -171,6 +178,7 @@ def _escaped(text: str) -> str:
 
 @_value.register
 def _timestamp_part(value: SigmaTimestampPart, field: str | None) -> Condition:
+    del field
     raise _Refused(f"the modifier {value.timestamp_part.name.lower()} (part of a time) is not supported")
 
 
@@ -185,7 +193,7 @@ def _number(value: SigmaNumber, field: str | None) -> Condition:
 def _boolean(value: SigmaBool, field: str | None) -> Condition:
     if field is None:
         return Atom(None, Kind.CONTAINS, str(value.boolean).lower(), ignore_case=True)
-    return Atom(field, Kind.EQUALS, value.boolean)
+    return Atom(field, Kind.EQUALS, value.boolean, ignore_case=True)
 
 
 @_value.register
@@ -216,6 +224,8 @@ def _network(value: SigmaCIDRExpression, field: str | None) -> Condition:
 
 @_value.register
 def _comparison(value: SigmaCompareExpression, field: str | None) -> Condition:
+    if isinstance(value.number, SigmaTimestampPart):
+        return _timestamp_part(value.number, field)
     if value.op is CompareOperators.NEQ:
         return negation(Atom(field, Kind.EQUALS, value.number.number))
     return Atom(field, _COMPARED[value.op], value.number.number)
@@ -223,11 +233,9 @@ def _comparison(value: SigmaCompareExpression, field: str | None) -> Condition:
 
 @_value.register
 def _field_reference(value: SigmaFieldReference, field: str | None) -> Condition:
-    if value.starts_with or value.ends_with:
-        raise _Refused("fieldref compares whole values: contains, startswith and endswith with it are not supported")
     if field is None:
         raise _Refused("fieldref needs a field before it")
-    return Atom(field, Kind.FIELD, value.field, ignore_case=True)
+    return Atom(field, _REFERRED[value.starts_with, value.ends_with], value.field, ignore_case=True)
 
 
 @_value.register

@@ -13,13 +13,12 @@ from sigma.collection import deep_dict_update
 from sigma.correlations import SigmaCorrelationRule
 from sigma.exceptions import SigmaConditionError, SigmaError
 from sigma.filters import SigmaFilter
-from sigma.modifiers import modifier_mapping
 from sigma.rule import SigmaDetectionItem, SigmaRule
 from sigma.rule.base import SigmaYAMLLoader, check_alias_expansion
 
 from rmqio.near_names import did_you_mean
 from rmqio.rules.errors import Problem
-from rmqio.rules.formats import sigma_sizes, yaml_text
+from rmqio.rules.formats import sigma_features, sigma_sizes, yaml_text
 from rmqio.rules.formats.base import RuleText, level_refused, line_with_caret
 from rmqio.rules.formats.sigma_policy import POLICY
 from rmqio.rules.ir import Place
@@ -101,7 +100,10 @@ def _of_data(text: RuleText, node: Any, data: dict[str, Any], problems: list[Pro
         many = f"its values stand for {texts:,} texts; one rule can have {sigma_sizes.MOST_TEXTS:,}: split it"
         problems.append(given.problem(many))
         return
+    key = "filter" if kind == "filter" else "detection"
     try:
+        if key in data:
+            data = {**data, key: sigma_features.understood(data[key])}
         more = {} if kind == "correlation" else {"policy": POLICY}
         rule = classes[kind].from_dict(copy.deepcopy(data), collect_errors=True, **more)
     except Exception as error:  # noqa: BLE001  # pySigma raises what Python raises on values that it does not expect
@@ -118,7 +120,7 @@ def reason_of(error: Exception) -> str:
     """Returns the text of an error, on one line."""
     text = " ".join(str(error).split())
     if unknown := _UNKNOWN_MODIFIER.fullmatch(text):
-        return f"there is no modifier {unknown[1]!r}{did_you_mean(unknown[1], modifier_mapping)}"
+        return f"there is no modifier {unknown[1]!r}{did_you_mean(unknown[1], sigma_features.MODIFIERS)}"
     if unknown := _UNKNOWN_LEVEL.fullmatch(text):
         return level_refused(unknown[1])
     return text if isinstance(error, SigmaError) else f"the rule is malformed: {type(error).__name__}: {text}"
@@ -151,7 +153,7 @@ def _mark(node: Any, error: Exception) -> Any:
             return (condition or detection).start_mark
         for key, value in _items(detection):
             try:
-                SigmaDetectionItem.from_mapping(key.value, _plain(value), policy=POLICY)
+                SigmaDetectionItem.from_mapping(*sigma_features.item_of(key.value, _plain(value)), policy=POLICY)
             except (SigmaError, ValueError, TypeError) as wrong:
                 if str(wrong) == str(error):
                     return key.start_mark

@@ -9,8 +9,6 @@ MOST_TEXTS: Final = 100_000
 """Texts of one rule: pySigma takes about 25 us and 2 KB for each."""
 _DASH: Final = re.compile(r"\B[-/]\b")
 _DASHES: Final = 5
-_MOST_DASHES: Final = 3
-"""`windash` stands for 5 dashes in each of up to 3 places; pySigma refuses more places."""
 _OFFSETS: Final = 3
 
 
@@ -36,7 +34,7 @@ def _texts(key: str, value: Any) -> int:
     count = 1
     for each in modifiers:
         if each == "windash":
-            count *= _DASHES ** min(len(_DASH.findall(str(value))), _MOST_DASHES)
+            count *= _DASHES ** len(_DASH.findall(str(value)))
         elif each == "base64offset":
             count *= _OFFSETS
     return count

@@ -11,6 +11,8 @@ import yaml
 DEEPEST: Final = 100
 """Levels of lists and objects in a document. Rules have about ten, and more is nobody's rule."""
 _ID: Final = re.compile(r"^(id|name|title)[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_TEXT: Final = "tag:yaml.org,2002:str"
 _START: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 
@@ -67,6 +69,9 @@ def _placed(loader_class: type[Any]) -> type[Any]:
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             with _Place(node):
+                for key, _ in node.value:  # texts as they are written: a field can be called 4688, or on
+                    if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                        key.tag = _TEXT
                 return super().construct_mapping(node, deep)
 
         def reset(self) -> None:

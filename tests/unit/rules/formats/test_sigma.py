@@ -14,6 +14,8 @@ from rmqio.errors import LocalError
 from rmqio.rules.correlation.rule import CorrelationKind
 from rmqio.rules.formats import Mapping, Parsed, RuleText, parse
 from rmqio.rules.ir import Atom, Kind, atoms
+from rmqio.rules.ruleset import RuleSet
+from rmqio.rules.usable import compile_usable
 from tests.helpers.rules.meaning import both_hold as holds
 
 _DATA = Path(__file__).parents[3] / "data" / "sigma"
@@ -85,11 +87,56 @@ _WIDE = base64.b64encode("run ping now".encode("utf-16le")).decode()
         ("a|wide|base64offset|contains: 'ping'", {"a": _WIDE}, {"a": "ping"}),
         ("a|utf16|base64: 'x'", {"a": base64.b64encode(b"\xff\xfex\x00").decode()}, {"a": "x"}),
         ("a|contains|windash: ' -enc'", {"a": "p /enc"}, {"a": "p enc"}),
+        ("a|windash: '-a -b -c -d -e'", {"a": "/A -b \u2013c \u2014d \u2015e"}, {"a": "/a -b -c -d _e"}),
+        ("a|contains|all|windash: [-a, -b]", {"a": "/b /a"}, {"a": "/b"}),
+        ("a|utf16le|base64: 'x'", {"a": base64.b64encode(b"x\x00").decode()}, {"a": "x"}),
+        ("a|utf16le|base64offset|contains: 'ping'", {"a": _WIDE}, {"a": "ping"}),
+        ("a: '*'", {"a": [None, "x"]}, {"a": []}),
+        ("a: '**'", {"a": [[], [""]]}, {"a": [None]}),
+        ("a|contains: ''", {"a": [None, False]}, {}),
+        ("a|startswith: ''", {"a": ""}, {"a": {"b": 1}}),
+        ("a|cased|endswith: ''", {"a": 0}, {"a": [None, []]}),
+        ("a|neq: '*'", {"a": [None]}, {"a": [None, "x"]}),
+        ("a: true", {"a": "True"}, {"a": "1"}),
+        ("a: false", {"a": ["x", "FALSE"]}, {"a": "true"}),
+        ("a|neq: true", {"a": "False"}, {"a": "TRUE"}),
+        ("a: 'x?z'", {"a": "X\u00dfz"}, {"a": "xssz"}),
+        ("a: 'stra\u00dfe'", {"a": "STRA\u00dfE"}, {"a": "STRASSE"}),
+        ("a|contains: 's'", {"a": "S"}, {"a": "\u017f"}),
+        ("a|endswith: '\u03a3\u03a3'", {"a": "x\u03c3\u03a3"}, {"a": "x\u03c3\u03c2"}),
+        ("a: '\u0130?'", {"a": "\u0130x"}, {"a": "ix"}),
+        ("a|startswith: 'i?x'", {"a": "I\u0130x"}, {"a": "i\u0130\u0130x"}),
+        ("a|fieldref: b", {"a": "\u00c4", "b": "\u00e4"}, {"a": "ss", "b": "\u00df"}),
+        ("a|contains: k", {"a": "K"}, {"a": "\u212a"}),
+        ("a|startswith: '\u212a\u00c5'", {"a": "\u212a\u00e5"}, {"a": "k\u00e5"}),
+        ("a|fieldref|contains: b", {"a": ["x", "aBc"], "b": "b"}, {"a": "abc", "b": "d"}),
+        ("a|fieldref|startswith: b", {"a": 4625, "b": 46}, {"a": "abc", "b": "bc"}),
+        ("a|fieldref|endswith: b", {"a": "abc", "b": ["x", "BC"]}, {"a": "abc", "b": None}),
+        ("a|fieldref|contains|neq: b", {"a": "abc", "b": "d"}, {"a": "abc", "b": "c"}),
+        ("a|fieldref: 4688", {"a": "x", "4688": "X"}, {"a": "x"}),
+        ("4688: x", {"4688": "x"}, {"4688": "y"}),
+        ("0x10: x", {"0x10": "x"}, {"16": "x"}),
+        ("on: x", {"on": "x"}, {"true": "x"}),
+        ("2024-01-01: x", {"2024-01-01": "x"}, {}),
+        (r"a|expand: '\%x\%'", {"a": "%X%"}, {"a": r"\%x\%"}),
+        (r"a|expand|contains: '\%x'", {"a": "a%xb"}, {"a": "x"}),
+        (r"a|re|expand: '^\%x$'", {"a": "%x"}, {"a": "x"}),
+        (r"a: '\%x\%'", {"a": r"\%x\%"}, {"a": "%x%"}),
+        ('a|re: "a$\\n"', {"a": "a\n"}, {"a": "a"}),
+        ('a|re: "(a$)[\\n]"', {"a": "b\na\n"}, {"a": "a\nb"}),
+        (r"a|re: 'a$\s'", {"a": "a\n"}, {"a": "a\n\n"}),
+        (r"a|re: '\n(a|b$)\n'", {"a": "a\nb\n"}, {"a": "a\nb"}),
+        (r"a|re|s: 'a$.'", {"a": "a\n"}, {"a": "a\nb"}),
+        (r"a|re: '^[^x]$\s*$'", {"a": "a\n"}, {"a": "a\n\n"}),
     ],
 )
 def test_a_modifier_means(item: str, yes: dict[str, Any], no: dict[str, Any]) -> None:
     assert matches(_item(item), yes)
     assert not matches(_item(item), no)
+
+
+_PATHS = r"""sel: {p|endswith: '\svchost.exe'}
+fil: {p|startswith: ['C:\Windows\System32\', 'C:\strasse\', 'C:\task\']}"""
 
 
 @pytest.mark.parametrize(
@@ -100,10 +147,22 @@ def test_a_modifier_means(item: str, yes: dict[str, Any], no: dict[str, Any]) ->
         ("keywords:\n  - 4625", "keywords", {"x": 14625}, {"x": 462}),
         ("sel_a: {a: 1}\nsel_b: {b: 1}", "1 of sel_*", {"b": 1}, {"a": 2}),
         ("sel_a: {a: 1}\nsel_b: {b: 1}", "all of sel_*", {"a": 1, "b": 1}, {"b": 1}),
+        ("sel-a: {a: 1}\nsel-b: {b: 1}", "1 of sel-*", {"b": 1}, {"a": 2}),
+        ("sel-a: {a: 1}\nsel-b: {b: 1}", "not any of *-a and all of sel-*b", {"b": 1}, {"a": 1, "b": 1}),
+        ("s-a: {a: 1}\ns-b: {b: 1}\n_s-c: {c: 1}", "all of s-*", {"a": 1, "b": 1}, {"b": 1, "c": 1}),
+        ("1: {a: 1}\nsel: {b: 1}", "sel and not 1", {"b": 1}, {"a": 1, "b": 1}),
         ("sel_a: {a: 1}\nsel_b: {b: 1}", "all of them", {"a": 1, "b": 1}, {"b": 1}),
         ("sel: {a: 1}\nfil: {b: 1}", "sel and not fil", {"a": 1}, {"a": 1, "b": 1}),
         ("s: {a: 1}\nt: {b: 1}\nu: {c: 1}", "not (s or t) and (u or not s)", {}, {"a": 1, "c": 1}),
         ("sel: {a: 1, b: 2}", "sel", {"a": 1, "b": 2}, {"a": 1}),
+        (
+            _PATHS,
+            "sel and not fil",
+            {"p": "C:\\Window\u017f\\System32\\svchost.exe"},
+            {"p": "c:\\WINDOWS\\system32\\SvcHost.exe"},
+        ),
+        (_PATHS, "sel and not fil", {"p": "C:\\Stra\u00dfe\\svchost.exe"}, {"p": "C:\\STRASSE\\svchost.exe"}),
+        (_PATHS, "sel and not fil", {"p": "C:\\Tas\u212a\\svchost.exe"}, {"p": "C:\\TASK\\svchost.exe"}),
         ("sel:\n  - {a: 1}\n  - {b: 1, c: 1}", "sel", {"b": 1, "c": 1}, {"b": 1}),
         ("s: {a: 1}\nt: {b: 1}", "[s, t]", {"b": 1}, {}),
     ],
@@ -131,7 +190,16 @@ def test_a_rule_keeps_its_title_level_tags_source_and_place() -> None:
         (_item("a|re: '('"), 6, "egular expression"),
         (_item("a|cidr: 10.0.0.0/99"), 6, "CIDR"),
         (_item("a|hour: 5"), 1, "the modifier hour (part of a time) is not supported"),
-        (_item("a|fieldref|startswith: b"), 1, "fieldref compares whole values"),
+        (_item("a|minute|gte: 30"), 1, "the modifier minute (part of a time) is not supported"),
+        (_item("a|hour|lt: 3"), 1, "the modifier hour (part of a time) is not supported"),
+        (_item("a|week|neq: 3"), 1, "the modifier week (part of a time) is not supported"),
+        (_item("a: []"), 6, "'a' has an empty list"),
+        (_item("a|contains|all: []"), 6, "'a|contains|all' has an empty list"),
+        (sigma("sel:\n  - b: 1\n  - a: []"), 7, "'a' has an empty list"),
+        (sigma("keywords: []", "keywords"), 5, "'keywords' has an empty list"),
+        (sigma("keywords:\n  '|all': []", "keywords"), 6, "'|all' has an empty list"),
+        (sigma("sel-a: {a: 1}", "1 of nope-*"), 6, "doesn't match any detection"),
+        (_item(r"a|expand: '\%plain%name%'"), 1, "the placeholder %name% has no value"),
         (sigma("keywords: ['*']", "keywords"), 1, "matches every event"),
         ("title: t\nid: x\n", 2, "id"),
         ("title: [\n", 2, "this is not YAML"),
@@ -152,6 +220,22 @@ def test_the_other_rules_of_a_file_are_found_nevertheless() -> None:
     assert [each.id[-1] for each in found.rules] == ["1", "3"]
     assert [each.line for each in found.problems] == [12]
     assert found.problems[0].shown.splitlines()[1].endswith("^")
+
+
+def test_what_a_set_has_that_is_good_can_be_used_alone(tmp_path: Path) -> None:
+    pytest.importorskip("re2", reason="the extra rules is not installed")
+    bad = [_item("a|expand: '%user%'"), _item("a|re: 'x(?=y)'"), _item("a|hour: 5"), "title: [\n", "title: x\n"]
+    bad.append(_CORRELATION.format(type="temporal", rules="hidden", condition=""))
+    for number, text in enumerate(bad):
+        (tmp_path / f"bad{number}.yml").write_text(text.replace(_ID.format(1), _ID.format(10 + number)))
+    (tmp_path / "good.yml").write_text(_item("a: 1"))
+    (tmp_path / "large.yml").write_text(sigma(f"sel: {{a|re: '{'x' * 9_000}'}}", number=2))  # the engine refuses it
+    rules = RuleSet.from_files(str(tmp_path / "*.yml"))
+    matcher, problems = compile_usable(rules)
+    assert [each.id for each in matcher.rules] == [_ID.format(1)]
+    assert sorted({Path(each.file).stem for each in problems}) == [*(f"bad{n}" for n in range(len(bad))), "large"]
+    assert [each.id for each in rules.usable().rules] == [_ID.format(1), _ID.format(2)]
+    assert not rules.usable().correlations
 
 
 def test_documents_can_share_a_global_part() -> None:
@@ -185,6 +269,48 @@ def test_a_mapping_has_fields_and_conditions_of_log_sources() -> None:
     assert matches(text, {"event": {"a": 1}, "y": 1, "d": 1, "EventID": 4688}, mapping)
     assert not matches(text, {"event": {"a": 1}, "y": 1, "d": 1, "EventID": 2}, mapping)
     assert matches(_item("a: 1"), {"event.a": 1}, {"a": "event.a"})
+
+
+_PROCESSES = {
+    "fields": {"user": "actor", "Image": "path"},
+    "sources": [
+        {"product": "windows", "when": {"os": "win"}, "fields": {"user": "who"}},
+        {
+            "category": "process_creation", "when": {"Channel": "Sysmon", "EventID": 1},
+            "fields": {"CommandLine": "cmd", "Image": ["exe", "image"]},
+        },
+        {
+            "category": "process_creation", "when": {"Channel": "Security", "EventID": 4688, "Flag": True},
+            "fields": {"CommandLine": "ProcessCommandLine", "Image": "NewProcessName"},
+        },
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("event", "is_met"),
+    [
+        ({"os": "win", "EventID": 1, "Channel": "Sysmon", "cmd": "x", "image": "y", "who": "z"}, True),
+        ({"os": "win", "EventID": 4688, "Channel": "security", "Flag": "TRUE", "ProcessCommandLine": "x",
+          "NewProcessName": "y", "who": "z"}, True),
+        ({"EventID": 1, "Channel": "Sysmon", "cmd": "x", "image": "y", "who": "z"}, False),
+        ({"os": "win", "EventID": 4688, "Channel": "Sysmon", "Flag": True, "cmd": "x", "image": "y",
+          "who": "z"}, False),
+        ({"os": "win", "EventID": 1, "Channel": "Sysmon", "ProcessCommandLine": "x", "NewProcessName": "y",
+          "who": "z"}, False),
+        ({"os": "win", "EventID": 1, "Channel": "Sysmon", "cmd": "x", "image": "y", "actor": "z"}, False),
+    ],
+)  # fmt: skip
+def test_entries_of_one_source_are_alternatives_and_of_others_hold_too(event: dict[str, Any], is_met: bool) -> None:
+    assert matches(_item("CommandLine: x\n  Image: y\n  user: z"), event, _PROCESSES) is is_met
+
+
+def test_an_entry_without_fields_shares_the_condition() -> None:
+    sources = [{"category": "process_creation", "when": {"EventID": each}} for each in (1, 4688)]
+    (rule,) = parsed(_item("a: x"), {"sources": sources}).rules
+    assert [each.value for each in atoms(rule.condition)] == [1, 4688, "x"]
+    of_any = {"sources": [{"category": "process_creation", "when": {"EventID": 1}}, {"category": "process_creation"}]}
+    assert matches(_item("a: x"), {"a": "x"}, of_any)
 
 
 _PIPELINE = """\

@@ -1,0 +1,111 @@
+"""What the specification of Sigma has and pySigma lacks: detections, so that pySigma's parser takes them.
+
+Modifiers of our own have names that no rule can have, since pySigma's table of modifiers is one for the whole process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, Final
+
+from sigma.exceptions import SigmaConditionError, SigmaValueError
+from sigma.modifiers import SigmaExpandModifier, SigmaModifier, SigmaValueModifier, SigmaWideModifier, modifier_mapping
+from sigma.types import Placeholder, SigmaExpansion, SigmaRegularExpression, SigmaString, SigmaType
+
+_SELECTOR: Final = re.compile(r"\b(1|any|all)\s+of\s+([A-Za-z0-9_*-]*-[A-Za-z0-9_*-]*)")
+_DASH: Final = re.compile(r"\B[-/]\b")
+_DASHES: Final = ("-", "/", "\u2013", "\u2014", "\u2015")
+_ESCAPED: Final = re.compile(r"\\[\\%]")
+_PERCENT: Final = "\uffff"
+"""It stands for an escaped percent sign while pySigma looks for placeholders. It is no character of Unicode."""
+_NO_DETECTIONS: Final = ("condition", "rules")
+
+
+class _WindowsDash(SigmaValueModifier[SigmaString, SigmaExpansion]):
+    """`windash` without pySigma's bound of three places: the number of texts has a bound of its own."""
+
+    def modify(self, val: SigmaString) -> SigmaExpansion:
+        parts = val.replace_with_placeholder(_DASH, "_windash").s
+        is_dash = [isinstance(each, Placeholder) and each.name == "_windash" for each in parts]
+        made: list[SigmaType] = []
+        for some in product(*(_DASHES if one else (each,) for each, one in zip(parts, is_dash, strict=True))):
+            text = SigmaString()
+            text.s = list(some)
+            made.append(text)
+        return SigmaExpansion(made)
+
+
+class _Expand(SigmaExpandModifier):
+    """`expand`, after which escaped percent signs are plain ones."""
+
+    def modify(self, val: SigmaString | SigmaRegularExpression) -> SigmaString | SigmaRegularExpression:
+        made = super().modify(val)
+        text = made.regexp if isinstance(made, SigmaRegularExpression) else made
+        text.s = [each.replace(_PERCENT, "%") if isinstance(each, str) else each for each in text.s]
+        return made
+
+
+_OURS: Final[dict[str, type[SigmaModifier[Any, Any]]]] = {
+    "utf16le": SigmaWideModifier,
+    "windash": _WindowsDash,
+    "expand": _Expand,
+}
+_NAMES: Final = {name: f"{name} of rmqio" for name in _OURS}
+MODIFIERS: Final = sorted({*modifier_mapping, *_OURS})
+"""All that there are, for rules."""
+modifier_mapping.update({_NAMES[name]: modifier for name, modifier in _OURS.items()})
+
+
+def understood(detection: Any) -> Any:
+    """Returns a detection that pySigma takes. Raises `SigmaError` for what it would take as something else."""
+    if not isinstance(detection, dict):
+        return detection
+    names = [name for name in detection if name not in _NO_DETECTIONS]
+    made = {name: _items(name, value) if name in names else value for name, value in detection.items()}
+    if (condition := made.get("condition")) is not None:
+        texts = [_condition(str(each), names) for each in (condition if isinstance(condition, list) else [condition])]
+        made["condition"] = texts if isinstance(condition, list) else texts[0]
+    return made
+
+
+def item_of(key: str, value: Any) -> tuple[str, Any]:
+    """Returns a field, with its modifiers, and the value, so that pySigma takes them."""
+    field, *modifiers = key.split("|")
+    if value == []:
+        raise SigmaValueError(f"{key!r} has an empty list, and no value is in it: leave it out, or say null")
+    values = value if isinstance(value, list) else [value]
+    if "fieldref" in modifiers:
+        if "cased" in modifiers:
+            raise SigmaValueError("fieldref ignores case: cased with it is not supported")
+        values = [str(each) if type(each) in (int, float) else each for each in values]
+    if "expand" in modifiers:
+        values = [_ESCAPED.sub(_unescaped, each) if isinstance(each, str) else each for each in values]
+    return "|".join((field, *(_NAMES.get(each, each) for each in modifiers))), values
+
+
+def _items(name: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return dict(item_of(str(key), each) for key, each in value.items())
+    if isinstance(value, list):
+        item_of(name, value)  # a list of keywords, or of items
+        return [_items(name, each) for each in value]
+    return value
+
+
+def _condition(text: str, names: Sequence[str]) -> str:
+    """The condition with the names that a pattern with dashes stands for: pySigma's patterns have none."""
+
+    def named(found: re.Match[str]) -> str:
+        pattern = re.compile(".*".join(map(re.escape, found[2].split("*"))))
+        some = [each for each in names if pattern.fullmatch(each) and (found[2][0] == "_" or each[0] != "_")]
+        if not some:
+            raise SigmaConditionError(f"Selector '{found[1]} of {found[2]}' doesn't match any detection")
+        return f"({(' and ' if found[1] == 'all' else ' or ').join(some)})"
+
+    return _SELECTOR.sub(named, text)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return _PERCENT if found[0] == r"\%" else found[0]
