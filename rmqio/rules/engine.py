@@ -34,6 +34,7 @@ from rmqio.rules.plan.atoms import BadAtom, name_of
 from rmqio.rules.plan.flat import read_rules, write_rules
 from rmqio.rules.plan.plan import LATE_KINDS, MEANING, Plan, version_of
 from rmqio.rules.plan.triggers import expected
+from rmqio.rules.plan.wildcards import Wild, parts_of
 
 __all__ = ["Broken", "Hit", "Matcher", "compile_rules"]
 
@@ -59,7 +60,7 @@ class Matcher:
         self.limits = limits
         self.version = version_of(rules, limits)
         self._engine = _chosen(engine)
-        self._regex_parts: dict[str | None, int] = {}
+        self._parts: dict[str | None, int] = {}
         self._sql: dict[int, Callable[[Mapping[str, Any]], Any]] = {}
         self._plan = plan = Plan(rules, limits, self._check)
         self.rules = plan.rules
@@ -163,14 +164,8 @@ class Matcher:
     # ---- compiling ---------------------------------------------------------------------------------------------------
 
     def _check(self, atom: Atom) -> None:
+        self._take_parts(atom)
         if atom.kind is Kind.REGEX:
-            parts, most = size_of(relaxed(str(atom.value))), self.limits.max_regex_parts
-            self._regex_parts[atom.field] = together = self._regex_parts.get(atom.field, 0) + parts
-            if together > most:  # before it is compiled
-                raise BadAtom(
-                    f"the regular expressions of {name_of(atom.field)} have {together:,} parts with {parts:,} of this "
-                    f"one, {str(atom.value)[:80]!r}; max_regex_parts is {most:,}"
-                )
             regexes.plan_of(
                 str(atom.value), atom.flags, self.limits.max_regex_bytes, with_vectorscan=self._engine == "vectorscan"
             )
@@ -179,6 +174,22 @@ class Matcher:
                 _sql_predicate(str(atom.value))
             except (ValueError, ImportError) as error:
                 raise BadAtom(f"SQL {str(atom.value)[:80]!r}: {error}") from error
+
+    def _take_parts(self, atom: Atom) -> None:
+        """Refuses a pattern that would take too long to compile with the others of its field."""
+        text, most = str(atom.value), self.limits.max_pattern_parts
+        if atom.kind is Kind.REGEX:
+            parts = size_of(relaxed(text))
+        elif atom.kind is Kind.WILDCARD:
+            parts = sum(isinstance(each, Wild) for each in parts_of(text))
+        else:
+            return
+        together = self._parts[atom.field] = self._parts.get(atom.field, 0) + parts
+        if together > most:
+            raise BadAtom(
+                f"the patterns of {name_of(atom.field)} have {together:,} parts with {parts:,} of this one, "
+                f"{text[:80]!r}; max_pattern_parts is {most:,}"
+            )
 
     def _make_patterns(self, atoms: Sequence[tuple[int, Atom]]) -> Patterns:
         if self._engine == "plain":

@@ -18,8 +18,8 @@ class Limits:
       max_wildcards: `*` and `?` in a wildcard.
       max_field_names: names in a path of a field.
       max_regex_bytes: the size of one regular expression after compiling.
-      max_regex_parts: characters of all regular expressions of one field, with repeats of up to 15 written out: it
-        bounds the time to compile, of which each takes up to a millisecond.
+      max_pattern_parts: of one field, the characters of all regular expressions, with repeats of up to 15 written out,
+        and the `*` and `?` of all wildcards. Each takes up to a millisecond to compile.
       max_database_bytes: the size of all patterns of one field after compiling.
       max_value_bytes: what is looked at of a text in an event; the rest is cut off.
       max_values: values of a field that are looked at in an event, members of lists on its path, and pairs of values of
@@ -34,7 +34,7 @@ class Limits:
     max_wildcards: int = 64
     max_field_names: int = 16
     max_regex_bytes: int = 4 << 20
-    max_regex_parts: int = 100_000
+    max_pattern_parts: int = 100_000
     max_database_bytes: int = 256 << 20
     max_value_bytes: int = 65_536
     max_values: int = 10_000

@@ -41,17 +41,19 @@ def ids(found: Any) -> list[str]:
         ({"max_atoms": 1}, ["a", "b"], r"more than 1 conditions with this rule \(max_atoms\)"),
         ({"max_pattern_bytes": 3}, ["ab", "abcd"], "equals of 'f' has 4 bytes; max_pattern_bytes is 3"),
         (
-            {"max_regex_parts": 29}, ["re:((ab){1,4}x){3}", "re:ab{2,900}"],
-            "the regular expressions of 'f' have 30 parts with 3 of this one, 'ab.2,900.'; max_regex_parts is 29",
+            {"max_pattern_parts": 29}, ["regex:((ab){1,4}x){3}", "regex:ab{2,900}"],
+            "the patterns of 'f' have 30 parts with 3 of this one, 'ab.2,900.'; max_pattern_parts is 29",
+        ),
+        (
+            {"max_pattern_parts": 4}, ["wildcard:a?b?c", "wildcard:a**?*"],
+            "the patterns of 'f' have 5 parts with 3 of this one, 'a...*'; max_pattern_parts is 4",
         ),
     ],
 )  # fmt: skip
 def test_limits_name_the_rule(limits: dict[str, int], atoms: list[str], reason: str) -> None:
-    rules = [
-        rule(Atom("f", Kind.REGEX if text[:3] == "re:" else Kind.EQUALS, text.removeprefix("re:")), f"r-{text}")
-        for text in atoms
-    ]
-    with pytest.raises(RuleError, match=re.escape(f"a.yml:3: rule r-{atoms[-1]}: ") + reason):
+    given = [text.rpartition(":") for text in atoms]
+    rules = [rule(Atom("f", Kind(kind or "equals"), value), f"r-{value}") for kind, _, value in given]
+    with pytest.raises(RuleError, match=re.escape(f"a.yml:3: rule {rules[-1].id}: ") + reason):
         compile_rules(rules, limits=Limits(**limits))
 
 
