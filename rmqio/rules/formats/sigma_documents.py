@@ -103,7 +103,7 @@ def _of_data(text: RuleText, node: Any, data: dict[str, Any], problems: list[Pro
     key = "filter" if kind == "filter" else "detection"
     try:
         if key in data:
-            data = {**data, key: sigma_features.understood(data[key])}
+            data = {**data, key: sigma_features.understood(data[key], is_filter=kind == "filter")}
         more = {} if kind == "correlation" else {"policy": POLICY}
         rule = classes[kind].from_dict(copy.deepcopy(data), collect_errors=True, **more)
     except Exception as error:  # noqa: BLE001  # pySigma raises what Python raises on values that it does not expect

@@ -20,7 +20,6 @@ _DASHES: Final = ("-", "/", "\u2013", "\u2014", "\u2015")
 _ESCAPED: Final = re.compile(r"\\[\\%]")
 _PERCENT: Final = "\uffff"
 """It stands for an escaped percent sign while pySigma looks for placeholders. It is no character of Unicode."""
-_NO_DETECTIONS: Final = ("condition", "rules")
 
 
 class _WindowsDash(SigmaValueModifier[SigmaString, SigmaExpansion]):
@@ -58,11 +57,11 @@ MODIFIERS: Final = sorted({*modifier_mapping, *_OURS})
 modifier_mapping.update({_NAMES[name]: modifier for name, modifier in _OURS.items()})
 
 
-def understood(detection: Any) -> Any:
+def understood(detection: Any, *, is_filter: bool) -> Any:
     """Returns a detection that pySigma takes. Raises `SigmaError` for what it would take as something else."""
     if not isinstance(detection, dict):
         return detection
-    names = [name for name in detection if name not in _NO_DETECTIONS]
+    names = [name for name in detection if name != "condition" and not (is_filter and name == "rules")]
     made = {name: _items(name, value) if name in names else value for name, value in detection.items()}
     if (condition := made.get("condition")) is not None:
         texts = [_condition(str(each), names) for each in (condition if isinstance(condition, list) else [condition])]
