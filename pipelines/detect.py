@@ -124,7 +124,13 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     letters: dict[str, Any] = {}
     if arguments.dead_letter_topic:
         letters = {"dead_letter_topic": arguments.dead_letter_topic, **where(arguments)}
-    match = MatchRules(rules_of(arguments), refresh_s=arguments.refresh_s, match=arguments.match, **letters)
+    match = MatchRules(
+        rules_of(arguments),
+        refresh_s=arguments.refresh_s,
+        match=arguments.match,
+        on_bad_rule=arguments.on_bad_rule,
+        **letters,
+    )
     events = pipeline | "Read events" >> read
     if (enrich := enrich_of(arguments, **letters)) is not None:
         events = _enriched(events, enrich, logs=not letters)
@@ -156,6 +162,13 @@ def make_parser() -> argparse.ArgumentParser:
     add("--mapping", metavar="FILE", help="names of fields and log sources, see docs/rules/sigma.md")
     add("--refresh_s", type=float, default=30.0, help="how old the rules may be, in seconds. Default: 30")
     add(
+        "--on_bad_rule",
+        choices=("keep_previous", "skip", "fail"),
+        default="keep_previous",
+        help="if some rules cannot be used: skip and list them, also at the start; fail; or keep_previous rules. "
+        "Default: keep_previous",
+    )
+    add(
         "--match",
         choices=("all", "first", "best"),
         default="all",
@@ -169,7 +182,8 @@ def make_parser() -> argparse.ArgumentParser:
 def check(options: PipelineOptions, arguments: argparse.Namespace) -> None:
     """Raise `LocalError` for rules that cannot be used: before the job runs, with every problem."""
     del options
-    correlations = rules_of(arguments).loaded().correlations
+    rules = rules_of(arguments)
+    correlations = (rules.usable() if arguments.on_bad_rule == "skip" else rules.loaded()).correlations
     if correlations:
         _LOGGER.warning(
             "%d correlation rules, such as %s, are left out: detect.py matches single events",

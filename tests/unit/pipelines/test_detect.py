@@ -46,8 +46,9 @@ def test_a_hit_says_what_matched_and_where(
     broker: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "a.json"
-    path.write_text(json.dumps(RULES))
-    assert detect.main(command(broker, f"--rules={path}", "--dead_letter_topic=dead")) == 0
+    path.write_text(json.dumps([*RULES, {"id": "bad", "condition": {"field": "ms", "is": "graeter", "value": 1}}]))
+    flags = (f"--rules={path}", "--on_bad_rule=skip", "--dead_letter_topic=dead")
+    assert detect.main(command(broker, *flags)) == 0
     (hit,) = bodies_of(broker, "hits")
     assert len(hit.pop("rules_version")) == 16
     place = {name: hit.pop(name) for name in ("topic", "broker", "queue", "offset")}

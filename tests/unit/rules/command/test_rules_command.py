@@ -250,8 +250,11 @@ def test_rules_of_a_topic_run_too(rmqio: Tool, broker: FakeBroker) -> None:
     broker.cluster.create_topic("rules", 1)
     broker.cluster.append("rules", b"amount > 100", keys=["large.sql"])
     broker.cluster.append("events", b'{"amount": 1e999}')  # infinite, which JSON has no word for
-    found = rmqio.lines("rules", "run", "--rules_topic", "rules", "--topic", "events", "--from", "earliest", "--to_end")
+    broker.cluster.append("rules", b"LOWR(b) = 'x'", keys=["bad.sql"])
+    words = ("rules", "run", "--rules_topic", "rules", "--topic", "events", "--from", "earliest", "--to_end")
+    found = rmqio.lines(*words, "--on_bad_rule", "skip")
     assert [(each["rule"], each["atoms"][0]["value"]) for each in found] == [("large", "Infinity")]
+    assert "left out: bad.sql:1: rule bad: there is no function LOWR" in rmqio.err
 
 
 @pytest.mark.parametrize(

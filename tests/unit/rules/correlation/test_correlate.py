@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -16,9 +17,12 @@ from apache_beam.transforms.window import TimestampedValue
 
 from rmqio.errors import LocalError, WireError
 from rmqio.rules.correlation.correlate import Correlate
+from rmqio.rules.correlation.correlate_fn import ToGroupsFn
 from rmqio.rules.correlation.events import event_of
 from rmqio.rules.correlation.outputs import Correlated, CorrelatedCoder
 from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
+from rmqio.rules.errors import RuleError
+from rmqio.rules.formats.json_rules import dumps
 from rmqio.rules.ruleset import RuleSet
 from rmqio.rules.transform import MatchRules
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
@@ -194,6 +198,19 @@ def test_what_has_no_matches_is_refused_when_the_pipeline_is_built(given: dict[s
 def test_a_refresh_needs_a_time(value: Any) -> None:
     with pytest.raises(LocalError, match=f"refresh_s is {value!r}"):
         Correlate([MANY], refresh_s=value)
+
+
+def test_on_request_what_is_wrong_in_a_set_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(dumps([MANY]))
+    (tmp_path / "bad.json").write_text("[")
+    rules = RuleSet.from_files(str(tmp_path / "*.json"))
+    groups = ToGroupsFn(rules, 30, "skip")
+    groups.setup()
+    assert len([*groups.process(hit(1, "failed", user="a").value)]) == 1
+    with pytest.raises(RuleError, match="this is not JSON"):
+        ToGroupsFn(rules, 30).setup()
+    with pytest.raises(LocalError, match="on_bad_rule is 'fail'; there are keep_previous, skip"):
+        Correlate(rules, on_bad_rule="fail")  # type: ignore[arg-type]
 
 
 def test_a_row_with_a_field_named_body_is_an_event() -> None:
