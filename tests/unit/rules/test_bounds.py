@@ -328,7 +328,11 @@ def test_why_a_list_is_met_is_not_looked_for_value_by_value() -> None:
     for number in range(30):
         deep = Or((Atom("c", Kind.EQUALS, number), And((deep, Not(Atom("d", Kind.EQUALS, number))))))
     values = tuple(Atom("a", Kind.EQUALS, f"v{n}") for n in range(2_000))
-    conditions = (Or(values), And((Atom("b", Kind.EXISTS), Not(Or(values[:1_900])))), And((deep, Or(values))))
+    conditions: tuple[Condition, ...] = (
+        Or(values),
+        And((Atom("b", Kind.EXISTS), Not(Or(values[:1_900])))),
+        And((deep, Or(values))),
+    )
     matcher = compile_rules([rule(each, str(number)) for number, each in enumerate(conditions)])
     look = matcher._tables.look
     matcher._tables.look = lambda event: (Counting(look(event)[0]), look(event)[1])  # type: ignore[method-assign]
