@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from rmqio.rules.limits import Limits
@@ -29,13 +30,15 @@ class Cuts:
         self._most = limits.max_values
         self.noted = 0
         """Another number after something was cut, also if several threads cut."""
+        self._start = functools.partial(_steps, limits.max_values, self._note)
         self._lock = threading.Lock()
         self._counts = CutCounts()
 
     def text(self, text: str) -> str:
         """Returns what is looked at of a text."""
         found = cut(text, self._max_bytes)
-        self.noted += len(found) < len(text)
+        if len(found) < len(text):
+            self._note()
         return found
 
     def values(self, values: Iterator[Any]) -> list[Any]:
@@ -43,15 +46,12 @@ class Cuts:
         found = list(islice(values, self._most + 1))
         if len(found) > self._most:
             found.pop()
-            self.noted += 1
+            self._note()
         return found
 
     def values_at(self, event: Any, path: str) -> list[Any] | None:
         """Returns what a path leads to, by the members of lists that are looked at."""
-        steps = _Steps(self._most)
-        found = values_at(event, path, steps)
-        self.noted += steps.is_over
-        return found
+        return values_at(event, path, self._start)
 
     def count(self, events: Iterable[Mapping[str, Any] | None], fields: Iterable[str | None]) -> None:
         """Counts what is cut in events by those who look at some fields; None is all of an event."""
@@ -66,33 +66,27 @@ class Cuts:
             counts, self._counts = self._counts, CutCounts()
         return counts
 
+    def _note(self) -> None:
+        self.noted += 1
+
     def _of_event(self, event: Mapping[str, Any], fields: Iterable[str | None]) -> CutCounts:
         long: set[int] = set()
         lists = 0
         for field in fields:
-            steps = _Steps(self._most)
             values = everything(event)
+            more: list[None] = []
             if field is not None:
-                values = (leaf for value in values_at(event, field, steps) or () for leaf in flat(value))
+                note = functools.partial(more.append, None)
+                found = values_at(event, field, functools.partial(_steps, self._most, note))
+                values = (leaf for value in found or () for leaf in flat(value))
             leaves = list(islice(values, self._most + 1))
-            lists += steps.is_over or len(leaves) > self._most
+            lists += bool(more) or len(leaves) > self._most
             texts = (each for each in leaves[: self._most] if isinstance(each, str))
             long.update(id(each) for each in texts if len(cut(each, self._max_bytes)) < len(each))
         return CutCounts(len(long), lists)
 
 
-class _Steps:
-    """Steps that may be taken, and whether more were wanted."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-        self.is_over = False
-
-    def __iter__(self) -> _Steps:
-        return self
-
-    def __next__(self) -> None:
-        if not self._left:
-            self.is_over = True
-            raise StopIteration
-        self._left -= 1
+def _steps(most: int, note: Callable[[], object]) -> Iterator[None]:
+    """Steps that may be taken; it notes if more are wanted."""
+    yield from repeat(None, most)
+    note()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from itertools import islice
 from typing import Any, Final, TypeGuard
@@ -131,12 +131,17 @@ def everything(event: Any) -> Iterator[Any]:
             rest.pop()
 
 
-def values_at(event: Any, path: str, steps: Iterator[Any] | None = None) -> list[Any] | None:
+def values_at(
+    event: Any, path: str, start: Callable[[], Iterator[Any]] | None = None, steps: Iterator[Any] | None = None
+) -> list[Any] | None:
     """The values that a path leads to, one for each object of a list on the way; None: the event has no such field.
 
     The whole path is tried first, as one name; then its longest beginning that is a name of the event, and so on.
 
-    `steps`: one is taken for each member of a list on the way; when there is none, the others are not looked at.
+    Args:
+      start: returns steps, of which one is taken for each member of a list on the way: when there is none, the others
+        are not looked at. None: there is no bound.
+      steps: those that are left.
     """
     if isinstance(event, Mapping):
         if path in event:
@@ -145,12 +150,14 @@ def values_at(event: Any, path: str, steps: Iterator[Any] | None = None) -> list
         while end > 0:
             inner = event.get(path[:end])
             if isinstance(inner, (Mapping, list, tuple)):
-                found = values_at(inner, path[end + 1 :], steps)
+                found = values_at(inner, path[end + 1 :], start, steps)
                 if found is not None:
                     return found
             end = path.rfind(".", 0, end)
         return None
     if isinstance(event, (list, tuple)):
+        if steps is None and start is not None:
+            steps = start()
         gathered: list[Any] | None = None
         rest = [iter(event)]
         while rest:
@@ -160,7 +167,7 @@ def values_at(event: Any, path: str, steps: Iterator[Any] | None = None) -> list
                     break
                 if steps is not None and next(steps, _NONE_LEFT) is _NONE_LEFT:
                     return gathered
-                inner = values_at(each, path, steps)
+                inner = values_at(each, path, start, steps)
                 if inner is not None:
                     gathered = [] if gathered is None else gathered
                     gathered += inner
@@ -174,7 +181,7 @@ def leaves_at(event: Any, field: str | None, most: int) -> list[Any] | None:
     """The single values of a field, or of an event, at most so many; None: there is no such field."""
     if field is None:
         return list(islice(everything(event), most))
-    values = values_at(event, field, iter(range(most)))
+    values = values_at(event, field, lambda: iter(range(most)))
     return None if values is None else list(islice(flat(values), most))
 
 
