@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,9 +30,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in Linux's /proc"),
 ]
 
-REFRESH_S = 2
-MOST_BUNDLE_S = 3
-"""How long a bundle lasts that began with the rules before."""
 COUNT = 100
 PROGRAM = """
     import json, os, sys
@@ -52,7 +49,8 @@ PROGRAM = """
     if __name__ == "__main__":
         with beam.Pipeline(argv=sys.argv[1:]) as p:
             events = p | ReadFromRocketMQ(EVENTS, name_server=SERVER, start=StartFrom.earliest())
-            hits, _ = events | MatchRules(RuleSet.from_topic(RULES, name_server=SERVER), refresh_s={refresh_s})
+            ruleset = RuleSet.from_topic(RULES, name_server=SERVER)
+            hits, _ = events | MatchRules(ruleset, refresh_s=0.001)  # each bundle looks for new rules
             _ = hits | beam.Map(shown) | WriteToRocketMQ(HITS, name_server=SERVER)
 """
 
@@ -71,7 +69,7 @@ def rule(name: str, condition: str, value: Any) -> Message:
 
 
 def test_rules_that_change_reach_both_executors(cluster: Cluster, lab: Lab, tmp_path: Path) -> None:
-    """After `refresh_s` and the bundle that runs, each event meets the new rules, on whichever executor it is."""
+    """Each bundle that begins after a change has the new rules, on whichever executor it is."""
     topics = [f"rules-{kind}-{uuid.uuid4().hex[:10]}" for kind in ("events", "rules", "hits")]
     events, rules, hits = topics
     for name in topics:
@@ -80,44 +78,43 @@ def test_rules_that_change_reach_both_executors(cluster: Cluster, lab: Lab, tmp_
     def publish(message: Message) -> None:
         send_all(lab.broker.broker, MessageQueue(rules, lab.broker.name, 0), [message])
 
-    def send(numbers: range) -> None:
+    def send(numbers: list[int]) -> None:
         for queue in range(2):
             bodies = [Message(json.dumps({"n": n, "ms": 95}).encode()) for n in numbers[queue::2]]
             send_all(lab.broker.broker, MessageQueue(events, lab.broker.name, queue), bodies)
 
-    def found(rule_id: str, numbers: range) -> list[tuple[int, str, str]]:
-        """The events that met the rule: number, executor, version of the rules."""
-        bodies = [json.loads(record.body) for record in read_topic(lab.client, hits)]
-        return [(n, place, version) for name, n, place, version in bodies if name == rule_id and n in numbers]
+    def met() -> set[tuple[str, str, str]]:
+        """Sends events. Returns which rules they met, with executor and version, when their bundles are over."""
+        numbers = set(itertools.islice(numbered, COUNT))
+        send(sorted(numbers))
 
-    def met(rule_id: str, numbers: range) -> set[tuple[str, str]]:
-        """Sends events, and returns where they met the rule, once all of them have."""
-        send(numbers)
+        def found() -> list[tuple[int, tuple[str, str, str]]]:
+            hits_now = [json.loads(record.body) for record in read_topic(lab.client, hits)]
+            return [(n, (name, place, version)) for name, n, place, version in hits_now if n in numbers]
 
         def missing() -> set[int]:
-            return set(numbers) - {n for n, _, _ in found(rule_id, numbers)}
+            return numbers - {n for n, _ in found()}
 
         alive = [runs(running.process)]
-        what = f"events that meet {rule_id}"
-        until(lambda: not missing(), what, progress=missing, alive=alive, details=missing, still_s=400)
-        return {(place, version) for _, place, version in found(rule_id, numbers)}
+        until(lambda: not missing(), "events", progress=missing, alive=alive, details=missing, still_s=400)
+        return {where for _, where in found()}
 
+    numbered = itertools.count()
     publish(rule("old", "greater", 90))
-    source = PROGRAM.format(names=(lab.broker.name_server, *topics), refresh_s=REFRESH_S)
+    source = PROGRAM.format(names=(lab.broker.name_server, *topics))
     running = Program(cluster, tmp_path, source, "--streaming", f"--checkpoint_dir={tmp_path}/checkpoint")
     try:
-        before = met("old", range(COUNT))
+        before = met()
         publish(rule("new", "less", 99))
-        time.sleep(REFRESH_S + MOST_BUNDLE_S)
-        numbers = range(COUNT, 2 * COUNT)
-        after = met("new", numbers)
+        met()  # perhaps in bundles that began before the change
+        after = met()
         publish(rule("bad", "cidr", "10.0.0.300"))  # leaves those before in force
-        time.sleep(REFRESH_S + MOST_BUNDLE_S)
-        kept = met("new", range(2 * COUNT, 3 * COUNT))
-        assert not found("old", range(COUNT, 3 * COUNT))
+        met()
+        kept = met()
     finally:
         running.close()
-    for each in (before, after, kept):
-        assert len({place for place, _ in each}) == 2, "on both executors"
-        assert len({version for _, version in each}) == 1, "with the same rules"
+    for name, each in (("old", before), ("new", after), ("new", kept)):
+        assert len({place for _, place, _ in each}) == 2, "on both executors"
+        assert len({version for _, _, version in each}) == 1, "with the same rules"
+        assert {rule_id for rule_id, _, _ in each} == {name}
     assert before != after == kept
