@@ -7,6 +7,7 @@ import random
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -15,7 +16,11 @@ from rmqio.errors import LocalError, OffsetOutOfRange, SubscriptionParseFailed, 
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
+from rmqio.security import Security
+from rmqio.wire.codes import RequestCode
+from tests.helpers.client.proxy import Frame, Proxy, Side, faults
 from tests.helpers.client.raw_send import read_to, records_of, send_all, send_one
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -135,23 +140,36 @@ def test_sql_that_does_not_compile_is_refused(
         client.open_reader(queue, 0, message_filter=MessageFilter(expression, sql=True))
 
 
-def test_long_poll_wakes_up_when_a_message_arrives(
+def test_a_long_poll_waits_on_the_broker_until_a_message_arrives(
     rocketmq: LocalRocketMQ, client: RemotingQueueClient, queue: MessageQueue
 ) -> None:
+    """It is one request for each message: nothing is asked in between."""
+    asked: list[int] = []
+
+    def note(pull: Frame) -> bool:
+        asked.append(int(pull.ext["queueOffset"]))
+        return False
+
     send_one(rocketmq.broker, queue, b"first")
     read_to(client, queue, 0, 1)
-    reader = client.open_reader(queue, 1, message_filter=MessageFilter())
-    assert not client.wait([reader], 300)
-    assert reader.is_at_end
-    for n in range(20):
-        assert not client.wait([reader], 50)
-        thread = threading.Thread(target=send_one, args=(rocketmq.broker, queue, b"%d" % n))
-        thread.start()
-        assert client.wait([reader], 60_000), "an answer ends the wait, no time"
-        part = reader.poll()
-        thread.join()
-        assert part is not None
-        assert [record.body for record in part.records] == [b"%d" % n]
+    with Proxy(rocketmq.broker) as proxy:
+        proxy.on(faults.swallow(), Side.REQUEST, RequestCode.PULL_MESSAGE, when=note)
+        security = Security(address_map={rocketmq.broker: proxy.address})
+        options = ClientOptions(rocketmq.name_server, security=security, long_poll_ms=600_000)
+        with closing(RemotingQueueClient(options)) as observed:
+            reader = observed.open_reader(queue, 1, message_filter=MessageFilter())
+            until(lambda: observed.wait([reader], 100) or reader.is_at_end, "the end of the queue")
+            for n in range(20):
+                assert not observed.wait([reader], 50)
+                thread = threading.Thread(target=send_one, args=(rocketmq.broker, queue, b"%d" % n))
+                thread.start()
+                assert observed.wait([reader], 60_000), "an answer ends the wait, no time"
+                part = reader.poll()
+                thread.join()
+                assert part is not None
+                assert [record.body for record in part.records] == [b"%d" % n]
+    first, *held = (offset for offset in asked if offset <= 20)
+    assert (first, held) == (1, [*range(1, 21)]), "one for each, and the first one, which asks for the end"
 
 
 def test_offset_beyond_the_end_raises_and_seek_goes_on(
