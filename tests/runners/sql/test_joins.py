@@ -38,7 +38,6 @@ SELECT o.id AS one, p.id AS other, o.ts AS ts FROM orders AS o LEFT JOIN payment
 ON o.customer = p.customer AND p.ts BETWEEN o.ts - INTERVAL '2' SECOND AND o.ts + INTERVAL '8' SECOND;
 """
 KEPT = """
-SET 'table.exec.source.idle-timeout' = '12 s';
 SET 'execution.checkpointing.interval' = '500 ms';
 CREATE TABLE events (id INT, k STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
 WITH ('topic' = '{readings}', 'consumerGroup' = '{group}');
@@ -54,6 +53,7 @@ SET 'table.exec.state.ttl' = '1 h';
 INSERT INTO found SELECT 'long', e.k, e.id FROM events AS e JOIN names AS n ON e.k = n.k;
 """
 """A job with a window that ends only when its queues are idle, and joins with two times to live."""
+NEVER_IDLE = "SET 'table.exec.source.idle-timeout' = '1 h';"
 JOINS = (
     TABLES.replace("{options}", "")
     + """
@@ -180,9 +180,12 @@ def test_a_killed_job_keeps_windows_and_joins_and_idle_queues_end_them(
     """
     (tmp_path / "sizes.json").write_text('{"size": 10}\n{"size": 100}\n')
     script = KEPT.replace("{folder}", str(tmp_path))
-    flags = [sys.executable, "-m", "rmqio", *command(script, topics, runner, tmp_path)]
-    if "Flink" in runner:
-        flags.append(f"--checkpoint_dir={tmp_path / 'checkpoint'}")
+
+    def job(script: str) -> Job:
+        flags = command(script, topics, runner, tmp_path)
+        if "Flink" in runner:
+            flags.append(f"--checkpoint_dir={tmp_path / 'checkpoint'}")
+        return Job([sys.executable, "-m", "rmqio", *flags], tmp_path)
 
     def send_events(*events: tuple[int, str]) -> None:
         rows = [{"id": n, "k": key, "ts": str(MIDNIGHT + dt.timedelta(seconds=n))} for n, key in events]
@@ -203,20 +206,20 @@ def test_a_killed_job_keeps_windows_and_joins_and_idle_queues_end_them(
     send_events((1, "both"), (2, "later"), (3, "both"))
     before = {("short", "both", 1), ("short", "both", 3), ("long", "both", 1), ("long", "both", 3)}
     before |= {("cross", key, n * size) for n, key in ((1, "both"), (2, "later"), (3, "both")) for size in (10, 100)}
-    with started(Job(flags, tmp_path)) as job:
-        job.wait_until(lambda: found().keys() >= before and is_kept(), "pairs, and a checkpoint")
-        job.kill()
+    with started(job(NEVER_IDLE + script)) as running:
+        running.wait_until(lambda: found().keys() >= before and is_kept(), "pairs, and a checkpoint")
+        running.kill()
     assert found().keys() == before, "no window has ended yet"
     killed = time.monotonic()
     send_events((4, "both"), (5, "new"), (6, "later"))
     send(lab, topics.devices, [{"k": "new", "name": "after"}, {"k": "later", "name": "after"}])
     time.sleep(max(0.0, killed + 8.5 - time.monotonic()))
-    with started(Job(flags, tmp_path)) as job:
+    with started(job(script)) as running:
         windows = {("window", "both", 3), ("window", "later", 2), ("window", "new", 1)}
         after = {("long", "both", 4), ("long", "later", 2), ("short", "new", 5), ("long", "new", 5)}
         after |= {("short", "later", 6), ("long", "later", 6)}
         after |= {("cross", key, n * size) for n, key in ((4, "both"), (5, "new"), (6, "later")) for size in (10, 100)}
-        job.wait_until(lambda: found().keys() >= windows | before | after, "all of them")
-        assert job.interrupt() == 130
+        running.wait_until(lambda: found().keys() >= windows | before | after, "all of them")
+        assert running.interrupt() == 130
     assert found().keys() == windows | before | after
     assert {each: count for each, count in found().items() if each[0] == "window" and count > 1} == {}
