@@ -70,7 +70,8 @@ EVERYTHING = """
         def process(self, point):
             folder = os.getcwd()  # an executor's own
             (HERE / ("place-" + folder.replace("/", "_"))).write_text(sys.executable)
-            time.sleep(0.3)
+            while len([*HERE.glob("place-*")]) < 2:  # both executors take their share
+                time.sleep(0.05)
             yield point.key, halved(point.x)
 
     class Running(beam.DoFn):
@@ -140,13 +141,16 @@ SLOW = """
         noted("first", n)
         if TaskContext.get().partitionId() == 0:
             noted("zero", n)
-        time.sleep(0.02)  # long enough for both executors to take their share
+        while len([*HERE.glob("first-*")]) < 2:  # both executors take their share, each in one process
+            time.sleep(0.05)
         return KEYS[n], n
 
     def slowly(key, values):
         found = sorted(values)
         noted("grouped", key)
-        time.sleep(0.5)
+        mine = HERE / f"grouped-{os.getpid()}"
+        while len(mine.read_text().split()) == 2 and not (HERE / "go-on").exists():
+            time.sleep(0.05)
         return key, found
 
     if __name__ == "__main__":
@@ -185,7 +189,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing_in_the_result(
     running = program(source)
 
     def victim() -> Any:
-        """Returns a worker whose Python has handled some of its groups, but not all.
+        """Returns a worker whose Python has handled two of its groups, and is held there.
 
         A task first reads what is stored beside it. The other worker has the first partition. If everything is then
         read there, it therefore arrives in another order.
@@ -204,7 +208,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing_in_the_result(
     first = noted(tmp_path, "first")
     kept = {number for pid, numbers in first.items() if pid in mine for number in numbers}
     mine |= cluster.lose(worker)
-    assert running.process.poll() is None, "it was in the middle"
+    (tmp_path / "go-on").touch()
     try:
         assert "RIGHT" in running.output()
     finally:
@@ -379,7 +383,8 @@ ENRICHED = """
         folder = os.getcwd()  # an executor's own: its table is in it, as on the disk of a machine
         versions = [each.parent.name for each in Path(folder).glob("cache/*/*/manifest.json")]
         (HERE / ("place-" + folder.replace("/", "_"))).write_text(" ".join(versions))
-        time.sleep(0.02)  # long enough for both executors to take their share
+        while len([*HERE.glob("place-*")]) < 2:  # both executors take their share
+            time.sleep(0.05)
         return element["id"], element["n"]
 
     if __name__ == "__main__":
