@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import urllib.error
 from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -13,7 +16,9 @@ import pytest
 
 from rmqio.connect import Batching, Retry, WriteToElasticsearch
 from tests.helpers.doc_blocks import Block, blocks_that_need
+from tests.helpers.pipelines.holding import Hold
 from tests.helpers.servers.search_node import ELASTICSEARCH, OPENSEARCH, SearchNode
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.systems, pytest.mark.slow]
 
@@ -104,32 +109,45 @@ def test_the_blocks_of_the_pages_run(block: Block, node: SearchNode, monkeypatch
     assert stored(node, "orders") == {"17": {"id": 17, "amount": 1.5}}
 
 
-def test_a_node_killed_midway_loses_and_doubles_nothing(node: SearchNode, caplog: pytest.LogCaptureFixture) -> None:
-    """The node is killed while documents are written, and starts again. The write goes on, and the log says so."""
+def test_a_node_killed_midway_loses_and_doubles_nothing(
+    node: SearchNode, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """The node is killed while documents are written, and starts again. The write goes on, and the log says so.
+
+    The last documents are held until it is killed.
+    """
     index = new_index(node, "killed")
-    killed = threading.Event()
+    hold = Hold(tmp_path / "hold", 1400).begin()
+
+    def written() -> int:
+        return int(node.ask(f"/{index}/_stats/indexing")["_all"]["total"]["indexing"]["index_total"])
+
+    def wait(row: dict[str, int]) -> dict[str, int]:
+        hold.wait_at(0, row["id"])
+        return row
 
     def kill() -> None:
-        while node.ask(f"/{index}/_stats/indexing")["_all"]["total"]["indexing"]["index_total"] < 300:
-            pass
+        until(lambda: written() >= 300, "the first documents", progress=written)
         node.kill()
-        killed.set()
+        hold.release()
         node.start()
 
     killer = threading.Thread(target=kill)
     killer.start()
     rows = [{"id": number, "n": number} for number in range(1500)]
     pipeline = beam.Pipeline()
-    write = WriteToElasticsearch(node.url, index, id="id", batching=Batching(max_rows=20), retry=Retry(max_wait_s=0.5))
-    _ = pipeline | beam.Create(rows, reshuffle=False) | write
+    retry = Retry(max_wait_s=0.5, give_up_after_s=3_600)
+    write = WriteToElasticsearch(node.url, index, id="id", batching=Batching(max_rows=20), retry=retry)
+    _ = pipeline | beam.Create(rows, reshuffle=False) | beam.Map(wait) | write
     result = pipeline.run()
     result.wait_until_finish()
     killer.join()
     counters = {each.key.metric.name: each.committed for each in result.metrics().query()["counters"]}
-    assert killed.is_set()
     assert counters["row_write_retries"] > 0
     said = [each.getMessage() for each in caplog.records if each.name == "rmqio.connect"]
-    assert " is away or busy; it is tried again for 120 s at most: " in said[0]
+    assert " is away or busy; it is tried again for 3600 s at most: " in said[0]
     assert " is back after " in said[-1]
-    assert len(said) < 8, "one at once, one each 30 s"
+    away_s = [int(each) for each in re.findall(r" is away or busy for (\d+) s", "\n".join(said))]
+    assert all(later - before >= 29 for before, later in pairwise([0, *away_s])), "one at once, one each 30 s"
+    assert len(said) == len(away_s) + 2
     assert stored(node, index) == {str(row["id"]): row for row in rows}

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 pytest.importorskip("confluent_kafka", reason="Kafka needs the extra 'kafka'")
 
 from rmqio.connect import ReadFromKafka, WriteToKafka
+from rmqio.connect.kafka import client
 from rmqio.start import StartFrom
 from tests.helpers.pipelines.kafka import Listener, new_topic, read, write
 from tests.helpers.servers.kafka import SECRET, Kafka
@@ -65,18 +65,18 @@ def test_a_cluster_that_refuses_its_client_fails_at_once_and_says_why(
     change: dict[str, str | None],
     message: str,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Alone, the client would try for ever, and in the end say that the transport failed. No secret is shown."""
+    monkeypatch.setattr(client, "_TIMEOUT_S", 3_600.0)  # of a cluster that is away: to wait for it would never end
     topic, guarded, guard = new_topic(broker), Listener(broker.guarded_servers), broker.guard
     assert guard is not None
     if change.get("ssl__ca__location") == "other":
         change = {"ssl__ca__location": guard.other_ca_file}
     config = guard.config(**change)
     caplog.set_level(logging.DEBUG)
-    began = time.monotonic()
     with pytest.raises(Exception, match=f"kafka://{guarded.servers}.*{message}") as caught:
         does(guarded, topic, config)
-    assert time.monotonic() - began < 20, "not after the 30 s of a cluster that is away"
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert not re.search(f"{SECRET}|{_ANOTHER}", shown)
 
