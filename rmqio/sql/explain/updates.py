@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rmqio.sql.analysis.ranks.forms import Form, form_of, is_by_arrival
+from rmqio.sql.analysis.ranks.forms import Form, form_of, is_by_arrival, stated_order
 from rmqio.sql.analysis.sinks.endings import ends_by_itself
 from rmqio.sql.analysis.sinks.upserts import Kind, calcs, check_sink, kind_of, source_of
 from rmqio.sql.errors import Refusal
@@ -92,7 +92,7 @@ def rank_lines(rank: Rank, names: Sequence[str]) -> list[str]:
     rows = "First row" if rank.limit == 1 else f"First {rank.limit} rows"
     lines = [f"{rows}{by}, {_rank_kind(rank, kind, keys)}"]
     order = []
-    for each in rank.order:
+    for each in stated_order(rank):
         nulls = "" if each.nulls_first != each.is_descending else f" NULLS {'FIRST' if each.nulls_first else 'LAST'}"
         name = "arrival" if is_by_arrival(rank) else names[each.column]
         order.append(f"{name}{' DESC' if each.is_descending else ''}{nulls}")

@@ -22,4 +22,5 @@ def edge(at_us: int, unit_us: int, offset_us: int, more_us: int) -> int:
 
 
 define("TIME OF ARRIVAL", "-> l", arrival, is_pure=False)
+define("OFFSET OF MESSAGE", "-> l", inline="getattr(record, 'queue_offset', 0)")  # rows of Python have none
 define("EDGE OF WINDOW", "ts l l l -> ts", edge)

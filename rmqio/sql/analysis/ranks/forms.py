@@ -6,9 +6,11 @@ from enum import Enum, auto
 
 from rmqio.sql.analysis.joins.bounds import window_columns
 from rmqio.sql.expressions import InputRef
-from rmqio.sql.planning.plan import Aggregate, Calc, Rank, Relation, Window, Windowed
+from rmqio.sql.planning.plan import Aggregate, Calc, Rank, Relation, SortKey, Window, Windowed
 
 WINDOW_START, WINDOW_END, WINDOW_TIME = range(3)
+OFFSET = "$offset"
+"""The name of the column by which rows that are equal in ORDER BY are in the order of their queue."""
 
 
 class Form(Enum):
@@ -28,13 +30,19 @@ def form_of(rank: Rank) -> Form:
     """Returns the form of a rank that has its limit."""
     if window_end(rank) is not None:
         return Form.WINDOW
-    if rank.limit == 1 and len(rank.order) == 1 and not rank.order[0].is_descending:
-        time = rank.input.fields[rank.order[0].column]
+    order = stated_order(rank)
+    if rank.limit == 1 and len(order) == 1 and not order[0].is_descending:
+        time = rank.input.fields[order[0].column]
         if time.is_time:
             return Form.FIRST
         if time.is_processing:
             return Form.SEEN
     return Form.UPDATES
+
+
+def stated_order(rank: Rank) -> list[SortKey]:
+    """Returns what ORDER BY says."""
+    return [each for each in rank.order if rank.input.fields[each.column].name != OFFSET]
 
 
 def is_by_arrival(rank: Rank) -> bool:

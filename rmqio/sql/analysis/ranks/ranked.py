@@ -14,12 +14,14 @@ from typing import NoReturn
 
 from rmqio.sql import types
 from rmqio.sql.analysis.grouping import require_key
-from rmqio.sql.analysis.ranks.forms import WINDOW_TIME, Form, form_of, window_column
+from rmqio.sql.analysis.ranks.forms import OFFSET, WINDOW_TIME, Form, form_of, window_column
 from rmqio.sql.analysis.values.binder import ExpressionBinder
+from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.compile.expressions.purity import is_pure
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Constant, Expr, InputRef, Operation, is_processing_time
-from rmqio.sql.planning.plan import Calc, Field, Rank, Relation, SortKey
+from rmqio.sql.planning.expanding import Expand
+from rmqio.sql.planning.plan import Calc, Field, LookupJoin, Rank, Relation, Scan, SortKey, Union, Windowed
 from rmqio.sql.syntax import nodes
 
 _ColumnOf = Callable[[Expr, Field], int]
@@ -65,7 +67,7 @@ class Ranked:
                 field, expression = item
                 places[position] = column_of(expression, field)
         (number, call) = next((at, each) for at, each in enumerate(items) if isinstance(each, nodes.Call))
-        keys, order = self._keys(call, column_of), self._order(call, column_of)
+        keys, order = self._keys(call, column_of), self._order(call, column_of, fields)
         computed = Calc(tuple(fields), self.source, self.condition, tuple(columns))
         number_field = Field("ROW_NUMBER", types.BIGINT.nullable(False))
         ranked = Rank((*fields, number_field), computed, keys, order, ttl_ms=self.ttl_ms, span=call.span)
@@ -88,7 +90,7 @@ class Ranked:
             keys.append(column_of(bound, self._field(bound, f"PARTITION${position}")))
         return tuple(dict.fromkeys(keys))
 
-    def _order(self, call: nodes.Call, column_of: _ColumnOf) -> tuple[SortKey, ...]:
+    def _order(self, call: nodes.Call, column_of: _ColumnOf, fields: list[Field]) -> tuple[SortKey, ...]:
         over = call.over
         assert over is not None
         if call.arguments or call.is_star or call.filter is not None or call.quantifier is not None:
@@ -109,6 +111,11 @@ class Ranked:
             nulls_first = each.nulls == "FIRST" if each.nulls else not each.is_descending
             column = column_of(bound, self._field(bound, f"ORDER${position}"))
             order.append(SortKey(column, each.is_descending, nulls_first))
+        if _has_offsets(self.source) and not any(fields[each.column].is_processing for each in order):
+            # of equal rows, the earlier message is the first one; the later one, if the latest time is wanted
+            is_last = order[0].is_descending and fields[order[0].column].type.kind in types.TIMESTAMPS
+            offset = Operation(types.BIGINT.nullable(False), "OFFSET OF MESSAGE", ())
+            order.append(SortKey(column_of(offset, Field(OFFSET, offset.type)), is_last, not is_last))
         return tuple(order)
 
     def _field(self, expression: Expr, name: str) -> Field:
@@ -124,6 +131,15 @@ def _times(rank: Rank) -> list[Field]:
         else each._replace(is_time=False)
         for position, each in enumerate(rank.input.fields)
     ]
+
+
+def _has_offsets(relation: Relation) -> bool:
+    """Whether each row is made of one message, and nothing is shuffled on its way."""
+    if isinstance(relation, Scan):
+        return relation.table.options.connector not in (DATABASE, FILES)
+    return isinstance(relation, (Calc, Expand, LookupJoin, Union, Windowed)) and all(
+        map(_has_offsets, relation.inputs())
+    )
 
 
 def field_of(name: str, expression: Expr, source: Relation) -> Field:

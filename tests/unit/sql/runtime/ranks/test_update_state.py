@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rmqio.model import Message
 from rmqio.sql import types
+from rmqio.sql.analysis.ranks.forms import OFFSET
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows, ToTable
 from rmqio.sql.planning.plan import Aggregate, AggregateCall, Calc, Field, Rank, SortKey, Window
 from rmqio.sql.rows import pack, pack_group
@@ -78,7 +79,7 @@ VALUES = st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), st.integers(
 
 
 def packed(spec: RankSpec, row: tuple[int, int | None]) -> bytes:
-    by_name = dict(zip(("id", "v"), row, strict=True))
+    by_name = {**dict(zip(("id", "v"), row, strict=True)), OFFSET: 0}
     return pack(tuple(by_name[each.name] for each in spec.ranking.fields))
 
 

@@ -237,6 +237,28 @@ def test_by_processing_time_rows_are_in_the_order_of_their_queue(direction: str,
     assert rows(cluster) == ([("a", 298), ("b", 299)] if direction else [("a", 0), ("b", 1)])
 
 
+@pytest.mark.parametrize("endless", [False, True], ids=["ends", "endless"])
+@pytest.mark.parametrize(
+    ("over", "source", "last"),
+    [
+        ("PARTITION BY k ORDER BY ts DESC", "t", True),
+        ("PARTITION BY k ORDER BY ts", "t", False),
+        ("PARTITION BY k ORDER BY v DESC", "t", False),
+        ("PARTITION BY k ORDER BY d", "(SELECT * FROM t WHERE v = 1 UNION ALL SELECT * FROM t WHERE v > 1)", False),
+        ("PARTITION BY k, window_start, window_end ORDER BY ts DESC", WINDOW, True),
+    ],
+)
+def test_rows_that_are_equal_are_in_the_order_of_their_queue(
+    over: str, source: str, last: bool, endless: bool, cluster: InMemoryCluster
+) -> None:
+    """Neither their bytes count nor their batches: ids go down and up again."""
+    numbers = [5, 3, 9, 1, 7, 2]
+    put(cluster, "t", [{"id": n, "k": k, "v": 1, "d": 0.0, "ts": at_second(1)} for n in numbers for k in "abcd"])
+    query = ranked(over, "rn = 1", "k, id", f"{source} AS x" if source[0] == "(" else source)
+    run(cluster, f"{TABLE} {sink('k STRING, id INT', 'k')} INSERT INTO sink {query};", endless=endless)
+    assert held(cluster) == [(k, numbers[-1] if last else numbers[0]) for k in "abcd"]
+
+
 def test_tombstones_are_no_rows(cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
     """A table with a PRIMARY KEY leaves them out; what is printed says them."""
     put(cluster, "t", [{"id": n, "k": "a", "v": n, "d": 1.0, "ts": "2024-01-01 00:00:00"} for n in range(3)])
@@ -261,7 +283,8 @@ def test_the_signature_has_the_state_and_no_places() -> None:
     assert changes(before, signature(f"-- a comment\n{query}")) == []
     other = signature(query.replace("rn <= 3", "rn <= 4").replace("v DESC", "v"))
     assert changes(before, other) == [
-        "INSERT INTO sink: first rows: order was t.v descending, t.id, and is t.v, t.id",
-        "INSERT INTO sink: first rows: nulls first was false, true, and is true, true",
+        "INSERT INTO sink: first rows: order was t.v descending, t.id, OFFSET OF MESSAGE(), "
+        "and is t.v, t.id, OFFSET OF MESSAGE()",
+        "INSERT INTO sink: first rows: nulls first was false, true, true, and is true, true, true",
         "INSERT INTO sink: first rows: limit was 3, and is 4",
     ]
