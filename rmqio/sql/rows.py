@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 import msgspec
 
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.types import BITS, SqlType
+from rmqio.sql.types import APPROXIMATE, BITS, SqlType
 from rmqio.sql.values import DECIMALS, ValueFailure
 
 pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
@@ -88,4 +88,19 @@ def _plain(value: Any) -> Any:
         return value + 0.0 if value == value else "NaN"  # -0.0 is 0.0
     if isinstance(value, Decimal):
         return format(DECIMALS.plus(value.normalize(DECIMALS)), "f")
-    return value
+    return once(value)
+
+
+_NAN: Final = float("nan")
+
+
+def once(value: Any) -> Any:
+    """Returns the value that a set has for equal ones: -0.0 is 0.0, and there is one NaN, also in a ROW."""
+    if isinstance(value, float):
+        return value + 0.0 if value == value else _NAN
+    return tuple(map(once, value)) if isinstance(value, tuple) else value
+
+
+def has_floats(kind: SqlType) -> bool:
+    """Returns whether equal values of the type can differ, see `once`."""
+    return kind.kind in APPROXIMATE or any(map(has_floats, kind.elements))

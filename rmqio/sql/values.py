@@ -389,6 +389,11 @@ def integer_of_double(number: float, bits: int) -> int:
     return ranged(int(number), bits)
 
 
+def in_order(number: float) -> tuple[bool, float]:
+    """Returns what numbers are ordered by: a NaN is larger than all others."""
+    return number != number, number
+
+
 def truncated(text: str, length: int) -> str:
     """Returns the first characters."""
     return text[:length]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -22,7 +23,7 @@ from rmqio.sql.compile.aggregates.variances import variance, variance_of_distinc
 from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.planning.plan import VARIANCES, AggregateCall
-from rmqio.sql.rows import type_hint
+from rmqio.sql.rows import has_floats, once, type_hint
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.user.loading import FunctionError
 from rmqio.sql.values import ValueFailure
@@ -46,13 +47,19 @@ def accumulator(call: AggregateCall, argument: SqlType | None) -> Accumulator:
         case "FIRST_VALUE" | "LAST_VALUE":
             return value_by_time(call.name, argument)
     if call.is_distinct:
-        return _distinct(call, argument)
+        found = _distinct(call, argument)
+        return _of_floats(found) if has_floats(argument) else found
     if call.name in VARIANCES:
         return variance(call.name, call.type, argument)
     hint = type_hint(argument) | None
     match call.name:
         case "COUNT":
             return Accumulator("0", "{acc} += 1", int, _plus, _same)
+        case "MIN" | "MAX" if argument.kind in types.APPROXIMATE:  # a NaN is the largest number
+            better, nan = ("<", "acc") if call.name == "MIN" else (">", "value")
+            add = f"if {{acc}} is None or {{value}} {better} {{acc}} or {{{nan}}} != {{{nan}}}: {{acc}} = {{value}}"
+            best: Callable[..., Any] = min if call.name == "MIN" else max
+            return Accumulator("None", add, hint, _or_none(functools.partial(best, key=values.in_order)), _same)
         case "MIN":
             return Accumulator("None", "if {acc} is None or {value} < {acc}: {acc} = {value}", hint, _least, _same)
         case "MAX":
@@ -142,6 +149,16 @@ def _distinct(call: AggregateCall, argument: SqlType) -> Accumulator:
         return _ranged(call.type, total) if inner is not None else _quotient(call.type, total, len(found))
 
     return Accumulator("set()", add, hint, merge, finish)
+
+
+def _of_floats(given: Accumulator) -> Accumulator:
+    """The aggregate of a set in which a NaN is there once."""
+    return replace(
+        given,
+        add="{acc}.add({once}({value}))",
+        merge=lambda one, other: set(map(once, one | other)),
+        constants={"once": once},
+    )
 
 
 def _float(kind: SqlType, partials: list[float]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqio.sql.compile.aggregates.accumulators import Accumulator
-from rmqio.sql.rows import type_hint
+from rmqio.sql.rows import once, type_hint
 from rmqio.sql.types import SqlType
 
 
@@ -36,6 +36,6 @@ def _of_some(finish: Callable[[list[Any]], Any], is_distinct: bool) -> Callable[
     def result(found: list[Any]) -> Any:
         if not found:
             return None
-        return finish(list(dict.fromkeys(found)) if is_distinct else found)
+        return finish(list(dict.fromkeys(map(once, found))) if is_distinct else found)
 
     return result

@@ -295,6 +295,7 @@ def _membership(expression: Membership, out: Emitter) -> str:
     operand = value(expression.operand, out)
     found = [each.value for each in expression.values if each.value is not None]
     has_null = len(found) < len(expression.values)
+    found = [each for each in found if each == each]  # a set would find a NaN by its identity
     name = out.name()
     members = out.constant(frozenset(found), "s")
     otherwise = " or None" if has_null else ""

@@ -13,7 +13,7 @@ from rmqio.sql.compile.aggregates.exact_floats import merged_floats
 from rmqio.sql.planning.plan import AggregateCall
 from rmqio.sql.rows import type_hint
 from rmqio.sql.types import SqlType
-from rmqio.sql.values import DECIMALS
+from rmqio.sql.values import DECIMALS, in_order
 
 
 class Slider:
@@ -154,6 +154,8 @@ class _Place(Slider):
         self._come += 1
 
     def _replaces(self, value: Any, before: Any) -> bool:
+        if value != value or before != before:  # a NaN is the largest number
+            value, before = in_order(value), in_order(before)
         return bool(value < before if self._name == "MIN" else value > before)
 
     def remove(self, value: Any) -> None:

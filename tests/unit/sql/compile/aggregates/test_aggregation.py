@@ -111,6 +111,22 @@ def test_what_is_not_finite_stays(odd: float) -> None:
     assert found == odd or (found != found and odd != odd)
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "batches", [[[NAN, 1.0, NAN]], [[1.0, NAN, float("nan")]], [[1.0], [NAN], [NAN]], [[NAN], [1.0, float("nan")]]]
+)
+def test_a_nan_is_one_value_and_the_largest(batches: list[list[float]]) -> None:
+    calls = [AggregateCall(name, DOUBLE, 0) for name in ("MIN", "MAX")]
+    calls += [AggregateCall(name, types.BIGINT, 0, is_distinct=True) for name in ("COUNT", "ARRAY_AGG")]
+    least, most, count, once = result(DOUBLE, calls, batches)
+    assert (least, str(most), count, sorted(map(str, once))) == (1.0, "nan", 2, ["1.0", "nan"])
+    row = SqlType("ROW", elements=(DOUBLE, types.VARCHAR), names=("a", "b"))
+    rows = [[(each, "x") for each in batch] for batch in batches]
+    assert result(row, [AggregateCall("COUNT", types.BIGINT, 0, is_distinct=True)], rows) == [2]
+
+
 def test_a_sum_that_is_too_large_fails() -> None:
     with pytest.raises(ValueFailure, match="out of range of BIGINT: CAST the argument"):
         result(INTEGER, [AggregateCall("SUM", INTEGER, 0)], [[(1 << 63) - 1], [1]])

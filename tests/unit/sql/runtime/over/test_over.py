@@ -32,7 +32,7 @@ from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.over.over_fn import OverFn, OverSpec
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
-from rmqio.sql.values import ValueFailure
+from rmqio.sql.values import ValueFailure, in_order
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.waiting import WAITING_LEVELS
 from tests.helpers.transforms.reading import clean_cluster
@@ -174,7 +174,8 @@ FIELDS = (
 KINDS = [
     ("COUNT", None, BIGINT), ("COUNT", 4, BIGINT), ("SUM", 1, BIGINT), ("AVG", 1, BIGINT), ("SUM", 2, DOUBLE),
     ("AVG", 2, DOUBLE), ("SUM", 3, DECIMAL), ("AVG", 3, types.decimal(38, 6)), ("MIN", 4, types.VARCHAR),
-    ("MAX", 1, BIGINT), ("FIRST_VALUE", 4, types.VARCHAR), ("LAST_VALUE", 3, DECIMAL),
+    ("MAX", 1, BIGINT), ("MIN", 2, DOUBLE), ("MAX", 2, DOUBLE), ("FIRST_VALUE", 4, types.VARCHAR),
+    ("LAST_VALUE", 3, DECIMAL),
 ]  # fmt: skip
 ALL = [
     OverCall(AggregateCall(name, kind, argument), unit, size)
@@ -211,9 +212,9 @@ def naive(call: OverCall, rows: list[Any], at: int) -> Any:
         return None
     match over.name:
         case "MIN":
-            return min(found)
+            return min(found, key=in_order)
         case "MAX":
-            return max(found)
+            return max(found, key=in_order)
         case "FIRST_VALUE" | "LAST_VALUE":
             return found[0 if over.name == "FIRST_VALUE" else -1]
     if over.argument == 2:
