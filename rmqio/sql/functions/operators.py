@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from rmqio.sql import types, values
 from rmqio.sql.functions.registry import define
@@ -162,11 +162,28 @@ def similar_pattern(pattern: str, escape: str | None = None) -> Pattern:
     found, characters, in_set = "", iter(pattern), False
     for each in characters:
         if each == escape:
-            found += re.escape(next(characters, ""))
-            continue
-        in_set = each == "[" or (in_set and each != "]")
-        found += each if in_set else {"%": ".*", "_": "."}.get(each, each)
+            quoted = pattern[at : at + 1]
+            if not quoted or quoted not in _SPECIAL + escape:
+                raise ValueFailure(f"{shown(pattern)}: one of {_SPECIAL} or {escape} must follow {escape}")
+            found += re.escape(quoted)
+            at += 1
+        elif in_set and (name := _CLASS.match(pattern, at - 1)):
+            found += _CLASSES[name[1].upper()]
+            at = name.end()
+        elif each in "\\$" or (in_set and each in "[&|~"):
+            found += f"\\{each}"
+        else:
+            in_set = each == "[" or (in_set and each != "]")
+            found += each if in_set else {"%": ".*", "_": "."}.get(each, each)
     return compiled(found, re.DOTALL | re.ASCII, pattern, kind="pattern of SIMILAR TO", to_end=True)
+
+
+_SPECIAL: Final = "[]()|^-+*_%?{}"
+_CLASSES: Final = {
+    "ALPHA": "a-zA-Z", "UPPER": "A-Z", "LOWER": "a-z", "DIGIT": "0-9", "ALNUM": "a-zA-Z0-9", "SPACE": " ",
+    "WHITESPACE": r"\s",
+}  # fmt: skip
+_CLASS: Final = re.compile(rf"\[:({'|'.join(_CLASSES)}):\]", re.IGNORECASE)
 
 
 def similar(text: str, pattern: str, escape: str | None = None) -> bool:

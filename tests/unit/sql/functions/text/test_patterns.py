@@ -70,6 +70,21 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("STR_TO_MAP('a=1;b=2', ';', '=')", {"a": "1", "b": "2"}),
     ("STR_TO_MAP('a==1', ',', '=')", {"a": "=1"}),
     ("STR_TO_MAP('abc', '', '=')", {"a": None, "b": None, "c": None}),
+    ("'US$' SIMILAR TO 'US$'", True),
+    ("'US' SIMILAR TO 'US$'", False),
+    (r"'a5' SIMILAR TO 'a\d'", False),
+    (r"'a\d' SIMILAR TO 'a\d'", True),
+    ("'5' SIMILAR TO '[[:DIGIT:]]'", True),
+    ("'x' SIMILAR TO '[^[:digit:]]'", True),
+    ("'a%' SIMILAR TO 'a!%' ESCAPE '!'", True),
+    ("'ab' SIMILAR TO 'a!%' ESCAPE '!'", False),
+    (r"REGEXP('ä', '^\p{L}$')", True),
+    (r"REGEXP('5', '\p{L}')", False),
+    (r"REGEXP('ä', '\p{Lu}')", False),
+    (r"REGEXP('Ä', '\p{IsLu}')", True),
+    (r"REGEXP_REPLACE('aä-5', '[^\p{L}\p{Nd}]', '')", "aä5"),
+    (r"REGEXP_REPLACE('aä5', '\PL', '')", "aä"),
+    (r"REGEXP_EXTRACT('x €5', '\p{Sc}\d')", "€5"),
 ]
 
 
