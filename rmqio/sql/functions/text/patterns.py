@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from rmqio.sql.functions.registry import define
+from rmqio.sql.regexes.categories import members
 from rmqio.sql.regexes.limited import Pattern, compiled
 
 _CLASSES: Final = {
@@ -18,7 +19,8 @@ _CLASSES: Final = {
     "Punct": r"!-/:-@\[-`{-~", "ASCII": r"\x00-\x7f",
 }  # fmt: skip
 _JAVA: Final = re.compile(
-    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\p\{(?P<in_class>\w+)\}|\\P\{(?P<not_in_class>\w+)\}"
+    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\p(?:\{(?P<in_class>\w+)\}|(?P<in_letter>\w))"
+    r"|\\P(?:\{(?P<not_in_class>\w+)\}|(?P<not_in_letter>\w))"
     r"|\\k<(?P<reference>\w+)>|\(\?<(?P<group>[a-zA-Z]\w*)>|(?P<other>\\.|\[\^?\]?|\])",
     re.DOTALL,
 )
@@ -29,7 +31,7 @@ _OTHERS: Final = {r"\z": r"\Z", r"\Z": r"(?=\n?\Z)", r"\h": r"[ \t\xa0]", r"\R":
 def regular_expression(pattern: str) -> Pattern:
     r"""Returns the compiled pattern of Java. Raises `ValueFailure` if it is none.
 
-    As in Java, `\d`, `\w`, `\s` and `(?i)` mean ASCII. Other classes than POSIX's (`\p{L}`) are not known.
+    As in Java, `\d`, `\w`, `\s` and `(?i)` mean ASCII. Of Unicode, categories (`\p{L}`) are known, and no scripts.
     """
     return compiled(_translated(pattern), re.ASCII, pattern)
 
@@ -41,11 +43,14 @@ def _translated(pattern: str) -> str:
         nonlocal in_set
         if found["quoted"] is not None:
             return re.escape(found["quoted"])
-        if found["in_class"] is not None and found["in_class"] in _CLASSES:
-            members = _CLASSES[found["in_class"]]
-            return members if in_set else f"[{members}]"
-        if found["not_in_class"] is not None and found["not_in_class"] in _CLASSES and not in_set:
-            return f"[^{_CLASSES[found['not_in_class']]}]"
+        if name := found["in_class"] or found["in_letter"]:
+            characters = _CLASSES.get(name) or members(name)
+            return found[0] if characters is None else characters if in_set else f"[{characters}]"
+        if name := found["not_in_class"] or found["not_in_letter"]:
+            if name in _CLASSES:
+                return found[0] if in_set else f"[^{_CLASSES[name]}]"
+            characters = members(name, is_negated=True)
+            return found[0] if characters is None else characters if in_set else f"[{characters}]"
         if found["reference"] is not None:
             return f"(?P={found['reference']})"
         if found["group"] is not None:
