@@ -199,8 +199,11 @@ class ExpressionBuilder(JsonBuilder):
             raise Refusal("MAP takes keys and values in turn, but one value is missing", span_of(meta))
         return nodes.MapOf(tuple(children), span=span_of(meta))
 
-    def when(self, meta: Meta, children: list[Any]) -> tuple[Any, Any]:
-        return children[0], children[1]
+    def when(self, meta: Meta, children: list[Any]) -> list[tuple[Any, Any]]:
+        *values, result = children
+        return [(each, result) for each in values]
+
+    when_any = when
 
     def else_(self, meta: Meta, children: list[Any]) -> tuple[Any]:
         return (children[0],)
@@ -212,8 +215,8 @@ class ExpressionBuilder(JsonBuilder):
         return self._case(meta, children[0], children[1:])
 
     def _case(self, meta: Meta, operand: Any, parts: list[Any]) -> nodes.Case:
-        whens = tuple(each for each in parts if len(each) == 2)
-        otherwise = next((each[0] for each in parts if len(each) == 1), None)
+        whens = tuple(pair for each in parts if isinstance(each, list) for pair in each)
+        otherwise = next((each[0] for each in parts if isinstance(each, tuple)), None)
         return nodes.Case(operand, whens, otherwise, span=span_of(meta))
 
     def cast(self, meta: Meta, children: list[Any]) -> nodes.Cast:

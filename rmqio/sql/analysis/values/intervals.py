@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from rmqio.sql import types
-from rmqio.sql.errors import Refusal
+from rmqio.sql.errors import Refusal, listed
 from rmqio.sql.expressions import Constant, Conversion, Expr, Operation
-from rmqio.sql.functions.time.fields import FIELDS, TIME_FIELDS
+from rmqio.sql.functions.time.fields import FIELDS, SPAN_FIELDS, TIME_FIELDS
 from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.expression_builder import UNITS, unit_named
 
@@ -100,6 +100,11 @@ def _extracted(unit: str, operand: Expr, node: nodes.Node) -> Expr:
     kind = operand.type.kind
     if kind == "NULL":
         return Constant(types.BIGINT, None)
+    if kind in types.INTERVALS:
+        known = [each for each, (of, _, _) in SPAN_FIELDS.items() if of == kind]
+        if unit not in known:
+            raise Refusal(f"{operand.type.text} has no {unit}: it has {listed(known, 'and')}", node.span)
+        return Operation(types.BIGINT.nullable(operand.type.is_nullable), f"EXTRACT {unit} OF INTERVAL", (operand,))
     if kind not in ("DATE", "TIME", *types.TIMESTAMPS) or (kind == "TIME" and unit not in TIME_FIELDS):
         raise Refusal(f"{unit} takes a DATE or a TIMESTAMP, not {operand.type.text}", node.span)
     if kind == "TIMESTAMP_LTZ" and unit != "EPOCH":

@@ -30,6 +30,13 @@ _TIME_FIELDS: Final = {
     "HOUR": "{0} // 3600000000 % 24", "MINUTE": "{0} // 60000000 % 60", "SECOND": "{0} // 1000000 % 60",
     "MILLISECOND": "{0} // 1000 % 1000", "MICROSECOND": "{0} % 1000000", "NANOSECOND": "{0} % 1000000 * 1000",
 }  # fmt: skip
+SPAN_FIELDS: Final[dict[str, tuple[str, int, int]]] = {
+    "DAY": ("INTERVAL_DAY", DAY_US, 0), "HOUR": ("INTERVAL_DAY", 3_600_000_000, 24),
+    "MINUTE": ("INTERVAL_DAY", 60_000_000, 60), "SECOND": ("INTERVAL_DAY", 1_000_000, 60),
+    "MILLISECOND": ("INTERVAL_DAY", 1000, 1000), "MICROSECOND": ("INTERVAL_DAY", 1, 1_000_000),
+    "YEAR": ("INTERVAL_MONTH", 12, 0), "QUARTER": ("INTERVAL_MONTH", 3, 4), "MONTH": ("INTERVAL_MONTH", 1, 12),
+}  # fmt: skip
+"""The fields of an interval: of which type, how large, and how many of them make the next larger one; 0: none does."""
 FIELDS: Final = (*_DATE_FIELDS, *_TIME_FIELDS, "EPOCH")
 """The fields of a DATE and of a TIMESTAMP. Sunday is day 1 of DOW and day 7 of ISODOW; weeks are those of ISO 8601."""
 TIME_FIELDS: Final = tuple(_TIME_FIELDS)
@@ -51,6 +58,17 @@ for _name, _inline in _TIME_FIELDS.items():
     define(f"EXTRACT {_name} OF DATE", "d -> l", inline="{0} * 0")
     define(f"EXTRACT {_name} OF TIMESTAMP", "ts -> l", inline=_inline)
     define(f"EXTRACT {_name} OF TIME", "t -> l", inline=_inline)
+
+
+def part_of_span(size: int, count: int, span: int) -> int:
+    """Returns the whole units of an interval, without those that make a larger one; of a negative one, negative."""
+    found = abs(span) // size
+    found = found % count if count else found
+    return found if span >= 0 else -found
+
+
+for _name, (_, _size, _count) in SPAN_FIELDS.items():
+    define(f"EXTRACT {_name} OF INTERVAL", "any -> l", partial(part_of_span, _size, _count))
 define("EXTRACT EPOCH OF DATE", "d -> l", inline="{0} * 86400")
 define("EXTRACT EPOCH OF TIMESTAMP", "ts -> l", inline="{0} // 1000000")
 

@@ -28,6 +28,15 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("NULLIF(5, 5)", None),
     ("COALESCE(NULL, 'x')", "x"),
 ]
+    ("(CAST(NULL AS INT), 1) = (CAST(NULL AS INT), 1)", None),
+    ("(CAST(NULL AS INT), 1) <> (CAST(NULL AS INT), 2)", True),
+    ("(CAST(NULL AS INT), 1) IN ((CAST(NULL AS INT), 1))", None),
+    ("(CAST(NULL AS INT), 1) IN ((3, 2), (4, 5))", False),
+    ("(1, 2) NOT IN ((1, 3), (1, 2))", False),
+    ("ROW(ROW(CAST(NULL AS INT)), 1) = ROW(ROW(2), 1)", None),
+    ("CASE 2 WHEN 1, 2 THEN 'a' WHEN 3 THEN 'b' END", "a"),
+    ("CASE CAST(NULL AS INT) WHEN 1, 2 THEN 'a' ELSE 'b' END", "b"),
+    ("CAST('NaN' AS DOUBLE) IN (CAST('NaN' AS DOUBLE), 1)", False),
 
 
 @pytest.mark.parametrize(("expression", "expected"), AS_FLINK)
