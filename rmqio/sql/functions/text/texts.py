@@ -165,10 +165,16 @@ def code_of_first(text: str) -> int:
     return 0 if not first else first[0] - 256 * (first[0] > 127)
 
 
-def translated(text: str, characters: str, others: str) -> str:
-    """Returns the text with each of the characters replaced by the other one at its place, or left out."""
+def translated(text: str | None, characters: str | None, others: str | None) -> str | None:
+    """Returns the text with each of the characters replaced by the other one at its place, or left out.
+
+    NULL is no characters: all of the text stays if there is nothing to replace.
+    """
+    if text is None:
+        return None
     table: dict[int, str | None] = {}
-    for position, each in enumerate(characters):
+    others = others or ""
+    for position, each in enumerate(characters or ""):
         table.setdefault(ord(each), others[position] if position < len(others) else None)
     return text.translate(table)
 
@@ -257,7 +263,8 @@ define("SPLIT_INDEX", "s s i -> s | s i i -> s", split_index, can_be_null=True)
 define("SPLIT", "s s -> as", split)
 define("STARTSWITH", "s s -> b | x x -> b", inline="{0}.startswith({1})")
 define("ENDSWITH", "s s -> b | x x -> b", inline="{0}.endswith({1})")
-define("TRANSLATE, TRANSLATE3", "s s s -> s", translated)
+define("TRANSLATE, TRANSLATE3", "s s s", translated, is_strict=False,
+       returns=lambda given: types.VARCHAR.nullable(given[0].is_nullable))  # fmt: skip
 define("ELT", "i any ...", element, is_strict=False, takes=_items_of_elt, returns=lambda given: given[1].nullable())
 define("KEYVALUE", "s s s s -> s", key_value, is_strict=False, can_be_null=True)
 define("SUBSTRING_INDEX", "s s i -> s", substring_index)

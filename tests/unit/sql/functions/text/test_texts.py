@@ -121,6 +121,8 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("INSTR('abc', '', 2)", 1),
     ("INSTR('abc', '', -1)", 4),
     ("INSTR('abc', '', 1, 2)", 1),
+    ("TRANSLATE('www', CAST(NULL AS STRING), 'x')", "www"),
+    ("TRANSLATE3('www', '', 'x')", "www"),
 ]
 
 
