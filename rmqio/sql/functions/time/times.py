@@ -109,7 +109,7 @@ def instant_of_number(number: int | float | Decimal, precision: int = 3) -> int 
 def instant_of_text(text: str, pattern: str = _STANDARD, zone: str | None = None) -> int | None:
     """Returns the TIMESTAMP_LTZ of text in a format, in a zone or that of the text; None: it is no such text."""
     found = formatting.parsed(text, pattern, is_lenient=False)
-    if found is None and pattern == _STANDARD:
+    if found is None:
         micros = _of_sql(text)
         found = None if micros is None else (micros, None)
     if found is None:
