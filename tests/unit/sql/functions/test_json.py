@@ -133,6 +133,9 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("'a' IS NOT JSON", True),
     ("'[]' IS NOT JSON OBJECT", True),
     ("'{}' is not json object", False),
+    ("JSON_STRING(JSON_OBJECT(KEY 'k' VALUE 'V'))", '{"k":"V"}'),
+    ("JSON_STRING(JSON_ARRAY(1))", "[1]"),
+    ("JSON_STRING(CAST('x' AS STRING))", '"x"'),
 ]
 
 
