@@ -13,6 +13,7 @@ from rmqio.sql.errors import Refusal
 from rmqio.sql.expressions import Constant, Conversion, Expr, Operation
 from rmqio.sql.functions.text.printf import check_format
 from rmqio.sql.syntax import nodes
+from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
 
 CallOf = Callable[[str, list[Expr], nodes.Node], Expr]
@@ -48,13 +49,21 @@ def _rounded(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
         return found
     digits = arguments[1] if len(arguments) > 1 else Constant(types.INTEGER, 0)
     if not isinstance(digits, Constant) or digits.value is None:  # the digits differ: as many as before are shown
-        wide = types.decimal(types.MAX_DECIMAL, given.scale, found.type.is_nullable)
-        return Conversion(given.nullable(), replace(found, type=wide)) if isinstance(found, Operation) else found
+        return _rounded_decimal(found, given) if isinstance(found, Operation) else found
     if digits.value >= given.scale:
         return found
     scale = max(0, digits.value)
-    kind = types.decimal(1 + given.precision - given.scale + scale, scale, found.type.is_nullable)
+    precision = 1 + given.precision - given.scale + scale
+    kind = types.decimal(precision, scale, found.type.is_nullable)
+    if precision > types.MAX_DECIMAL and name == "ROUND":
+        return _rounded_decimal(found, kind)
     return replace(found, type=kind)
+
+
+def _rounded_decimal(found: Expr, kind: SqlType) -> Expr:
+    """A number that rounding has made too long is NULL, as in Flink."""
+    wide = types.decimal(types.MAX_DECIMAL, kind.scale, found.type.is_nullable)
+    return Conversion(kind.nullable(), replace(found, type=wide), is_try=True)
 
 
 def _floor_or_ceil(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
