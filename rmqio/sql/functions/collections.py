@@ -7,8 +7,9 @@ from typing import Any
 
 from rmqio.sql import types
 from rmqio.sql.functions.registry import define
+from rmqio.sql.rows import once
 from rmqio.sql.types import SqlType
-from rmqio.sql.values import ValueFailure
+from rmqio.sql.values import ValueFailure, in_order
 
 Array = list[Any]
 Map = dict[Any, Any]
@@ -22,7 +23,7 @@ def key(value: Any) -> Any:
         return ("map", frozenset((key(k), key(v)) for k, v in value.items()))
     if isinstance(value, tuple):
         return ("row", *map(key, value))
-    return value
+    return once(value)
 
 
 def element(array: Array) -> Any:
@@ -34,7 +35,7 @@ def element(array: Array) -> Any:
 
 def contains(array: Array | None, value: Any) -> bool | None:
     """Returns whether the value, which may be NULL, is in the array."""
-    return None if array is None else value in array
+    return None if array is None else any(each == value for each in array)
 
 
 def distinct(items: Iterable[Any]) -> Array:
@@ -53,17 +54,17 @@ def join(array: Sequence[str | None], separator: str, null: str | None = None) -
 
 def greatest(array: Array) -> Any:
     """Returns the greatest element that is not NULL; None: there is none."""
-    return max((each for each in array if each is not None), default=None)
+    return max((each for each in array if each is not None), default=None, key=in_order)
 
 
 def least(array: Array) -> Any:
     """Returns the least element that is not NULL; None: there is none."""
-    return min((each for each in array if each is not None), default=None)
+    return min((each for each in array if each is not None), default=None, key=in_order)
 
 
 def position(array: Array, value: Any) -> int:
     """Returns where the value first stands, counted from 1; 0: nowhere."""
-    return array.index(value) + 1 if value in array else 0
+    return next((at for at, each in enumerate(array, 1) if each == value), 0)  # `index` finds a NaN by its identity
 
 
 def remove(array: Array | None, value: Any) -> Array | None:
@@ -82,7 +83,7 @@ def section(array: Array, start: int, end: int | None = None) -> Array:
 def sort(array: Array, is_ascending: bool = True, nulls_first: bool | None = None) -> Array:
     """Returns the elements in order; NULLs come first if it is ascending and nothing else is said."""
     nulls = [None] * array.count(None)
-    found = sorted((each for each in array if each is not None), reverse=not is_ascending)
+    found = sorted((each for each in array if each is not None), key=in_order, reverse=not is_ascending)
     return nulls + found if (is_ascending if nulls_first is None else nulls_first) else found + nulls
 
 

@@ -116,6 +116,20 @@ define("DATE + MONTHS", "any any", add_months_to_date, returns=_same)
 
 define("GREATEST OF ALL", "any ...", inline="max(*)", returns=_same)
 define("LEAST OF ALL", "any ...", inline="min(*)", returns=_same)
+
+
+def greatest_number(*numbers: float) -> float:
+    """Returns the greatest number; a NaN is larger than all others."""
+    return max(numbers, key=values.in_order)
+
+
+def least_number(*numbers: float) -> float:
+    """Returns the least number; a NaN is larger than all others."""
+    return min(numbers, key=values.in_order)
+
+
+define("GREATEST OF FLOATS", "n ...", greatest_number, returns=_same)
+define("LEAST OF FLOATS", "n ...", least_number, returns=_same)
 define("||", "s s -> s", inline="{0} + {1}")
 
 
@@ -155,12 +169,25 @@ def like(text: str, pattern: str, escape: str | None = None) -> bool:
     return like_pattern(pattern, escape).fullmatch(text) is not None
 
 
+_SPECIAL: Final = "[]()|^-+*_%?{}"
+_CLASSES: Final = {
+    "ALPHA": "a-zA-Z", "UPPER": "A-Z", "LOWER": "a-z", "DIGIT": "0-9", "ALNUM": "a-zA-Z0-9", "SPACE": " ",
+    "WHITESPACE": r"\s",
+}  # fmt: skip
+_CLASS: Final = re.compile(rf"\[:({'|'.join(_CLASSES)}):\]", re.IGNORECASE)
+
+
 @lru_cache(maxsize=1000)
 def similar_pattern(pattern: str, escape: str | None = None) -> Pattern:
-    """Returns the regular expression of a pattern of SIMILAR TO. Raises `ValueFailure`."""
+    """Returns the regular expression of a pattern of SIMILAR TO. Raises `ValueFailure`.
+
+    Only the special characters of SQL are special: a backslash and a `$` are characters like others.
+    """
     _check_escape(escape)
-    found, characters, in_set = "", iter(pattern), False
-    for each in characters:
+    found, at, in_set = "", 0, False
+    while at < len(pattern):
+        each = pattern[at]
+        at += 1
         if each == escape:
             quoted = pattern[at : at + 1]
             if not quoted or quoted not in _SPECIAL + escape:
@@ -176,14 +203,6 @@ def similar_pattern(pattern: str, escape: str | None = None) -> Pattern:
             in_set = each == "[" or (in_set and each != "]")
             found += each if in_set else {"%": ".*", "_": "."}.get(each, each)
     return compiled(found, re.DOTALL | re.ASCII, pattern, kind="pattern of SIMILAR TO", to_end=True)
-
-
-_SPECIAL: Final = "[]()|^-+*_%?{}"
-_CLASSES: Final = {
-    "ALPHA": "a-zA-Z", "UPPER": "A-Z", "LOWER": "a-z", "DIGIT": "0-9", "ALNUM": "a-zA-Z0-9", "SPACE": " ",
-    "WHITESPACE": r"\s",
-}  # fmt: skip
-_CLASS: Final = re.compile(rf"\[:({'|'.join(_CLASSES)}):\]", re.IGNORECASE)
 
 
 def similar(text: str, pattern: str, escape: str | None = None) -> bool:

@@ -100,7 +100,7 @@ def _extremum(node: nodes.Call, binder: Binder) -> Expr:
     kind = items[0].type.nullable(types.any_nullable(each.type for each in items))
     if kind.kind not in (*types.ORDERED, "NULL"):
         raise Refusal(f"{kind.text} has no order: {name} cannot compare it", node.span)
-    return Operation(kind, f"{name} OF ALL", tuple(items))
+    return Operation(kind, f"{name} OF {'FLOATS' if kind.kind in types.APPROXIMATE else 'ALL'}", tuple(items))
 
 
 def _modulo(node: nodes.Call, binder: Binder) -> Expr:

@@ -214,6 +214,24 @@ def test_now(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_random_numbers_differ_from_row_to_row() -> None:
+def test_a_nan_is_the_largest_number_wherever_it_stands() -> None:
+    """Flink's ARRAY_MAX and ARRAY_MIN keep a NaN that comes first."""
+    row = {"a": ("DOUBLE", float("nan")), "b": ("DOUBLE", 1.0), "c": ("DOUBLE", float("nan"))}
+    for pair in ("a, b", "b, a"):
+        found = [evaluate(f"{each}", row) for each in (f"GREATEST({pair})", f"ARRAY_MAX(ARRAY[{pair}])")]
+        assert list(map(str, found)) == ["nan", "nan"]
+        assert [evaluate(each, row) for each in (f"LEAST({pair})", f"ARRAY_MIN(ARRAY[{pair}])")] == [1.0, 1.0]
+        assert str(evaluate(f"ARRAY_SORT(ARRAY[{pair}])", row)) == "[1.0, nan]"
+    assert evaluate("CARDINALITY(ARRAY_DISTINCT(ARRAY[a, b, c]))", row) == 2
+    for equal in (
+        "ARRAY_CONTAINS(ARRAY[a], a)",
+        "ARRAY_CONTAINS(ARRAY[a], c)",
+        "ARRAY_POSITION(ARRAY[a], a)",
+        "a IN (a, c)",
+    ):
+        assert not evaluate(equal, row), equal
+
+
     assert len({evaluate(each) for each in ("RAND()", "RAND()", "RAND(1)", "RAND(1)")}) == 4
     assert 0 <= evaluate("RAND_INTEGER(3)") < 3
     assert 0 <= evaluate("RAND_INTEGER(7, 3)") < 3
