@@ -121,6 +121,8 @@ def resolve(name: TypeName) -> SqlType:
     """Returns the type that is written there. Raises `Refusal` for an unknown one, and for wrong parameters."""
     if name.name in ("ARRAY", "MAP", "ROW"):
         names = tuple(each.text for each in name.fields)
+        if name.name == "MAP" and not is_key(key := resolve(name.elements[0])):
+            raise Refusal(f"a key of a MAP cannot be {key.text}", name.span)
         if doubled := next((each for each in name.fields if names.count(each.text) > 1), None):
             raise Refusal(f"the field {doubled.text} is in the row twice", doubled.span)
         return SqlType(name.name, elements=tuple(map(resolve, name.elements)), names=names)
@@ -205,6 +207,18 @@ def _join_numbers(left: SqlType, right: SqlType) -> SqlType:
         scale = max(left.scale, right.scale)
         return decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
     return max(left, right, key=lambda each: BITS[each.kind])
+
+
+def is_key(kind: SqlType) -> bool:
+    """Returns whether values of the type can be told apart as keys."""
+    return kind.kind not in ("ARRAY", "MAP", "MULTISET") and all(map(is_key, kind.elements))
+
+
+def without_length(kind: SqlType) -> SqlType:
+    """Returns the type with text and bytes of any length, also in it."""
+    precision = 0 if kind.kind in ("VARCHAR", "VARBINARY") else kind.precision
+    elements = tuple(map(without_length, kind.elements))
+    return replace(kind, precision=precision, elements=elements, is_fixed=False)
 
 
 def any_nullable(types: Iterable[SqlType]) -> bool:

@@ -346,10 +346,8 @@ class _NotGrouped(Scope):
 
 def require_key(kind: SqlType, what: str, span: Span) -> None:
     """Raises `Refusal` if values of the type cannot be told apart as keys."""
-    if kind.kind in ("ARRAY", "MAP", "MULTISET"):
+    if not types.is_key(kind):
         _refuse(f"{what} cannot be {kind.text}", span)
-    for each in kind.elements:
-        require_key(each, what, span)
 
 
 def result_type(name: str, given: SqlType | None, node: nodes.Call) -> SqlType:

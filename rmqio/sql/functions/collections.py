@@ -163,6 +163,10 @@ def _with_text(given: Sequence[SqlType]) -> list[SqlType] | None:
     return list(given) if given[0].elements[0].kind in ("VARCHAR", "NULL") else None
 
 
+def _with_keys(given: Sequence[SqlType]) -> list[SqlType] | None:
+    return list(given) if types.is_key(given[0].elements[0]) else None
+
+
 def _ordered(given: Sequence[SqlType]) -> list[SqlType] | None:
     return list(given) if given[0].elements[0].kind in (*types.ORDERED, "NULL") else None
 
@@ -204,5 +208,5 @@ define("ARRAY_INTERSECT", "a a", intersection, takes=_alike, returns=_first)
 define("MAP_KEYS", "m", inline="list({0})", returns=_array_of(0))
 define("MAP_VALUES", "m", inline="list({0}.values())", returns=_array_of(1))
 define("MAP_ENTRIES", "m", inline="list({0}.items())", returns=_entries)
-define("MAP_FROM_ARRAYS", "a a", map_of_arrays, returns=_map_type)
+define("MAP_FROM_ARRAYS", "a a", map_of_arrays, takes=_with_keys, returns=_map_type)
 define("MAP_UNION", "m ...", map_union, takes=_alike, returns=_first)

@@ -269,6 +269,8 @@ def _map(node: nodes.MapOf, binder: ExpressionBinder) -> Expr:
     if not items:
         raise Refusal("a MAP of nothing has no type: use CAST(NULL AS MAP<...>)", node.span)
     keys = same_type(items[::2], list(node.items[::2]), "MAP")
+    if not types.is_key(keys[0].type):
+        raise Refusal(f"a key of a MAP cannot be {keys[0].type.text}", node.items[0].span)
     found = same_type(items[1::2], list(node.items[1::2]), "MAP")
     pairs = tuple(each for pair in zip(keys, found, strict=True) for each in pair)
     return Operation(SqlType("MAP", False, elements=(keys[0].type, found[0].type)), "MAP", pairs)
@@ -277,6 +279,8 @@ def _map(node: nodes.MapOf, binder: ExpressionBinder) -> Expr:
 @_bind.register
 def _row(node: nodes.Row, binder: ExpressionBinder) -> Expr:
     items = tuple(binder.bind(each) for each in node.items)
+    if not items:
+        raise Refusal("a ROW of nothing has no fields: use CAST(NULL AS ROW<...>)", node.span)
     names = tuple(f"EXPR${i}" for i in range(len(items)))
     return Operation(SqlType("ROW", False, elements=tuple(each.type for each in items), names=names), "ROW", items)
 
