@@ -160,7 +160,7 @@ def _added(node: nodes.Call, binder: Any) -> Expr:
     if kind == "DATE" and unit in ("DAY", "WEEK"):
         return Operation(time.type.nullable(is_nullable), "TIME +", (time, _times(number, 7 if unit == "WEEK" else 1)))
     if kind == "DATE":
-        time = Conversion(types.TIMESTAMP.nullable(time.type.is_nullable), time)
+        time = Conversion(replace(types.TIMESTAMP, precision=6, is_nullable=time.type.is_nullable), time)
     span = _times(number, MICROSECONDS[unit])
     if kind == "TIME":
         return Operation(time.type.nullable(is_nullable), "TIME OF DAY +", (time, span))
