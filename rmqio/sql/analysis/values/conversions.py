@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from rmqio.sql import types, values
 from rmqio.sql.errors import Refusal
-from rmqio.sql.expressions import Constant, Conversion, Expr
+from rmqio.sql.expressions import Constant, Conversion, Expr, Operation
 from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
@@ -225,6 +227,10 @@ def cast(operand: Expr, wanted: SqlType, node: nodes.Node, *, is_try: bool) -> E
         raise Refusal(f"there is no CAST of {given.text} to {wanted.text}{_instead(given, wanted)}", node.span)
     if same_but_null(given, wanted) and given.kind not in ("ARRAY", "MAP", "ROW"):
         return operand
+    if wanted.kind == "VARBINARY" and isinstance(operand, Operation) and operand.name == "FROM_BASE64":
+        # text has replaced what is no UTF-8
+        operand = replace(operand, type=types.BYTES.nullable(given.is_nullable), name="BYTES OF BASE64")
+        return cast(operand, wanted, node, is_try=is_try)
     can_fail = is_try or (wanted.kind == "DECIMAL")  # a decimal that is too large is NULL
     wanted = wanted.nullable(given.is_nullable or can_fail)
     if isinstance(operand, Constant) and not is_try:

@@ -18,10 +18,16 @@ def to_base64(data: str | bytes) -> str:
     return base64.b64encode(data.encode() if isinstance(data, str) else data).decode("ascii")
 
 
-def from_base64(text: str) -> str:
+def from_base64(text: str | bytes) -> str:
     """Returns the text in UTF-8 whose base 64 it is. Raises `ValueFailure`."""
+    return bytes_of_base64(text).decode("utf-8", "replace")
+
+
+def bytes_of_base64(text: str | bytes) -> bytes:
+    """Returns the bytes whose base 64 it is. Raises `ValueFailure`."""
+    text = text if isinstance(text, str) else text.decode("utf-8", "replace")
     try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode("utf-8", "replace")
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):
         raise ValueFailure(f"{shown(text)} is not base 64") from None
 
@@ -72,18 +78,18 @@ def decode(data: bytes, character_set: str) -> str:
     return data.decode(name, "replace")
 
 
-def _hash(name: str) -> Callable[[str], str]:
+def _hash(name: str) -> Callable[[str | bytes], str]:
     new = getattr(hashlib, name)
 
-    def call(text: str) -> str:
-        return new(text.encode(), usedforsecurity=False).hexdigest()  # type: ignore[no-any-return]
+    def call(data: str | bytes) -> str:
+        return new(data.encode() if isinstance(data, str) else data, usedforsecurity=False).hexdigest()  # type: ignore[no-any-return]
 
     return call
 
 
-def sha2(text: str, bits: int) -> str:
+def sha2(data: str | bytes, bits: int) -> str:
     """Returns the SHA-2 hash of that many bits. Raises `ValueFailure` if there is none."""
-    return _hash(f"sha{_bits(bits)}")(text)
+    return _hash(f"sha{_bits(bits)}")(data)
 
 
 def _bits(bits: int) -> int:
@@ -103,12 +109,13 @@ def hash_code(text: str) -> int:
 
 
 define("TO_BASE64", "s -> s | x -> s", to_base64)
-define("FROM_BASE64", "s -> s", from_base64)
+define("FROM_BASE64", "s -> s | x -> s", from_base64)
+define("BYTES OF BASE64", "s -> x | x -> x", bytes_of_base64)  # CAST(FROM_BASE64(...) AS BYTES)
 define("HEX", "i -> s | s -> s", hexadecimal)
 define("UNHEX", "s -> x", from_hexadecimal, can_be_null=True)
 define("ENCODE", "s s -> x", encode, constants={1: _character_set})
 define("DECODE", "x s -> s", decode, constants={1: _character_set})
 for _name in ("MD5", "SHA1", "SHA224", "SHA256", "SHA384", "SHA512"):
-    define(_name, "s -> s", _hash(_name.lower()))
-define("SHA2", "s i -> s", sha2, constants={1: _bits})
+    define(_name, "s -> s | x -> s", _hash(_name.lower()))
+define("SHA2", "s i -> s | x i -> s", sha2, constants={1: _bits})
 define("HASH_CODE", "s -> i", hash_code)
