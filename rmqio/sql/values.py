@@ -132,11 +132,18 @@ def timestamp_of_text(text: str) -> int:
     return _days(text, *parts[:3]) * DAY_US + (_microseconds(text, *parts[3:]) if parts[3] else 0)
 
 
-def instant_of_text(text: str) -> int:
-    """Returns microseconds since 1970 in UTC of a timestamp with `Z` or an offset. Raises `ValueFailure`."""
+def instant_of_text(text: str, *, is_local: bool = False) -> int:
+    """Returns microseconds since 1970 in UTC of a timestamp with `Z` or an offset. Raises `ValueFailure`.
+
+    Args:
+      is_local: one without is of the session's zone.
+    """
     found = _ZONED.fullmatch(text.strip())
+    if is_local and found is not None and not found[8]:
+        return instant_of_local(timestamp_of_text(text))
     if found is None or not found[8]:
-        raise ValueFailure(f"{shown(text)} is not a timestamp with a zone, as in 2020-01-31T23:59:59Z")
+        how = "" if is_local else " with a zone, as in 2020-01-31T23:59:59Z"
+        raise ValueFailure(f"{shown(text)} is not a timestamp{how}")
     parts, zone = found.groups()[:-1], found[8]
     local = _days(text, *parts[:3]) * DAY_US + (_microseconds(text, *parts[3:]) if parts[3] else 0)
     if zone == "Z":

@@ -202,8 +202,11 @@ def _in_list(node: nodes.InList, binder: ExpressionBinder) -> Expr:
         if item.type not in kinds:  # one of each type tells: a list can have thousands of literals
             kinds.add(item.type)
             conversions.compared(operand, item, at)
-    operand, *items = same_type([operand, *items], [node.operand, *node.items], "IN")
-    if all(isinstance(each, Constant) for each in items) and operand.type.kind not in ("ARRAY", "MAP", "ROW"):
+    one_type = types.common_type([operand.type, *kinds]) is not None or not _has_text(operand, *items)
+    if one_type:
+        operand, *items = same_type([operand, *items], [node.operand, *node.items], "IN")
+    is_plain = one_type and operand.type.kind not in ("ARRAY", "MAP", "ROW")
+    if is_plain and all(isinstance(each, Constant) for each in items):
         constants = tuple(each for each in items if isinstance(each, Constant))
         has_null = any(each.value is None for each in constants)
         kind = types.BOOLEAN.nullable(operand.type.is_nullable or has_null)
@@ -213,6 +216,11 @@ def _in_list(node: nodes.InList, binder: ExpressionBinder) -> Expr:
         kind = types.BOOLEAN.nullable(types.any_nullable(each.type for each in parts))
         found = parts[0] if len(parts) == 1 else Logical(kind, "OR", parts)
     return Not(found.type, found) if node.is_negated else found
+
+
+def _has_text(*items: Expr) -> bool:
+    """Whether one is text that is not a constant: beside a time, it is compared as one."""
+    return any(each.type.kind == "VARCHAR" and not isinstance(each, Constant) for each in items)
 
 
 @_bind.register

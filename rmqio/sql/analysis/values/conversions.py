@@ -111,7 +111,7 @@ _OF_TEXT: Final = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 def _of_text(text: str, wanted: SqlType, node: nodes.Node) -> Constant:
     read: Any = {
         "DATE": values.date_of_text, "TIME": values.time_of_text, "TIMESTAMP": values.timestamp_of_text,
-        "TIMESTAMP_LTZ": values.instant_of_text,
+        "TIMESTAMP_LTZ": partial(values.instant_of_text, is_local=True),
     }[wanted.kind]  # fmt: skip
     try:
         return Constant(wanted.nullable(False), read(text))
@@ -194,10 +194,16 @@ def compared(left: Expr, right: Expr, node: nodes.Node) -> tuple[Expr, Expr]:
     found = types.common_type((left.type, right.type))
     if found is None:
         for one, other in ((left, right), (right, left)):
-            if isinstance(one, Constant) and one.type.kind == "VARCHAR" and other.type.kind in _OF_TEXT:
+            if one.type.kind == "VARCHAR" and other.type.kind in _OF_TEXT:
                 found = other.type
         if found is None:
             raise Refusal(f"{left.type.text} and {right.type.text} cannot be compared: use CAST", node.span)
+        left, right = (
+            Conversion(found.nullable(), each, is_try=True)  # text that is no time is NULL, as in Flink
+            if each.type.kind == "VARCHAR" and not isinstance(each, Constant)
+            else each
+            for each in (left, right)
+        )
     return converted(left, found.nullable(left.type.is_nullable), node), converted(
         right, found.nullable(right.type.is_nullable), node
     )

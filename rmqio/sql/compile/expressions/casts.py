@@ -119,7 +119,8 @@ def _to_decimal(given: SqlType, wanted: SqlType) -> Caster:
 def _to_timestamp(given: SqlType, wanted: SqlType) -> Caster:
     precision = wanted.precision
     if given.kind == "VARCHAR":
-        read = values.timestamp_of_text if wanted.kind == "TIMESTAMP" else values.instant_of_text
+        instant = partial(values.instant_of_text, is_local=True)
+        read: Caster = values.timestamp_of_text if wanted.kind == "TIMESTAMP" else instant
         return lambda text: values.scaled_time(read(text), precision)
     if given.kind == "DATE":
         to_wanted = values.instant_of_local if wanted.kind == "TIMESTAMP_LTZ" else _same
