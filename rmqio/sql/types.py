@@ -201,7 +201,7 @@ def _join(left: SqlType, right: SqlType) -> SqlType | None:
 def _join_numbers(left: SqlType, right: SqlType) -> SqlType:
     kinds = {left.kind, right.kind}
     if kinds & set(APPROXIMATE):
-        return FLOAT if kinds == {"FLOAT"} else DOUBLE
+        return FLOAT if kinds <= {"FLOAT", *INTEGERS} else DOUBLE
     if "DECIMAL" in kinds:
         left, right = as_decimal(left), as_decimal(right)
         scale = max(left.scale, right.scale)
