@@ -21,7 +21,12 @@ MAX_FRACTION: Final = 6
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SqlType:
-    """A type. `precision`: digits of a DECIMAL, of a second's fraction, or characters of text (0: any number)."""
+    """A type.
+
+    Attributes:
+      precision: digits of a DECIMAL, of a second's fraction, or characters of text (0: any number).
+      is_fixed: CAST fills up text or bytes to that length: CHAR and BINARY.
+    """
 
     kind: str
     is_nullable: bool = True
@@ -29,6 +34,7 @@ class SqlType:
     scale: int = 0
     elements: tuple[SqlType, ...] = ()
     names: tuple[str, ...] = ()
+    is_fixed: bool = False
 
     def __str__(self) -> str:
         return self.text + ("" if self.is_nullable or self.kind == "NULL" else " NOT NULL")
@@ -63,7 +69,7 @@ class SqlType:
         if self.is_nullable == is_nullable:
             return self
         # `replace` takes several times as long, and a list of IN has a type for each of its items
-        return SqlType(self.kind, is_nullable, self.precision, self.scale, self.elements, self.names)
+        return SqlType(self.kind, is_nullable, self.precision, self.scale, self.elements, self.names, self.is_fixed)
 
 
 BOOLEAN: Final = SqlType("BOOLEAN")
@@ -95,9 +101,12 @@ DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
 _BY_NAME: Final = {
     "BOOLEAN": BOOLEAN, "BOOL": BOOLEAN, "TINYINT": TINYINT, "BYTE": TINYINT, "SMALLINT": SMALLINT, "SHORT": SMALLINT,
     "INT": INTEGER, "INTEGER": INTEGER, "BIGINT": BIGINT, "LONG": BIGINT, "FLOAT": FLOAT, "REAL": FLOAT,
-    "DOUBLE": DOUBLE, "STRING": VARCHAR, "VARCHAR": VARCHAR, "CHAR": VARCHAR, "CHARACTER": VARCHAR, "TEXT": VARCHAR,
-    "BYTES": BYTES, "VARBINARY": BYTES, "BINARY": BYTES, "DATE": DATE, "TIME": TIME, "TIMESTAMP": TIMESTAMP,
-    "TIMESTAMP_LTZ": TIMESTAMP_LTZ, "DATETIME": TIMESTAMP,
+    "DOUBLE": DOUBLE, "STRING": VARCHAR, "VARCHAR": VARCHAR, "TEXT": VARCHAR,
+    **dict.fromkeys(("CHAR", "CHARACTER"), replace(VARCHAR, precision=1, is_fixed=True)),
+    "BYTES": BYTES, "VARBINARY": BYTES, "BINARY": replace(BYTES, precision=1, is_fixed=True),
+    "DATE": DATE, "TIME": TIME,
+    "TIMESTAMP": replace(TIMESTAMP, precision=6), "TIMESTAMP_LTZ": replace(TIMESTAMP_LTZ, precision=6),
+    "DATETIME": replace(TIMESTAMP, precision=6),
     "DECIMAL": SqlType("DECIMAL", precision=10), "DEC": SqlType("DECIMAL", precision=10),
     "NUMERIC": SqlType("DECIMAL", precision=10),
 }  # fmt: skip
@@ -192,9 +201,8 @@ def _join(left: SqlType, right: SqlType) -> SqlType | None:
         elements = [_join(*each) for each in zip(left.elements, right.elements, strict=True)]
         return None if None in elements else replace(left, elements=tuple(each for each in elements if each))
     if left.kind in ("VARCHAR", "VARBINARY"):
-        return replace(
-            left, precision=max(left.precision, right.precision) if left.precision and right.precision else 0
-        )
+        precision = max(left.precision, right.precision) if left.precision and right.precision else 0
+        return replace(left, precision=precision, is_fixed=left == right and left.is_fixed)
     return replace(left, precision=max(left.precision, right.precision))
 
 

@@ -42,10 +42,15 @@ def _literal(node: nodes.Literal) -> Constant:
         case "date":
             return constant(types.DATE, values.date_of_text(node.value))
         case "time":
-            return constant(types.TIME, values.time_of_text(node.value))
+            return constant(_with_digits(types.TIME, node.value), values.time_of_text(node.value))
         case "timestamp":
-            return constant(types.TIMESTAMP, values.timestamp_of_text(node.value))
+            return constant(_with_digits(types.TIMESTAMP, node.value), values.timestamp_of_text(node.value))
     return Constant(types.NULL, None)
+
+
+def _with_digits(kind: SqlType, text: str) -> SqlType:
+    """The type of a literal: its fraction of a second has the digits that are written."""
+    return replace(kind, precision=min(len(text.strip().partition(".")[2]), types.MAX_FRACTION))
 
 
 _TEXT: Final = types.VARCHAR.nullable(False)

@@ -19,8 +19,7 @@ def caster(given: SqlType, wanted: SqlType) -> Caster:
     if wanted.kind == given.kind and wanted.elements:
         return _elementwise(given, wanted)
     if wanted.kind == "VARCHAR":
-        to_text = text_of(given)
-        return (lambda value: to_text(value)[: wanted.precision]) if wanted.precision else to_text
+        return _of_length(text_of(given), wanted, " ")
     if wanted.kind in BITS:
         return _to_integer(given, BITS[wanted.kind])
     match wanted.kind:
@@ -32,8 +31,7 @@ def caster(given: SqlType, wanted: SqlType) -> Caster:
         case "BOOLEAN":
             return values.boolean_of_text if given.kind == "VARCHAR" else bool
         case "VARBINARY":
-            to_bytes: Caster = _encoded if given.kind == "VARCHAR" else _same
-            return (lambda value: to_bytes(value)[: wanted.precision]) if wanted.precision else to_bytes
+            return _of_length(_encoded if given.kind == "VARCHAR" else _same, wanted, b"\0")
         case "DATE":
             if given.kind == "VARCHAR":
                 return values.date_of_text
@@ -49,6 +47,16 @@ def caster(given: SqlType, wanted: SqlType) -> Caster:
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _of_length(convert: Caster, wanted: SqlType, filling: str | bytes) -> Caster:
+    """Cuts text or bytes to their length, and fills them up to it if they have a fixed one."""
+    length = wanted.precision
+    if not length:
+        return convert
+    if wanted.is_fixed:
+        return lambda value: convert(value)[:length].ljust(length, filling)
+    return lambda value: convert(value)[:length]
 
 
 def _local(given: SqlType, micros: int) -> int:

@@ -114,6 +114,16 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("CAST(1e-7 AS STRING)", "1.0E-7"),
     ("CAST(CAST(123.456 AS DECIMAL(6, 3)) AS DECIMAL(5, 1))", Decimal("123.5")),
     ("CAST(1.5 AS DOUBLE)", 1.5),
+    ("CAST('ab' AS CHAR(5)) || '|'", "ab   |"),
+    ("CHAR_LENGTH(CAST('ab' AS CHAR(5)))", 5),
+    ("CAST(12 AS CHAR(3)) || '|'", "12 |"),
+    ("CAST('abcdef' AS CHAR(3))", "abc"),
+    ("CAST(X'61' AS BINARY(3))", b"a\0\0"),
+    ("CAST(ARRAY['ab'] AS ARRAY<CHAR(4)>)", ["ab  "]),
+    ("CAST('2020-01-02 03:04:05' AS TIMESTAMP_LTZ(3))", 1577934245000000),
+    ("CAST('2020-01-02' AS TIMESTAMP_LTZ(3))", 1577923200000000),
+    ("CAST(CAST('2020-01-02 03:04:05.123456' AS TIMESTAMP) AS STRING)", "2020-01-02 03:04:05.123456"),
+    ("CAST(CAST('2020-01-02 03:04:05.123456' AS TIMESTAMP_LTZ) AS STRING)", "2020-01-02 03:04:05.123456"),
 ]
 
 
