@@ -14,7 +14,7 @@ from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.analysis.values import user_calls
 from rmqio.sql.analysis.values.aggregates import INSTEAD, LIST_AGGREGATES, list_aggregate, plain_call
 from rmqio.sql.analysis.values.binder import ExpressionBinder
-from rmqio.sql.analysis.values.by_time import time_of_rows, value_by_time
+from rmqio.sql.analysis.values.by_time import offset_of_rows, time_of_rows, value_by_time
 from rmqio.sql.analysis.values.json_aggregates import JSON_AGGREGATES, json_aggregate
 from rmqio.sql.analysis.windows import windowing as windows
 from rmqio.sql.errors import Refusal, Span
@@ -237,7 +237,8 @@ class Grouping:
             return self._added(call, value, condition)
         if name in BY_TIME:
             time = time_of_rows(self._rows().fields, self.window, node)
-            return self._added(*value_by_time(node, self.inner, time, self._refuse_window))
+            offset = offset_of_rows(self._rows())
+            return self._added(*value_by_time(node, self.inner, time, offset, self._refuse_window))
         if name not in SUPPORTED:
             _refuse(f"{name} is not supported: {INSTEAD[name]}", node.span)
         condition = None if node.filter is None else replace(self.inner, place="in FILTER").condition(node.filter)

@@ -158,7 +158,8 @@ def _call(call: AggregateCall, names: list[str]) -> str:
     if call.function is not None:
         argument = "" if call.argument is None else argument.removeprefix("ROW(").removesuffix(")")
     if call.name in BY_TIME:
-        argument, _, time = argument.removeprefix("ROW(").removesuffix(")").rpartition(", ")
+        argument = argument.removeprefix("ROW(").removesuffix(")").removesuffix(", OFFSET OF MESSAGE()")
+        argument, _, time = argument.rpartition(", ")
         argument += f") by {time}"
     if call.separator != ",":
         argument += f", {constant_text(call.separator, types.VARCHAR)}"

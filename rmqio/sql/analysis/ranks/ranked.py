@@ -16,12 +16,11 @@ from rmqio.sql import types
 from rmqio.sql.analysis.grouping import require_key
 from rmqio.sql.analysis.ranks.forms import OFFSET, WINDOW_TIME, Form, form_of, window_column
 from rmqio.sql.analysis.values.binder import ExpressionBinder
-from rmqio.sql.catalog.connectors import DATABASE, FILES
+from rmqio.sql.analysis.values.by_time import offset_of_rows
 from rmqio.sql.compile.expressions.purity import is_pure
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Constant, Expr, InputRef, Operation, is_processing_time
-from rmqio.sql.planning.expanding import Expand
-from rmqio.sql.planning.plan import Calc, Field, LookupJoin, Rank, Relation, Scan, SortKey, Union, Windowed
+from rmqio.sql.planning.plan import Calc, Field, Rank, Relation, SortKey
 from rmqio.sql.syntax import nodes
 
 _ColumnOf = Callable[[Expr, Field], int]
@@ -111,10 +110,10 @@ class Ranked:
             nulls_first = each.nulls == "FIRST" if each.nulls else not each.is_descending
             column = column_of(bound, self._field(bound, f"ORDER${position}"))
             order.append(SortKey(column, each.is_descending, nulls_first))
-        if _has_offsets(self.source) and not any(fields[each.column].is_processing for each in order):
+        offset = offset_of_rows(self.source)
+        if offset is not None and not any(fields[each.column].is_processing for each in order):
             # of equal rows, the earlier message is the first one; the later one, if the latest time is wanted
             is_last = order[0].is_descending and fields[order[0].column].type.kind in types.TIMESTAMPS
-            offset = Operation(types.BIGINT.nullable(False), "OFFSET OF MESSAGE", ())
             order.append(SortKey(column_of(offset, Field(OFFSET, offset.type)), is_last, not is_last))
         return tuple(order)
 
@@ -131,15 +130,6 @@ def _times(rank: Rank) -> list[Field]:
         else each._replace(is_time=False)
         for position, each in enumerate(rank.input.fields)
     ]
-
-
-def _has_offsets(relation: Relation) -> bool:
-    """Whether each row is made of one message, and nothing is shuffled on its way."""
-    if isinstance(relation, Scan):
-        return relation.table.options.connector not in (DATABASE, FILES)
-    return isinstance(relation, (Calc, Expand, LookupJoin, Union, Windowed)) and all(
-        map(_has_offsets, relation.inputs())
-    )
 
 
 def field_of(name: str, expression: Expr, source: Relation) -> Field:

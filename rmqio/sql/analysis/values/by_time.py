@@ -6,27 +6,54 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from rmqio.sql import types
+from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.errors import Refusal, Span, listed
 from rmqio.sql.expressions import Expr, InputRef, Operation
-from rmqio.sql.planning.plan import SAME_WINDOW, AggregateCall, Field, Window
+from rmqio.sql.planning.expanding import Expand
+from rmqio.sql.planning.plan import (
+    SAME_WINDOW,
+    AggregateCall,
+    Calc,
+    Field,
+    LookupJoin,
+    Relation,
+    Scan,
+    Union,
+    Window,
+    Windowed,
+)
 from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
 
 _INSTEAD: Final = "take the row WHERE rn = 1 of ROW_NUMBER() OVER (PARTITION BY key ORDER BY column), or MIN or MAX"
 
 
+def offset_of_rows(relation: Relation) -> Expr | None:
+    """Returns the offset of the message that each row is made of; None: of several, of none, or it is shuffled."""
+    if isinstance(relation, Scan):
+        has_offset = relation.table.options.connector not in (DATABASE, FILES)
+        return Operation(types.BIGINT.nullable(False), "OFFSET OF MESSAGE", ()) if has_offset else None
+    if not isinstance(relation, (Calc, Expand, LookupJoin, Union, Windowed)):
+        return None
+    found = list(map(offset_of_rows, relation.inputs()))
+    return None if None in found else found[0]
+
+
 def value_by_time(
-    node: nodes.Call, binder: Any, time: InputRef, check: Callable[[Expr, Span], None]
+    node: nodes.Call, binder: Any, time: InputRef, offset: Expr | None, check: Callable[[Expr, Span], None]
 ) -> tuple[AggregateCall, Expr, Expr | None]:
-    """Returns the call with its argument, ROW(value, time), and the condition of FILTER. Raises `Refusal`."""
+    """Returns the call with its argument, ROW(value, time, offset), and the condition of FILTER. Raises `Refusal`."""
     name = node.name.text.upper()
     if node.is_star or len(node.arguments) != 1:
         raise Refusal(f"{name} takes one argument, not {'*' if node.is_star else len(node.arguments)}", node.span)
     condition = None if node.filter is None else replace(binder, place="in FILTER").condition(node.filter)
     value = replace(binder, place="in another one").bind(node.arguments[0])
     check(value, node.arguments[0].span)
-    row = SqlType("ROW", False, elements=(value.type, time.type), names=("value", "time"))
-    return AggregateCall(name, value.type.nullable()), Operation(row, "ROW", (value, time)), condition
+    parts = (value, time) if offset is None else (value, time, offset)
+    names = ("value", "time", "offset")[: len(parts)]
+    row = SqlType("ROW", False, elements=tuple(each.type for each in parts), names=names)
+    return AggregateCall(name, value.type.nullable()), Operation(row, "ROW", parts), condition
 
 
 def time_of_rows(fields: Sequence[Field], window: Window | None, node: nodes.Call) -> InputRef:

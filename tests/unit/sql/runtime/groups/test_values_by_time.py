@@ -101,6 +101,18 @@ def test_values_of_first_and_last_rows(cluster: InMemoryCluster, query: str, oth
     assert running.rows(cluster) == oracle(other, data)
 
 
+@pytest.mark.parametrize("source", [f"{MINUTES} GROUP BY k, window_start, window_end", "t GROUP BY k"])
+def test_rows_of_one_time_are_in_the_order_of_their_queue(cluster: InMemoryCluster, source: str) -> None:
+    texts = ["b", "x", "a", "é", "c"]
+    updating.put(cluster, "t", [{"k": k, "s": s, "ts": "2024-01-01 00:00:00"} for s in texts for k in "ab"])
+    running.run(
+        cluster,
+        f"{TABLE} CREATE TABLE sink (k STRING, x STRING, y STRING) WITH ('topic' = 'sink');"
+        f"INSERT INTO sink SELECT k, FIRST_VALUE(s), LAST_VALUE(s) FROM {source}",
+    )
+    assert running.rows(cluster) == [("a", "b", "c"), ("b", "b", "c")]
+
+
 def test_a_row_that_comes_late_changes_no_last_value(cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     # Beam's Direct runner has no clock for triggers of processing time, if the input ends.
     often = {"trigger": Repeatedly(AfterCount(1)), "accumulation_mode": AccumulationMode.ACCUMULATING}
@@ -139,18 +151,20 @@ def test_a_row_without_a_time_is_bad(cluster: InMemoryCluster) -> None:
         (types.VARCHAR, [("b", 1), ("a", 1), ("c", 1)], "a", "c"),
         (types.array_of(types.INTEGER), [([1], 2), ([1, None], 2)], [1], [1, None]),
         (types.DOUBLE, [(float("inf"), 1), (-1.5, 1), (None, 0)], float("inf"), -1.5),
+        (types.VARCHAR, [("b", 1, 7), ("a", 1, 8), ("c", 1, 6)], "c", "a"),
         (types.INTEGER, [(None, 1)], None, None),
     ],
 )  # fmt: skip
 def test_the_order_of_rows_and_of_their_merging_means_nothing(
-    kind: SqlType, rows: list[tuple[Any, int]], first: Any, last: Any
+    kind: SqlType, rows: list[tuple[Any, ...]], first: Any, last: Any
 ) -> None:
-    row = SqlType("ROW", False, elements=(kind, types.TIMESTAMP), names=("value", "time"))
+    elements = (kind, types.TIMESTAMP, types.BIGINT)[: len(rows[0])]
+    row = SqlType("ROW", False, elements=elements, names=("value", "time", "offset")[: len(rows[0])])
     merger = Merger([(AggregateCall(name, kind), row) for name in ("FIRST_VALUE", "LAST_VALUE")])
     for ordered in permutations(rows):
         merged: list[Any] = [None, None]
-        for value, time in ordered:
-            merged = merger.merge(merged, [None if value is None else (value, time)] * 2)
+        for each in ordered:
+            merged = merger.merge(merged, [None if each[0] is None else each] * 2)
         assert merger.finish(merged) == [first, last]
 
 
