@@ -222,13 +222,6 @@ def is_key(kind: SqlType) -> bool:
     return kind.kind not in ("ARRAY", "MAP", "MULTISET") and all(map(is_key, kind.elements))
 
 
-def without_length(kind: SqlType) -> SqlType:
-    """Returns the type with text and bytes of any length, also in it."""
-    precision = 0 if kind.kind in ("VARCHAR", "VARBINARY") else kind.precision
-    elements = tuple(map(without_length, kind.elements))
-    return replace(kind, precision=precision, elements=elements, is_fixed=False)
-
-
 def any_nullable(types: Iterable[SqlType]) -> bool:
     """Returns whether one of them can be NULL."""
     return any(each.is_nullable for each in types)

@@ -147,6 +147,8 @@ def fits(given: SqlType, wanted: SqlType) -> bool:
         return given.kind not in ("ARRAY", "MAP", "ROW", "MULTISET") or _same_elements(given, wanted)
     if given.kind in types.INTEGERS and wanted.kind in types.INTEGERS:
         return types.BITS[given.kind] <= types.BITS[wanted.kind]
+    if (given.kind, wanted.kind) == ("DOUBLE", "FLOAT"):
+        return False
     if given.kind in types.NUMERIC:
         return wanted.kind in (*types.APPROXIMATE, "DECIMAL") and not (
             given.kind in types.APPROXIMATE and wanted.kind == "DECIMAL"

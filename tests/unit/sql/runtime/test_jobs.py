@@ -118,6 +118,26 @@ def test_values_are_inserted(cluster: InMemoryCluster) -> None:
     assert sorted(json.loads(each.body)["a"] for each in stored(cluster, "sink")) == [1, 2, 3]
 
 
+def test_a_text_is_written_as_cast_to_the_type_of_its_column(cluster: InMemoryCluster) -> None:
+    """As Flink 2.3.0 does it, unless the types are the same: then a text that is longer goes on as it is."""
+    put(cluster, "t", {"v": "abcdef"})
+    columns = "a VARCHAR(3), b ARRAY<VARCHAR(3)>, c VARBINARY(1), d CHAR(5), v VARCHAR(3)"
+    sink = f"CREATE TABLE t (v VARCHAR(3)) WITH ('topic' = 't'); CREATE TABLE sink ({columns}) WITH ('topic' = 'sink');"
+    job(cluster, f"{sink} INSERT INTO sink SELECT 'abcdef', ARRAY['abcdef'], X'6162', CAST('ab' AS CHAR(3)), v FROM t;")
+    (found,) = (json.loads(each.body) for each in stored(cluster, "sink"))
+    assert found == {"a": "abc", "b": ["abc"], "c": "YQ==", "d": "ab   ", "v": "abcdef"}
+
+
+def test_a_time_without_a_precision_has_microseconds(cluster: InMemoryCluster) -> None:
+    """They tell groups apart, too; the windows of such a column are those of its millisecond."""
+    put(cluster, "t", *({"a": f"2024-01-01 00:00:00.12345{n}", "b": "x"} for n in (6, 7, 6)))
+    given = "CREATE TABLE t (a TIMESTAMP, b STRING, WATERMARK FOR a AS a) WITH ('topic' = 't');"
+    sink = "CREATE TABLE sink (a STRING, b BIGINT) WITH ('topic' = 'sink');"
+    windows = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(a), INTERVAL '1' SECOND)) GROUP BY a, window_start, window_end"
+    job(cluster, f"{given} {sink} INSERT INTO sink SELECT CAST(a AS STRING), COUNT(*) FROM {windows};")
+    assert rows(cluster) == [("2024-01-01 00:00:00.123456", 2), ("2024-01-01 00:00:00.123457", 1)]
+
+
 def test_a_name_that_was_dropped_is_another_table(cluster: InMemoryCluster) -> None:
     put(cluster, "t", {"a": 1, "b": "x"})
     put(cluster, "u", {"a": 2, "b": "y"})
