@@ -188,7 +188,17 @@ def test_a_call_is_refused(expression: str, message: str) -> None:
         ("ROUND(n, 1)", "INT"),
         ("ARRAY_UNION(ARRAY[1], ARRAY[CAST(1 AS BIGINT)])", "ARRAY<BIGINT> NOT NULL"),
         ("MAP_ENTRIES(MAP['a', n])", "ARRAY<ROW<key STRING, value INT>> NOT NULL"),
-        ("TIMESTAMPADD(HOUR, 1, DATE '2020-01-01')", "TIMESTAMP(3) NOT NULL"),
+        ("TIMESTAMPADD(HOUR, 1, DATE '2020-01-01')", "TIMESTAMP(6) NOT NULL"),
+        ("TIMESTAMPADD(DAY, 1, DATE '2020-01-01')", "DATE NOT NULL"),
+        ("CAST(NULL AS TIMESTAMP)", "TIMESTAMP(6)"),
+        ("TIMESTAMP '2020-01-01 00:00:00.123456789'", "TIMESTAMP(6) NOT NULL"),
+        ("TIMESTAMP '2020-01-01 00:00:00.10'", "TIMESTAMP(2) NOT NULL"),
+        ("TIME '00:00:00.123'", "TIME(3) NOT NULL"),
+        ("CAST(n AS FLOAT) + n", "FLOAT"),
+        ("n / CAST(n AS FLOAT)", "FLOAT"),
+        ("CASE WHEN n > 0 THEN CAST(n AS FLOAT) ELSE 1 END", "FLOAT"),
+        ("CAST(n AS FLOAT) * a", "DOUBLE"),
+        ("CAST(NULL AS TIMESTAMP_LTZ)", "TIMESTAMP_LTZ(6)"),
         ("FLOOR(DATE '2020-01-01' TO MONTH)", "DATE NOT NULL"),
         ("TIMESTAMPDIFF(DAY, DATE '2020-01-01', DATE '2020-01-02')", "INT NOT NULL"),
         ("0.25", "DECIMAL(3, 2) NOT NULL"),
@@ -204,16 +214,6 @@ def test_the_type_of_a_call(expression: str, kind: str) -> None:
     assert str(found.type) == kind
 
 
-def test_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time_ns", lambda: 1_577_934_245_678_901_234)
-    now = micros("2020-01-02 03:04:05.678")
-    assert evaluate("NOW()") == evaluate("CURRENT_TIMESTAMP") == evaluate("LOCALTIMESTAMP") == now
-    assert evaluate("CURRENT_DATE") == now // values.DAY_US
-    assert evaluate("CURRENT_TIME") == evaluate("LOCALTIME()") == values.time_of_text("03:04:05")
-    assert evaluate("UNIX_TIMESTAMP()") == 1_577_934_245
-
-
-def test_random_numbers_differ_from_row_to_row() -> None:
 def test_a_nan_is_the_largest_number_wherever_it_stands() -> None:
     """Flink's ARRAY_MAX and ARRAY_MIN keep a NaN that comes first."""
     row = {"a": ("DOUBLE", float("nan")), "b": ("DOUBLE", 1.0), "c": ("DOUBLE", float("nan"))}
@@ -232,6 +232,16 @@ def test_a_nan_is_the_largest_number_wherever_it_stands() -> None:
         assert not evaluate(equal, row), equal
 
 
+def test_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 1_577_934_245_678_901_234)
+    now = micros("2020-01-02 03:04:05.678")
+    assert evaluate("NOW()") == evaluate("CURRENT_TIMESTAMP") == evaluate("LOCALTIMESTAMP") == now
+    assert evaluate("CURRENT_DATE") == now // values.DAY_US
+    assert evaluate("CURRENT_TIME") == evaluate("LOCALTIME()") == values.time_of_text("03:04:05")
+    assert evaluate("UNIX_TIMESTAMP()") == 1_577_934_245
+
+
+def test_random_numbers_differ_from_row_to_row() -> None:
     assert len({evaluate(each) for each in ("RAND()", "RAND()", "RAND(1)", "RAND(1)")}) == 4
     assert 0 <= evaluate("RAND_INTEGER(3)") < 3
     assert 0 <= evaluate("RAND_INTEGER(7, 3)") < 3

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
+from rmqio.sql.values import in_zone
 from tests.unit.sql.evaluating import evaluate
 
 AS_FLINK: list[tuple[str, Any]] = [
@@ -27,7 +28,6 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("LEAST('a', 'b')", "a"),
     ("NULLIF(5, 5)", None),
     ("COALESCE(NULL, 'x')", "x"),
-]
     ("(CAST(NULL AS INT), 1) = (CAST(NULL AS INT), 1)", None),
     ("(CAST(NULL AS INT), 1) <> (CAST(NULL AS INT), 2)", True),
     ("(CAST(NULL AS INT), 1) IN ((CAST(NULL AS INT), 1))", None),
@@ -37,8 +37,30 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("CASE 2 WHEN 1, 2 THEN 'a' WHEN 3 THEN 'b' END", "a"),
     ("CASE CAST(NULL AS INT) WHEN 1, 2 THEN 'a' ELSE 'b' END", "b"),
     ("CAST('NaN' AS DOUBLE) IN (CAST('NaN' AS DOUBLE), 1)", False),
+]
 
 
 @pytest.mark.parametrize(("expression", "expected"), AS_FLINK)
 def test_a_value_is_that_of_flink(expression: str, expected: Any) -> None:
     assert repr(evaluate(expression)) == repr(expected)
+
+
+_TIMES: dict[str, tuple[str, Any]] = {
+    "e": ("DATE", 9810), "tm": ("TIME", 45_296_000_000), "ts": ("TIMESTAMP(3)", 847_629_296_000_000),
+    "z": ("TIMESTAMP_LTZ(3)", 847_625_696_000_000), "d": ("STRING", "1996-11-10"), "t": ("STRING", "12:34:56"),
+    "at": ("STRING", "1996-11-10 12:34:56"), "bad": ("STRING", "nope"), "n": ("STRING", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("time", "text"), [("e", "d"), ("tm", "t"), ("ts", "at"), ("z", "at"), ("z", "'1996-11-10 12:34:56'")]
+)
+def test_a_time_is_compared_with_text_in_the_zone_of_the_session(time: str, text: str) -> None:
+    """Text that is no time is NULL there."""
+    with in_zone("Europe/Berlin"):
+        for true in ("{0} = {1}", "{1} >= {0}", "{0} BETWEEN {1} AND {1}", "{0} IN ({1})", "{1} IN ({0})",
+                     "{0} IS NOT DISTINCT FROM {1}"):  # fmt: skip
+            assert evaluate(true.format(time, text), _TIMES) is True, true
+        assert evaluate(f"{time} <> {text}", _TIMES) is False
+        for unknown in (f"{time} = bad", f"n < {time}", f"{time} NOT IN (bad)"):
+            assert evaluate(unknown, _TIMES) is None, unknown
