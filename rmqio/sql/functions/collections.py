@@ -35,7 +35,7 @@ def element(array: Array) -> Any:
 
 def contains(array: Array | None, value: Any) -> bool | None:
     """Returns whether the value, which may be NULL, is in the array."""
-    return None if array is None else any(each == value for each in array)
+    return None if array is None else bool(value == value) and value in array  # `in` finds a NaN by its identity
 
 
 def distinct(items: Iterable[Any]) -> Array:
@@ -64,7 +64,7 @@ def least(array: Array) -> Any:
 
 def position(array: Array, value: Any) -> int:
     """Returns where the value first stands, counted from 1; 0: nowhere."""
-    return next((at for at, each in enumerate(array, 1) if each == value), 0)  # `index` finds a NaN by its identity
+    return array.index(value) + 1 if value == value and value in array else 0
 
 
 def remove(array: Array | None, value: Any) -> Array | None:
