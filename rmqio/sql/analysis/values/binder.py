@@ -203,7 +203,7 @@ def _in_list(node: nodes.InList, binder: ExpressionBinder) -> Expr:
             kinds.add(item.type)
             conversions.compared(operand, item, at)
     one_type = types.common_type([operand.type, *kinds]) is not None or not _has_text(operand, *items)
-    if one_type:
+    if one_type and operand.type.kind != "ROW":  # which is compared value by value
         operand, *items = same_type([operand, *items], [node.operand, *node.items], "IN")
     is_plain = one_type and operand.type.kind not in ("ARRAY", "MAP", "ROW")
     if is_plain and all(isinstance(each, Constant) for each in items):

@@ -33,10 +33,14 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("(CAST(NULL AS INT), 1) IN ((CAST(NULL AS INT), 1))", None),
     ("(CAST(NULL AS INT), 1) IN ((3, 2), (4, 5))", False),
     ("(1, 2) NOT IN ((1, 3), (1, 2))", False),
-    ("ROW(ROW(CAST(NULL AS INT)), 1) = ROW(ROW(2), 1)", None),
+    ("ROW(ROW(CAST(NULL AS INT)), 1) = ROW(ROW(CAST(NULL AS INT)), 1)", True),
+    ("ROW(CAST(NULL AS INT), 1) <> ROW(CAST(NULL AS INT), 1)", False),
+    ("ROW(CAST(NULL AS INT), 1) IS NOT DISTINCT FROM ROW(CAST(NULL AS INT), 1)", True),
+    ("(CAST(NULL AS INT), 1) NOT IN ((CAST(NULL AS INT), 1))", None),
+    ("(CAST(NULL AS INT), 1) NOT IN ((CAST(NULL AS INT), 2))", True),
+    ("ARRAY[CAST(NULL AS INT)] = ARRAY[CAST(NULL AS INT)]", True),
     ("CASE 2 WHEN 1, 2 THEN 'a' WHEN 3 THEN 'b' END", "a"),
     ("CASE CAST(NULL AS INT) WHEN 1, 2 THEN 'a' ELSE 'b' END", "b"),
-    ("CAST('NaN' AS DOUBLE) IN (CAST('NaN' AS DOUBLE), 1)", False),
 ]
 
 
