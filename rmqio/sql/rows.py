@@ -95,10 +95,12 @@ _NAN: Final = float("nan")
 
 
 def once(value: Any) -> Any:
-    """Returns the value that a set has for equal ones: -0.0 is 0.0, and there is one NaN, also in a ROW."""
+    """Returns the value that a set has for equal ones: -0.0 is 0.0, and there is one NaN, also in other values."""
     if isinstance(value, float):
         return value + 0.0 if value == value else _NAN
-    return tuple(map(once, value)) if isinstance(value, tuple) else value
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(once, value))
+    return {once(key): once(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def has_floats(kind: SqlType) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 
 from rmqio.sql import types
 from rmqio.sql.functions.registry import define
-from rmqio.sql.rows import once
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure, in_order
 
@@ -23,7 +22,7 @@ def key(value: Any) -> Any:
         return ("map", frozenset((key(k), key(v)) for k, v in value.items()))
     if isinstance(value, tuple):
         return ("row", *map(key, value))
-    return once(value)
+    return value if value == value else object()  # a NaN is equal to none, as in Flink
 
 
 def element(array: Array) -> Any:

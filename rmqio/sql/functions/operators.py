@@ -13,6 +13,7 @@ from typing import Any, Final
 from rmqio.sql import types, values
 from rmqio.sql.functions.registry import define
 from rmqio.sql.regexes.limited import Pattern, compiled
+from rmqio.sql.rows import once
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure, shown
 
@@ -22,6 +23,8 @@ for _name, _python in (("=", "=="), ("<>", "!="), ("<", "<"), ("<=", "<="), (">"
     define(_name, "any any -> b", inline=f"{{0}} {_python} {{1}}")
 define("IS NOT DISTINCT FROM", "any any -> b", inline="{0} == {1}", is_strict=False,
        returns=lambda _: types.BOOLEAN.nullable(False))  # fmt: skip
+
+define("ONE NAN", "any", once, returns=lambda given: given[0])  # of arrays and rows, before they are compared
 
 # ---- arithmetic: the planner picks one by the types -----------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from rmqio.sql import types, values
 from rmqio.sql.errors import Refusal
 from rmqio.sql.expressions import Constant, Conversion, Expr, Operation
+from rmqio.sql.rows import has_floats
 from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
@@ -211,9 +212,10 @@ def compared(left: Expr, right: Expr, node: nodes.Node) -> tuple[Expr, Expr]:
             else each
             for each in (left, right)
         )
-    return converted(left, found.nullable(left.type.is_nullable), node), converted(
-        right, found.nullable(right.type.is_nullable), node
-    )
+    pair = [converted(each, found.nullable(each.type.is_nullable), node) for each in (left, right)]
+    if found.elements and has_floats(found):  # Python takes a NaN there by its identity
+        pair = [Operation(each.type, "ONE NAN", (each,)) for each in pair]
+    return pair[0], pair[1]
 
 
 # ---- CAST -----------------------------------------------------------------------------------------------------------

@@ -43,6 +43,8 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("UNHEX('4D4')", b"\x00\xd4"),
     ("HEX(CAST(NULL AS INT))", None),
     ("HEX(CAST(-1 AS INT))", "FFFFFFFFFFFFFFFF"),
+    ("CAST(FROM_BASE64('/wA=') AS BYTES)", b"\xff\0"),
+    ("CAST(FROM_BASE64('/wA=') AS VARBINARY(1))", b"\xff"),
     ("FROM_BASE64(X'5957493D')", "ab"),
     ("MD5(X'6162')", "187ef4436122d1cc2f40dc2b92f0eba0"),
     ("SHA2(X'6162', 256)", "fb8e20fc2e4c3f248c60c39bd652f3c1347298bb977b8b4d5903b85055620603"),
