@@ -33,18 +33,22 @@ NO_TRIGGER: Final = trigger._Never()
 
 
 class _OpenWhenMerged(AfterWatermark):
-    """`AfterWatermark(late=...)` whose window is open again when it merges with another one.
+    """`AfterWatermark(late=...)` whose window is open again when it merges with one that the watermark has not passed.
 
     Beam's Python code takes the merged window for a late one if any of its parts was, even if the watermark has not
     reached its end: it would have early panes and none on time. By Beam's model, and its Java code, it has not fired,
-    since the element that makes windows merge has a window of its own in which nothing has fired.
+    since the element that makes windows merge has a window of its own in which nothing has fired. A window that the
+    watermark has passed stays late: late elements that merge into it are counted by the trigger for late ones.
     """
+
+    watermark: Timestamp = MIN_TIMESTAMP
 
     def on_merge(
         self, to_be_merged: Iterable[BoundedWindow], merge_result: BoundedWindow, context: trigger.TriggerContext
     ) -> None:
-        context.clear_state(self.LATE_TAG)
-        self.late.reset(merge_result, trigger.NestedContext(context, "late"))
+        if self.watermark < merge_result.end:
+            context.clear_state(self.LATE_TAG)
+            self.late.reset(merge_result, trigger.NestedContext(context, "late"))
         super().on_merge(to_be_merged, merge_result, context)
 
 
@@ -86,6 +90,8 @@ class TimedDriver(GeneralTriggerDriver):
     ) -> Iterator[WindowedValue]:
         """Yields the panes of new elements, then those of timers. The watermark advances from `before` in between."""
         self.watermark = before
+        if isinstance(self.trigger_fn, _OpenWhenMerged):
+            self.trigger_fn.watermark = before
         yield from _noted(self.process_elements(state, elements, before, before), state.shown)
         self.watermark = watermark
         while timers := state.get_timers(clear=True, watermark=watermark, processing_time=clock)[0]:

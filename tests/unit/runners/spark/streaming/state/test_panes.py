@@ -84,6 +84,15 @@ def test_a_late_event_that_joins_a_fired_session_to_an_open_one_gives_a_pane_on_
     assert shown(runs.run([("a", b"4", 17)], 30 * SECOND)) == [(sorted([*again, b"4"]), LATE, 1, False)]
 
 
+def test_events_that_join_a_session_that_is_over_are_counted_as_late_ones() -> None:
+    """As in Beam's transcript early_late_sessions."""
+    late = trigger.AfterWatermark(late=AfterCount(2))
+    runs = Batches(windowing_of(window.Sessions(10), late, ACCUMULATING, 100))
+    assert shown(runs.run([("a", b"1", 1), ("a", b"2", 5)], 20 * SECOND)) == [([b"1", b"2"], ON_TIME, 0, False)]
+    assert runs.run([("a", b"3", 2)], 21 * SECOND) == []
+    assert shown(runs.run([("a", b"4", 3)], 22 * SECOND)) == [([b"1", b"2", b"3", b"4"], LATE, 1, False)]
+
+
 def test_an_earliest_timestamp_holds_the_output_watermark_until_its_pane() -> None:
     earliest = TimestampCombiner.OUTPUT_AT_EARLIEST
     runs = Batches(windowing_of(window.FixedWindows(10), trigger.DefaultTrigger(), timestamp_combiner=earliest))

@@ -63,6 +63,7 @@ class InMemory:
         before, now = Timestamp(micros=self.watermark), Timestamp(micros=watermark)
         found = []
         for key, state in self.states.items():
+            self.driver.trigger_fn.watermark = before
             for pane in self.driver.process_elements(state, given.get(key, []), before, before):
                 found.append(pane_of(key, pane))
             while due := state.get_timers(clear=True, watermark=now, processing_time=Timestamp(micros=clock))[0]:
