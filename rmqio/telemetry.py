@@ -81,6 +81,7 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("lookups", _C, "elements", (), "looked up by `Enrich`"),
         Metric("lookups_missing", _C, "elements", (), "looked up by `Enrich`, and their key has no row"),
         Metric("lookup_failures", _C, "elements", (), "sent to the errors of `Enrich`, or failed the pipeline"),
+        Metric("internal_errors", _C, "rows", (), "bad by an unexpected exception, whose stack is in the log"),
         Metric("heaviest_key_percent", _G, "percent", SHUFFLE, "of a worker's elements, those of its heaviest key"),
         Metric("rows_written", _C, "rows", SINK, "by a sink of `rmqio.connect`"),
         Metric("row_batches_written", _C, "requests", SINK, "by a sink of `rmqio.connect`"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rmqio import internal_errors
 from tests.gate.selection import JOBS, LANES, chosen, files, is_gate, needs_marker, nowhere
 from tests.helpers.again import LEFT_OUT, fewer_examples, is_left_out, run_again
 from tests.helpers.modes import MARK, Notes, unstarted
@@ -156,3 +157,13 @@ def lab(rocketmq: LocalRocketMQ) -> Iterator[Lab]:
 
     with contextlib.closing(Lab(rocketmq)) as lab:
         yield lab
+
+
+@pytest.fixture(autouse=True)
+def no_internal_errors() -> Iterator[list[int]]:
+    """A row that is bad by an exception that nobody expected fails the test in whose process it happens."""
+    found: list[int] = []
+    internal_errors.counters.append(found.append)
+    yield found
+    internal_errors.counters.remove(found.append)
+    assert not found, "an internal error: the log has its stack"

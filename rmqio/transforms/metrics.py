@@ -14,7 +14,7 @@ from typing import Any
 from apache_beam.metrics import Metrics
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
-from rmqio import logs, prometheus, telemetry
+from rmqio import internal_errors, logs, prometheus, telemetry
 from rmqio.interfaces import SKEW_NAMESPACE
 from rmqio.model import MessageQueue
 from rmqio.telemetry import METRICS, NAMESPACE, Kind, Metric
@@ -22,6 +22,9 @@ from rmqio.telemetry import METRICS, NAMESPACE, Kind, Metric
 _observed_pid = 0
 _ANSWERED = "last_answer_timestamp_seconds"
 _NO_WATERMARK = int(MIN_TIMESTAMP.micros)
+
+
+internal_errors.counters.append(Metrics.counter(NAMESPACE, "internal_errors").inc)
 
 
 def observe_process() -> None:

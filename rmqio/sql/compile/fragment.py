@@ -12,6 +12,8 @@ from decimal import localcontext
 from functools import partial
 from typing import Any
 
+from rmqio.errors import SerdeError
+from rmqio.internal_errors import internal_error
 from rmqio.model import Record
 from rmqio.sql import expressions
 from rmqio.sql.catalog.tables import Table
@@ -147,22 +149,23 @@ def emit_failures(given: Fragment, out: Emitter, number: str = "") -> None:
     Args:
       number: at the end of the names of the results.
     """
-    out.constants.update({"ValueFailure": ValueFailure, "FunctionError": FunctionError, "placed": placed})
+    out.constants.update({"FunctionError": FunctionError, "placed": placed})
     out.places.columns = None
-    for caught in ("ValueFailure", "(UnicodeError, ArithmeticError)"):
-        with out.block(f"except {caught} as error:"):
-            out.line(f"failed{number}[position] = failure(error)")
-            if _is_generating(given):
-                out.line(f"while positions{number} and positions{number}[-1] == position:")
-                out.line(f"    del values{number}[-1], positions{number}[-1]")
     with out.block("except FunctionError as error:"):
         out.line(f"raise placed(error, record, {given.statement.name!r}) from error")
+    with out.block("except Exception as error:"):
+        out.line(f"failed{number}[position] = failure(error)")
+        if _is_generating(given):
+            out.line(f"while positions{number} and positions{number}[-1] == position:")
+            out.line(f"    del values{number}[-1], positions{number}[-1]")
 
 
 def _failure(places: Places, error: Exception) -> ValueFailure:
-    """Returns the error of a row, which names the expression that failed."""
+    """Returns the error of a row, which names the expression that failed. Raises what the row did not cause."""
     if not isinstance(error, ValueFailure):
-        error = ValueFailure(str(error)).with_traceback(error.__traceback__)
+        is_expected = isinstance(error, (SerdeError, UnicodeError, ArithmeticError))
+        reason = str(error) if is_expected else internal_error(error, "a row of SQL")
+        error = ValueFailure(reason).with_traceback(error.__traceback__)
     return places.located(error)
 
 

@@ -91,9 +91,10 @@ def _heed_interrupts() -> None:
 
 @contextmanager
 def started(job: Job) -> Iterator[Job]:
-    """Yields the job and leaves no process behind."""
+    """Yields the job and leaves no process behind. No exception that nobody expected made a row bad."""
     try:
         yield job
     finally:
         if job.process.poll() is None:
             job.kill()
+    assert "internal error: " not in (log := job.log.read_text(errors="replace")), log[-4000:]

@@ -15,6 +15,7 @@ BASE = {
         "batches",
         "carets",
         "errors",
+        "internal_errors",
         "logs",
         "model",
         "near_names",
