@@ -1,12 +1,14 @@
-"""A query gives the same rows over PCollections of rows as over messages: each form of query."""
+"""A query gives the same rows over messages, batches of them, rows and files: each form of query."""
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -19,8 +21,15 @@ from apache_beam.testing.util import assert_that
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from rmqio import Record
+from rmqio import Record, StartFrom, StopAt
+from rmqio.batches import Batch
+from rmqio.runners import options
 from rmqio.sql import SqlTransform, element_time
+from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.translation import Translation
+from rmqio.sql.scripts.script import Script
+from rmqio.sql.syntax.statements import CreateView
+from rmqio.transforms.parts import BatchConstraint
 from tests.helpers.oracles import queries
 from tests.helpers.transforms.records import record_of
 from tests.unit.sql.transform.row_kinds import Event, Untimed
@@ -62,6 +71,13 @@ def _records(rows: Iterable[dict[str, Any]], zone: str = "") -> list[Record]:
     return [record_of(queries.as_json(row).replace('", "m"', f'{zone}", "m"').encode()) for row in rows]
 
 
+def _batches(rows: Iterable[dict[str, Any]]) -> list[Batch[Record]]:
+    records = _records(rows)
+    return [
+        Batch(each := records[at : at + 7], records[0].queue, [*range(len(each))]) for at in range(0, len(records), 7)
+    ]
+
+
 def _event(row: Mapping[str, Any]) -> Event:
     return Event(**{**row, "m": None if row["m"] is None else Decimal(row["m"])})
 
@@ -71,11 +87,68 @@ def _timed(row: Mapping[str, Any]) -> TimestampedValue:
     return TimestampedValue(Untimed(*_event(row)[:-1]), at)
 
 
-class Inputs:
-    """The tables as messages, as rows with a column of their time, and as elements with a time."""
+class Files:
+    """The tables as files, and queries of them as `rmqio sql` runs them: each writes files, too."""
 
-    def __init__(self, pipeline: beam.Pipeline, random: Random, count: int) -> None:
+    def __init__(self, folder: Path, rows: Mapping[str, Iterable[dict[str, Any]]]) -> None:
+        self._folder, self._script = folder, Script()
+        for name, each in rows.items():
+            (folder / f"{name}.json").write_text("".join(f"{queries.as_json(row)}\n" for row in each))
+            self._run(f"CREATE TABLE {name} {LOCAL} WITH ({self._options(f'{name}.json')})")
+        self._run("".join(f"SET '{name}' = '{value}';" for name, value in SETTINGS.items()))
+        self.labels: list[str] = []
+
+    def _run(self, text: str) -> None:
+        self._script.run(text)
+
+    def _options(self, path: str) -> str:
+        return f"'connector' = 'filesystem', 'path' = '{self._folder / path}', 'format' = 'json'"
+
+    def add(self, label: str, text: str) -> None:
+        *views, query = text.split(";\n")
+        for view in views:
+            self._run(view.replace("CREATE VIEW", "CREATE VIEW IF NOT EXISTS"))
+        name = f"s{len(self.labels)}"
+        self.labels.append(label)
+        self._run(view := f"CREATE VIEW v{name} AS {query}")
+        (made,) = self._script.texts.parse(view)
+        assert isinstance(made, CreateView)
+        columns = ", ".join(f"`{each.name}` {each.type.text}" for each in self._script.binder().named(made.name).fields)
+        self._run(
+            f"CREATE TABLE {name} ({columns}) WITH ({self._options(name)}); INSERT INTO {name} SELECT * FROM v{name}"
+        )
+
+    def run(self) -> dict[str, Counter[tuple[Any, ...]]]:
+        """Returns the rows of each query that gives some."""
+        pipeline = beam.Pipeline(options=options([]))
+        Translation(pipeline, Connection(start=StartFrom.earliest(), stop=StopAt.latest())).add_all(self._script.sinks)
+        run(pipeline)
+        found = {}
+        for number, label in enumerate(self.labels):
+            lines = [line for path in (self._folder / f"s{number}").glob("*") for line in path.read_text().splitlines()]
+            if lines:
+                rows = (json.loads(line, parse_float=Decimal).values() for line in lines)
+                found[label] = Counter(tuple(map(_as_text, row)) for row in rows)
+        return found
+
+
+def _as_text(value: Any) -> Any:
+    """Returns a value as JSON has it: times are texts, and decimals have as many digits as they need."""
+    if isinstance(value, Decimal):
+        return format(value.normalize(), "f")
+    if isinstance(value, (dt.datetime, Timestamp)):
+        moment = value if isinstance(value, dt.datetime) else value.to_utc_datetime()
+        return str(moment.replace(tzinfo=None)).removesuffix(".000000")
+    return value
+
+
+class Inputs:
+    """The tables as messages, alone and in batches, as rows with a column of their time, as elements with a time, and
+    as files."""
+
+    def __init__(self, pipeline: beam.Pipeline, random: Random, count: int, folder: Path) -> None:
         rows = {name: queries.rows(random, count) for name in queries.TABLES}
+        self._files = Files(folder, rows)
 
         def made(label: str, values: Callable[[Any], Iterable[Any]], kind: Any) -> dict[str, Any]:
             return {
@@ -85,33 +158,50 @@ class Inputs:
             }
 
         self.local, self.instant = made("local", _records, Record), made("instant", _in_utc, Record)
+        self.batches = made("batches", _batches, BatchConstraint(Record))
         self.rows = made("rows", lambda found: map(_event, found), Event)
         stamp = beam.Map(_timed).with_output_types(Untimed)
         self.timed = {
             name: each | f"stamp {name}" >> stamp for name, each in made("timed", list, dict[str, Any]).items()
         }
         self._sides: list[Any] = []
+        self._labels: list[str] = []
+        self._local: list[str] = []
+        """Their messages have the type of time that their batches have."""
 
     def add(self, label: str, text: str, *, of_elements: bool = False) -> None:
-        """Adds a query of messages and of rows."""
+        """Adds a query of all of them."""
+        self._labels.append(label)
         ddl, messages = (INSTANT, self.instant) if of_elements else (LOCAL, self.local)
         rowtime, rows = (element_time("ts"), self.timed) if of_elements else ("ts", self.rows)
         wanted = SqlTransform(text, dict.fromkeys(messages, ddl), settings=SETTINGS)
         found = SqlTransform(text, settings=SETTINGS, rowtime=dict.fromkeys(rows, rowtime))
-        for side, each in enumerate((messages | f"{label}: messages" >> wanted, rows | f"{label}: rows" >> found)):
+        sides = [messages | f"{label}: messages" >> wanted, rows | f"{label}: rows" >> found]
+        batched = SqlTransform(text, dict.fromkeys(messages, LOCAL), settings=SETTINGS)
+        sides.append(self.batches | f"{label}: batches" >> batched)
+        self._files.add(label, text)
+        if not of_elements:
+            self._local.append(label)
+        for side, each in enumerate(sides):
             as_tuple = beam.Map(lambda row, *place: (*place, tuple(row)), label, side)
             self._sides.append(each | f"{label}: side {side}" >> as_tuple)
 
     def check(self, *, most_empty: int = 0) -> None:
         """Checks that each query gives the same rows of both, and some: but for a few."""
-        least = len(self._sides) // 2 - most_empty
+        least, local = len(self._labels) - most_empty, self._local
+        of_files = self._files.run()
 
         def check(found: Sequence[tuple[str, int, tuple[Any, ...]]]) -> None:
-            sides: tuple[dict[str, Counter[Any]], ...] = {}, {}
+            sides: tuple[dict[str, Counter[Any]], ...] = {}, {}, {}  # messages, rows, batches
             for label, side, row in found:
                 sides[side].setdefault(label, Counter())[row] += 1
-            assert len(sides[0]) >= least
-            assert sides[1] == sides[0]
+            messages, rows, batches = sides
+            assert len(messages) >= least
+            assert rows == messages
+            assert {label: batches.get(label) for label in local} == {label: messages.get(label) for label in local}
+            for label, each in batches.items():
+                assert of_files.pop(label) == Counter(tuple(map(_as_text, row)) for row in each.elements()), label
+            assert not of_files
 
         assert_that(self._sides | "Sides" >> beam.Flatten(), check)
 
@@ -120,8 +210,8 @@ def _in_utc(rows: Iterable[dict[str, Any]]) -> list[Record]:
     return _records(rows, "Z")
 
 
-def test_each_form_gives_the_same_rows(pipeline: beam.Pipeline) -> None:
-    given = Inputs(pipeline, Random(5), 40)
+def test_each_form_gives_the_same_rows(pipeline: beam.Pipeline, tmp_path: Path) -> None:
+    given = Inputs(pipeline, Random(5), 40, tmp_path)
     for number, (name, text) in enumerate(FORMS.items()):
         given.add(name, text, of_elements=number % 2 == 1)
     given.check()
@@ -130,9 +220,9 @@ def test_each_form_gives_the_same_rows(pipeline: beam.Pipeline) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [3, 17])
-def test_random_queries_give_the_same_rows(pipeline: beam.Pipeline, seed: int) -> None:
+def test_random_queries_give_the_same_rows(pipeline: beam.Pipeline, tmp_path: Path, seed: int) -> None:
     random = Random(seed)
-    given = Inputs(pipeline, random, 60)
+    given = Inputs(pipeline, random, 60, tmp_path)
     for number in range(26):
         text, _ = queries.query(random, number)
         given.add(f"{number}: {text}", re.sub(r"CAST\((c\d+) AS STRING\)", r"CAST(\1 AS STRING) AS \1", text))
