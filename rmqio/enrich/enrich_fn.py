@@ -17,6 +17,7 @@ from rmqio.enrich.merging import KeyOf, Merge, fields_of
 from rmqio.enrich.refresh import Lease, Rows, Schedule, acquire
 from rmqio.enrich.sources.topic import Topic
 from rmqio.errors import LocalError, SerdeError
+from rmqio.internal_errors import internal_error
 from rmqio.transforms.parts import (
     ERRORS_TAG,
     Count,
@@ -140,6 +141,8 @@ class EnrichFn(beam.DoFn):
                     times.append(_time_of(element, look_up.at, timestamp))
             except SerdeError as error:
                 failed[place] = error
+            except Exception as error:  # noqa: BLE001  # of an element's own class, or a fault of ours
+                failed[place] = SerdeError(internal_error(error, "an element of Enrich"))
             else:
                 elements.append(element)
                 keys.append(key)

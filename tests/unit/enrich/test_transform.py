@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import pickle
+import uuid
 from collections import OrderedDict
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +31,20 @@ from rmqio.testing import InMemoryClientFactory
 from tests.helpers.waiting import until
 
 USERS = pa.table({"id": ["a", "b", "b"], "tier": ["gold", "tin", "zinc"], "visits": [1, 2, 3]})
+
+
+ODD = [
+    None, True, 0, -1, 2**31, 2**63, 2**64, 10**400, -0.0, 1.5, math.nan, math.inf, "", "a", "\ud800", "x" * 100_000,
+    b"", b"\xff", Decimal("1.00"), Decimal("NaN"), Decimal("1e400"), Fraction(1, 2), dt.date(2024, 1, 1),
+    dt.datetime.max, dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.time(1), dt.timedelta(1), [], {}, {1}, (), ("a", 1),
+    object(), int, 1j, bytearray(b"a"), memoryview(b"a"), uuid.UUID(int=1),
+]  # fmt: skip
+KEYS = {
+    "text": pa.array(["a", ""]), "number": pa.array([1, 2]), "small": pa.array([1, 2], pa.uint8()),
+    "bytes": pa.array([b"a", b""]), "truth": pa.array([True, False]),
+    "day": pa.array([dt.date(2024, 1, 1), dt.date.max]),
+    "decimal": pa.array([Decimal("1.00"), Decimal("2.00")]),
+}  # fmt: skip
 
 
 class Order(NamedTuple):
@@ -57,11 +75,28 @@ def run(elements: list[Any], enrich: Enrich) -> list[Any]:
     return found
 
 
-def enrich_fn(enrich: Enrich) -> Any:
+def enrich_fn(enrich: Enrich, *, errors_to_output: bool = False) -> Any:
     from rmqio.enrich.enrich_fn import EnrichFn
 
     look_up = pickle.loads(pickle.dumps(enrich._look_up))
-    return EnrichFn(look_up, "step", batches=enrich._batches, errors_to_output=False)
+    return EnrichFn(look_up, "step", batches=enrich._batches, errors_to_output=errors_to_output)
+
+
+@pytest.mark.parametrize("names", [[each] for each in KEYS] + [["text", "number"]], ids="-".join)
+def test_whatever_a_key_is_it_is_looked_up_or_an_error(names: list[str], tmp_path: Path) -> None:
+    table = Table.from_arrow(pa.table({**{each: KEYS[each] for each in names}, "row": [1, 2]}), cache_dir=str(tmp_path))
+    for how in ({"batches": True}, {"duplicates": "all"}):
+        fn = enrich_fn(Enrich(table, names, **how), errors_to_output=True)
+        fn.setup()
+        fn.start_bundle()
+        elements: list[Any] = [dict.fromkeys(names, each) for each in ODD]
+        count = 0
+        for element in [elements] if "batches" in how else elements:
+            for found in fn.process(element, timestamp=beam.utils.timestamp.Timestamp(0)):
+                count += len(found) if isinstance(found, list) else 1
+        assert count == len(ODD)
+        fn.teardown()
+    close_all()
 
 
 CASES: list[tuple[Any, dict[str, Any], list[Any]]] = [
