@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, SerdeError
+from rmqio.internal_errors import internal_error
 from rmqio.rules.errors import RuleError
 from rmqio.rules.ir import FIELD_KINDS, Atom, Kind, Rule
 from rmqio.rules.limits import Limits
@@ -96,7 +97,10 @@ class Matcher:
 
     def match(self, event: Mapping[str, Any]) -> list[Hit]:
         """Returns the rules that an event matches, in their order."""
-        return self.find_events([event]).get(0, [])
+        found, broken = self.find_events([event])
+        if broken:
+            raise broken[0]
+        return found.get(0, [])
 
     def match_many(self, bodies: Sequence[bytes]) -> list[list[Hit] | Broken]:
         """Returns for each body of JSON the rules that it matches, or why it is not an event."""
@@ -104,38 +108,38 @@ class Matcher:
         return [Broken(failure_text(broken[at])) if at in broken else found.get(at, []) for at in range(len(bodies))]
 
     def find(self, bodies: Sequence[bytes]) -> tuple[dict[int, list[Hit]], dict[int, Exception]]:
-        """Returns the hits of the bodies that have some, and the errors of those that are not events, by position."""
+        """Returns the hits of the bodies that have some, and the errors of those that are not events, by position.
+
+        An event that fails in a way that nobody expects has such an error, too.
+        """
         if self._counts is not None:
             self._sample(bodies)
-        tables, columns = self._tables, self._columns
-        found: dict[int, list[Hit]] = {}
-        noted = self._cuts.noted
+        columns, noted = self._columns, self._cuts.noted
         if columns is not None and len(bodies) > 1:
-            rows, broken = columns.candidates(bodies)
-            for at, event in rows:
-                hits, candidates = tables.look(event)
-                if candidates and (matched := self._checked(tables, event, hits, candidates)):
-                    found[at] = matched
-            if self._cuts.noted != noted:
-                self._cuts.count(events_of(bodies)[0], self._indexes)
-            return found, broken
+            try:
+                rows, broken = columns.candidates(bodies)
+            except Exception:  # noqa: BLE001  # it is of one event, which is found below
+                pass
+            else:
+                found = self._found(rows, broken)
+                if self._cuts.noted != noted:
+                    self._cuts.count(events_of(bodies)[0], self._indexes)
+                return found, broken
         events, broken = events_of(bodies)
-        found = self.find_events(events)
-        return found, broken
+        found, failed = self.find_events(events)
+        return found, broken | failed
 
-    def find_events(self, events: Sequence[Mapping[str, Any] | None]) -> dict[int, list[Hit]]:
-        """Returns the hits of the events that have some, by position."""
-        tables, found, noted = self._tables, {}, self._cuts.noted
-        look = tables.look
-        for at, event in enumerate(events):
-            if event is not None:
-                hits, candidates = look(event)
-                if candidates and (matched := self._checked(tables, event, hits, candidates)):
-                    found[at] = matched
-        tables.note_seen(events)
+    def find_events(
+        self, events: Sequence[Mapping[str, Any] | None]
+    ) -> tuple[dict[int, list[Hit]], dict[int, Exception]]:
+        """Returns the hits of the events that have some, and the errors of those that fail, by position."""
+        broken: dict[int, Exception] = {}
+        noted = self._cuts.noted
+        found = self._found([(at, event) for at, event in enumerate(events) if event is not None], broken)
+        self._tables.note_seen(events)
         if self._cuts.noted != noted:
             self._cuts.count(events, self._indexes)
-        return found
+        return found, broken
 
     def taken_cuts(self) -> CutCounts:
         """Returns how many long texts and lists were cut since it was last called."""
@@ -232,6 +236,23 @@ class Matcher:
                 self._columns = self._columns.with_tables(self._tables)
 
     # ---- matching ----------------------------------------------------------------------------------------------------
+
+    def _found(
+        self, events: Iterable[tuple[int, Mapping[str, Any]]], broken: dict[int, Exception]
+    ) -> dict[int, list[Hit]]:
+        """Returns the hits of the events that have some, by position; adds the errors of those that fail."""
+        tables, found = self._tables, {}
+        look = tables.look
+        for at, event in events:
+            try:
+                hits, candidates = look(event)
+                if candidates and (matched := self._checked(tables, event, hits, candidates)):
+                    found[at] = matched
+            except RecursionError as error:  # nested too deeply
+                broken[at] = error
+            except Exception as error:  # noqa: BLE001
+                broken[at] = SerdeError(internal_error(error, "an event of rules"))
+        return found
 
     def _checked(self, tables: Tables, event: Mapping[str, Any], hits: set[int], candidates: Any) -> list[Hit]:
         found = []

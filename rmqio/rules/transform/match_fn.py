@@ -137,17 +137,14 @@ def _found(matcher: Matcher, elements: Sequence[Any]) -> tuple[dict[int, list[Hi
     found: dict[int, list[Hit]] = {}
     failures: dict[int, Exception] = {}
     for position, (element, body) in enumerate(zip(elements, bodies, strict=True)):
-        if body is None:
-            try:
-                hits = matcher.find_events([event_of_element(element)])
-            except RecursionError as error:
-                failures[position] = error
-                continue
-        else:
-            hits, errors = matcher.find([body])
-            if errors:
-                failures[position] = errors[0]
-        if hits:
+        try:
+            hits, errors = matcher.find_events([event_of_element(element)]) if body is None else matcher.find([body])
+        except RecursionError as error:
+            failures[position] = error
+            continue
+        if errors:
+            failures[position] = errors[0]
+        elif hits:
             found[position] = hits[0]
     return found, failures
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import math
 import re
 import tracemalloc
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -14,6 +18,7 @@ pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 from rmqio.errors import LocalError
 from rmqio.rules.engine import Broken, Engine, Matcher, compile_rules
 from rmqio.rules.errors import RuleError
+from rmqio.rules.formats import RuleText, parse
 from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Place, Rule
 from rmqio.rules.limits import Limits
 from rmqio.rules.match import regexes
@@ -386,3 +391,73 @@ def test_a_text_of_signs_may_be_as_long_as_another(kind: Kind, field: str | None
         text = "x" * (kind is Kind.WILDCARD) + signs.lower()
         assert ids(matcher.match({"f": text})) == [kind]
         assert ids(matcher.match({"f": f"yz{text[:-1]}"})) == ["containsyz"]
+
+
+RULES = """
+title: values of {}
+logsource: {product: any}
+detection:
+  text: {f|contains: a, g|startswith: [x, 'ä'], h: '*b*'}
+  more: {f|re: 'a+$', f|cidr: 10.0.0.0/8, f|gte: 3, f|exists: true, g|fieldref: h}
+  other: {f.g: null, f|contains|all: [a, b], f: [1, true, '']}
+  condition: %s
+"""
+ODD = [
+    None, True, 0, 2**64, 10**400, -0.0, math.nan, math.inf, "", "a", "\ud800", "ß", "10.1.2.3", b"\xff",
+    Decimal("NaN"), Decimal("1e400"), Fraction(1, 2),
+    dt.datetime.max, [], [[["a"]]], {}, {"": None}, {"g": {"g": []}}, {1: 2}, {1}, (),
+    object(), int, 1j, [None, {"g": [None]}],
+]  # fmt: skip
+
+
+def odd_rules() -> list[Rule]:
+    conditions = ("1 of them", "all of them", "not text and not more", "text or other")
+    found = parse(
+        [RuleText("a.yml", "---".join(RULES.replace("{}", str(at)) % each for at, each in enumerate(conditions)))]
+    )
+    assert not found.problems
+    return [*found.rules, rule(Atom("f", Kind.SQL, "f > 1 AND g LIKE '%a'"), "sql")]
+
+
+def test_whatever_an_event_is_it_is_matched_or_an_error() -> None:
+    matcher = compile_rules(odd_rules())
+    events = [{"f": one, "g": other, "h": one} for one in ODD for other in ODD]
+    found, broken = matcher.find_events(events)
+    assert found
+    assert not found.keys() & broken.keys()
+    assert all(isinstance(each, RecursionError) for each in broken.values())
+    bodies = [json.dumps(each, default=repr, skipkeys=True).encode() for each in events]
+    bodies += [each[:-3] for each in bodies] + [
+        b"",
+        b"[]",
+        b"null",
+        b"\xff",
+        b'{"f": 1e999}',
+        b'{"f": {"f": 1, "f": []}}',
+    ]
+    found, broken = matcher.find(bodies)
+    assert found
+    assert not found.keys() & broken.keys()
+
+
+@pytest.mark.parametrize("fields", [1, 30], ids=["columns", "rows"])
+def test_an_event_that_fails_by_a_fault_of_ours_fails_alone(
+    fields: int, monkeypatch: pytest.MonkeyPatch, no_internal_errors: list[int]
+) -> None:
+    matcher = compile_rules([rule(Atom(f"f{at}", Kind("equals"), "x"), f"r{at}") for at in range(fields)])
+    assert matcher.is_columnar == (fields == 1)
+    check = matcher._checked
+
+    def checked(tables: Any, event: Any, hits: set[int], candidates: Any) -> Any:
+        if event["n"] == 1:
+            raise KeyError("n")
+        return check(tables, event, hits, candidates)
+
+    monkeypatch.setattr(matcher, "_checked", checked)
+    found, broken = matcher.find([b'{"f0":"x","n":%d}' % n for n in range(3)])
+    assert (sorted(found), {at: str(each) for at, each in broken.items()}) == (
+        [0, 2],
+        {1: "internal error: KeyError: 'n'"},
+    )
+    assert no_internal_errors == [1]
+    no_internal_errors.clear()
