@@ -224,6 +224,10 @@ def item_of_array(array: list[Any], position: int) -> Any:
     return array[position - 1] if 1 <= position <= len(array) else None
 
 
+def _pairs(given: Sequence[SqlType]) -> Sequence[SqlType] | None:
+    return None if len(given) % 2 or not all(map(types.is_key, given[::2])) else given
+
+
 def _check_position(position: int) -> None:
     if position < 1:
         raise ValueFailure(f"positions in an array count from 1, but this is {position}")
@@ -233,5 +237,5 @@ define("ITEM OF ARRAY", "a i", item_of_array, returns=lambda given: given[0].ele
        constants={1: _check_position})  # fmt: skip
 define("ITEM OF MAP", "m any", inline="{0}.get({1})", returns=lambda given: given[0].elements[1], can_be_null=True)
 define("ARRAY", "any ...", inline="[*]", is_strict=False, returns=lambda given: types.array_of(given[0], False))
-define("MAP", "any any ...", inline="{*}", is_strict=False,
+define("MAP", "any any ...", inline="{*}", is_strict=False, takes=_pairs,
        returns=lambda given: SqlType("MAP", False, elements=tuple(given[:2])))  # fmt: skip

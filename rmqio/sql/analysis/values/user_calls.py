@@ -65,7 +65,7 @@ def aggregate(
     arguments = _arguments(node, replace(binder, place="in another one"))
     for each, at in zip(arguments, node.arguments, strict=True):
         check(each, at.span)
-        if is_distinct and not _is_key(each.type):
+        if is_distinct and not types.is_key(each.type):
             _refuse(f"{function.name}(DISTINCT ...) cannot be {each.type.text}", at.span)
     call = AggregateCall(
         function.name, function.result.nullable(), is_distinct=is_distinct and bool(arguments), function=function
@@ -75,10 +75,6 @@ def aggregate(
     names = tuple(f"EXPR${i}" for i in range(len(arguments)))
     row = SqlType("ROW", False, elements=tuple(each.type for each in arguments), names=names)
     return call, Operation(row, "ROW", arguments), condition
-
-
-def _is_key(kind: SqlType) -> bool:
-    return kind.kind not in ("ARRAY", "MAP", "MULTISET") and all(map(_is_key, kind.elements))
 
 
 def _arguments(node: nodes.Call, binder: Any) -> tuple[Expr, ...]:
