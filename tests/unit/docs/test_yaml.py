@@ -29,15 +29,24 @@ detection:
 
 def test_each_page_with_yaml_has_a_test() -> None:
     counts = {page: len(blocks) for page, blocks in BLOCKS.items()}
-    assert counts == {"docs/rules/correlation.md": 1, "docs/rules/sigma.md": 2, "docs/sql/yaml.md": 4}
+    assert counts == {"docs/rules/correlation.md": 1, "docs/rules/sigma.md": 3, "docs/sql/yaml.md": 4}
 
 
-@pytest.mark.parametrize("block", BLOCKS["docs/rules/sigma.md"], ids=["mapping", "pipeline of pySigma"])
-def test_a_mapping_maps_the_fields_of_a_rule(block: str, tmp_path: Path) -> None:
+_FIELDS: Final = {
+    "mapping": "process.command_line",
+    "two entries of a source": "ProcessCommandLine",
+    "pipeline of pySigma": "process.command_line",
+}
+
+
+@pytest.mark.parametrize(
+    ("block", "field"), zip(BLOCKS["docs/rules/sigma.md"], _FIELDS.values(), strict=True), ids=_FIELDS
+)
+def test_a_mapping_maps_the_fields_of_a_rule(block: str, field: str, tmp_path: Path) -> None:
     (tmp_path / "mapping.yml").write_text(block)
     (tmp_path / "rule.yml").write_text(RULE)
     rules = RuleSet.from_files(tmp_path / "rule.yml", format="sigma", mapping=tmp_path / "mapping.yml").load()
-    assert "process.command_line" in str(rules)
+    assert f"field='{field}'" in str(rules)
 
 
 def test_a_correlation_is_one_of_the_set(tmp_path: Path) -> None:
