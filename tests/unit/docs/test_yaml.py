@@ -40,7 +40,7 @@ _FIELDS: Final = {
 
 
 @pytest.mark.parametrize(
-    ("block", "field"), zip(BLOCKS["docs/rules/sigma.md"], _FIELDS.values(), strict=True), ids=_FIELDS
+    ("block", "field"), [*zip(BLOCKS["docs/rules/sigma.md"], _FIELDS.values(), strict=True)], ids=_FIELDS
 )
 def test_a_mapping_maps_the_fields_of_a_rule(block: str, field: str, tmp_path: Path) -> None:
     (tmp_path / "mapping.yml").write_text(block)
