@@ -78,7 +78,7 @@ def _compiled(pattern: str, own: tuple[tuple[str, str], ...], timeout_s: float) 
             f"more than {LARGEST:,} characters"
         )
     try:
-        expression = regex.compile(text)
+        expression = regex.compile(text, regex.DOTALL | regex.MULTILINE)  # as Logstash, whose lines can be several
     except (regex.error, OverflowError, RecursionError) as error:
         raise WrongPattern(f"{shown(pattern)} is not a grok pattern: {error}") from None
     fields: dict[str, list[int]] = {}

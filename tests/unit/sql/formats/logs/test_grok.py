@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -73,6 +75,17 @@ COMBINED = {
         ("^%{QS:q}$", r'"a \" b"', {"q": r'"a \" b"'}),
         ("%{UUID:id}", "x 00000000-0000-0000-0000-00000000000f", {"id": "00000000-0000-0000-0000-00000000000f"}),
         ("^%{INT:x}$", "x", None),
+        ("^%{IP:ip}:%{NUMBER:port}$", "2001:db8::1:443", {"ip": "2001:db8::1", "port": "443"}),
+        ("%{HOSTPORT:h}", "to 2001:db8::1:443", {"h": "2001:db8::1:443"}),
+        (
+            "%{HTTPD_ERRORLOG}",
+            "[Mon Aug 31 09:30:48 2015] [proxy:error] [pid 7:tid 8] (70008)Partial results: [client 2001:db8::1:443] "
+            "AH01075: Error 'a\n'",
+            {"timestamp": "Mon Aug 31 09:30:48 2015", "module": "proxy", "loglevel": "error", "pid": "7", "tid": "8",
+             "proxy_errorcode": "70008", "proxy_message": "Partial results", "clientip": "2001:db8::1",
+             "clientport": "443", "errorcode": "AH01075", "message": "Error 'a\n'"},
+        ),
+        ("%{GREEDYDATA:m} at$", "a\nb at\nc", {"m": "a\nb"}),
     ],
 )  # fmt: skip
 def test_fields_of_lines(pattern: str, line: str, expected: dict[str, str] | None) -> None:
@@ -155,11 +168,9 @@ def test_addresses(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> No
 
 
 @given(st.text(st.sampled_from("0123456789abcdef:.%"), max_size=30))
-def test_what_is_an_address_is_one_for_python(text: str) -> None:
+def test_what_is_an_address_of_ipv6_is_one_for_python(text: str) -> None:
     if grok.compiled("^%{IPV6}$").match(text) is not None:
-        ipaddress.IPv6Address(text)
-    if grok.compiled("^%{IPV4}$").match(text) is not None:
-        ipaddress.IPv4Address(text)
+        ipaddress.IPv6Address(text.partition("%")[0])
 
 
 @given(st.datetimes())
@@ -171,3 +182,38 @@ def test_times(moment: object) -> None:
 def test_any_line_matches_or_not(line: str) -> None:
     found = grok.compiled("%{COMBINEDAPACHELOG}").match(line)
     assert found is None or set(found) <= {*COMBINED, "rawrequest"}
+
+
+LOGSTASH: Final = {
+    # Python has another name for a class within a class.
+    name: pattern.replace("[[[:alnum:]]_%", "[[:alnum:]_%")
+    for name, _, pattern in (
+        line.partition(" ")
+        for line in (Path(__file__).parent / "logstash.txt").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    )
+}
+OTHER: Final = {"EMAILLOCALPART": PATTERNS["EMAILLOCALPART"], "URIQUERY": PATTERNS["URIQUERY"]}
+"""As the newer ones of Logstash."""
+LINES: Final = [
+    "2001:db8::1:443", "::1:80", "[2001:db8::1]:443", "::ffff:10.0.0.1:443", "1:2:3:4:5:6:7:8:9", "fe80::1%eth0.1:443",
+    "10.0.0.1:8080", "010.001.0.1", "00:1b:44:11:3a:b7", "::", "x::y", "192.300.1.1", "example.com.:80", "a-b.c:0x1f",
+    "[Mon Aug 31 09:30:48.95 2015] [a:error] [pid 7:tid 8] (70008)Partial: [client 2001:db8::1:52042] AH01075: no",
+    "[Mon Aug 31 09:30:48 2015] [core:warn] [pid 7] [client 10.0.0.1:5] x: y",
+    "[Mon Aug 31 09:30:48 2015] [:error] [pid 7] x", "[Mon Aug 31 16:27:04 2015] [error] [client 10.1.1.1] Premature",
+    "Mar 16 00:01:25 evita postfix/smtpd[1713]: connect from x[168.100.1.3]", "Mar 16 00:01:25 ::1 cron: x\ny",
+    "2024-01-02T00:00:00.5+02:00 host <3.4> no program", "Mon, 02 Jan 2006 15:04:05 +0000", "112:34:56",
+    "Mon Jan 02 15:04:05 UTC 2006", "20060102150405", "04/Mai/2015:13:17:15 +0200", "31.12.99-24:00:00",
+    "  at a.b.C$1.<init>(Native Method)", "at a.b.C.d(E.java:12)", "a..b@c.d", "1a+b@example.com", "h://x",
+    "ab://u:p@[::1]:80/x?y=1", "März Okt", "https://[::1]/a|b", "Warni INF ERRO crit", '"a\\"b" \\"x"', "''`a`",
+    "/a/b:1:2", "C:\\a b\\c:1", "/dev/pts/1", "urn:a:%zz",
+    ACCESS, ACCESS.replace("127.0.0.1", "2001:db8::1"), "-.5 +1.5e 0x1F", "00000000-0000-0000-0000-00000000000f",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(PATTERNS.keys() & LOGSTASH.keys() - {"EMAILLOCALPART"}))
+def test_a_pattern_gives_what_that_of_logstash_gives(name: str) -> None:
+    for form in (f"%{{{name}:x}}", f"^%{{{name}:x}}$", f"%{{{name}:x}}:%{{NUMBER:y}}"):
+        ours, theirs = grok.compiled(form), grok.compiled(form, {**LOGSTASH, **OTHER})
+        for line in LINES:
+            assert ours.match(line) == theirs.match(line), (form, line)
