@@ -81,7 +81,7 @@ class Columns:
 def converter_of(kind: Any) -> Callable[[Any], Any]:
     """Returns the function from a value that is not None to one of SQLAlchemy's type."""
     import sqlalchemy as sa
-    from sqlalchemy.dialects import mysql
+    from sqlalchemy.dialects import mysql, postgresql
 
     for types, converter in (
         ((sa.JSON,), _same),  # SQLAlchemy writes it
@@ -91,6 +91,7 @@ def converter_of(kind: Any) -> Callable[[Any], Any]:
         ((sa.Date,), _date),
         ((mysql.TIME,), _time_of_mysql),
         ((sa.Time,), _time),
+        ((postgresql.INTERVAL,), _interval),
         ((sa.Boolean,), _boolean),
         ((sa.Float,), _float),
         ((sa.Numeric,), _decimal),
@@ -236,6 +237,11 @@ def _time_of_mysql(value: Any) -> str:
     if isinstance(value, dt.time):
         return value.replace(tzinfo=None).isoformat()
     return text_of_duration(_duration(value))
+
+
+def _interval(value: Any) -> Any:
+    """The INTERVAL as text: drivers give -1:30 as -1 days +22:30."""
+    return text_of_duration(value) if isinstance(value, dt.timedelta) else value
 
 
 def _duration(value: Any) -> dt.timedelta:

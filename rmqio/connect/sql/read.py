@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import re
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from rmqio.serde.json_numbers import json_value
 _ROWS: Final = 5_000
 _MYSQL_JSON: Final = 245
 """The number of the type in MySQL's protocol."""
+_DAYS: Final = re.compile(r"(?:[-+]?\d+ days? ?)?(?:[-+]?\d+:\d+:\d+(?:\.\d+)?)?")
+"""An interval of PostgreSQL without years and months, which have no fixed length."""
 _NAME: Final = re.compile(r"[A-Za-z_][\w$]*(\.[A-Za-z_][\w$]*)*")
 
 
@@ -177,6 +180,8 @@ class _RowsFn(_ReadFn):
             if element:
                 query = f"SELECT * FROM ({query}) AS rmqio_rows WHERE {element}"
             raw = connection.connection.driver_connection
+            if (adapters := getattr(raw, "adapters", None)) is not None:  # of psycopg
+                adapters.register_loader("interval", interval_loader())
             streaming = connection.execution_options(stream_results=True, yield_per=_ROWS)
             with contextlib.closing(streaming.execute(sa.text(query.replace(":", "\\:")))) as result:
                 names = list(result.keys())
@@ -197,6 +202,23 @@ class _RowsFn(_ReadFn):
                 except sa.exc.SQLAlchemyError:
                     _end_result(raw)
                     raise
+
+
+@functools.cache
+def interval_loader() -> Any:
+    """A loader of psycopg, which would read a month as 30 days. What is no timedelta is PostgreSQL's own text."""
+    from psycopg import DataError
+    from psycopg.types.datetime import IntervalLoader
+
+    class Loader(IntervalLoader):
+        def load(self, data: Any) -> Any:
+            text = bytes(data).decode()
+            if _DAYS.fullmatch(text):
+                with contextlib.suppress(DataError, NotImplementedError):  # more than a timedelta holds, another style
+                    return super().load(data)
+            return text
+
+    return Loader
 
 
 def _end_result(raw: Any) -> None:

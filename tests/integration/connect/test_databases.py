@@ -103,20 +103,27 @@ def test_json_travels_through_messages_and_is_the_same(shop: Shop) -> None:
 
 _TIMES_OF_DAY = ["09:05:00", "00:00:00", "23:59:59.000001"]
 _OTHER_TIMES = ["-01:30:00", "-00:00:00.500000", "26:00:00", "-838:59:59", "838:59:59"]
+_MONTHS = ["2 mons", "-1 years -1 mons +2 days -00:00:00.5", "178000000 years"]
 
 
-def test_every_time_travels_through_messages_and_is_the_same(shop: Shop) -> None:
+@pytest.mark.parametrize("kind", ["TIME(6)", "INTERVAL"])
+def test_every_time_travels_through_messages_and_is_the_same(shop: Shop, kind: str) -> None:
+    """As text: for PostgreSQL, 2 months are equal to 60 days."""
+    if shop.kind == "mysql" and kind == "INTERVAL":
+        pytest.skip("MariaDB has no intervals")
     for each in ("times", "times_of_messages", "times_of_rows"):
-        shop.run(f"DROP TABLE IF EXISTS {each}", f"CREATE TABLE {each} (id INTEGER PRIMARY KEY, t TIME(6))")
-    times = [*_TIMES_OF_DAY, *(_OTHER_TIMES if shop.kind == "mysql" else [])]
+        shop.run(f"DROP TABLE IF EXISTS {each}", f"CREATE TABLE {each} (id INTEGER PRIMARY KEY, t {kind})")
+    more = _OTHER_TIMES if shop.kind == "mysql" or kind == "INTERVAL" else []
+    times = [*_TIMES_OF_DAY, *more, *(_MONTHS if kind == "INTERVAL" else [])]
     shop.run(f"INSERT INTO times VALUES {', '.join(str(each) for each in enumerate(times))}")
     with beam.Pipeline() as pipeline:
         rows = pipeline | ReadFromSql(shop.url, "times")
         _ = rows | "Rows" >> WriteToSql(shop.url, "times_of_rows")
         bodies = rows | beam.Map(lambda row: ToMessage(None)(row).body)
         _ = bodies | "Messages" >> WriteToSql(shop.url, "times_of_messages")
-    stored = [shop.run(f"SELECT id, t FROM {each} ORDER BY id") for each in ("times", "times_of_messages")]
-    assert stored[0] == stored[1] == shop.run("SELECT id, t FROM times_of_rows ORDER BY id")
+    query = "SELECT id, CAST(t AS CHAR(60)) FROM {} ORDER BY id"
+    stored = [shop.run(query.format(each)) for each in ("times", "times_of_messages")]
+    assert stored[0] == stored[1] == shop.run(query.format("times_of_rows"))
     assert len(stored[0]) == len(times)
 
 

@@ -15,12 +15,12 @@ pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-database
 
 import apache_beam as beam
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects import mysql, postgresql
 
 from rmqio.connect import ReadFromSql, WriteToSql
 from rmqio.connect.copying.messages import ToMessage
 from rmqio.connect.sql.columns import converter_of
-from rmqio.connect.sql.read import json_columns
+from rmqio.connect.sql.read import interval_loader, json_columns
 
 
 def test_a_column_of_json_travels_as_json_and_comes_back_as_the_same(tmp_path: Path) -> None:
@@ -86,3 +86,28 @@ def test_a_time_of_mysql_becomes_a_time_of_day_or_is_refused(given: Any, expecte
 )
 def test_a_column_of_mysql_takes_every_time(given: Any, expected: str) -> None:
     assert converter_of(mysql.TIME())(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("2 mons", "2 mons"),
+        ("-1 years -2 mons +3 days -04:05:06.7", "-1 years -2 mons +3 days -04:05:06.7"),
+        ("infinity", "infinity"),
+        ("2000000000 days", "2000000000 days"),
+        ("P1Y", "P1Y"),  # with another IntervalStyle
+        ("-1 days +02:03:04.5", dt.timedelta(days=-1, hours=2, minutes=3, seconds=4.5)),
+        ("60 days", dt.timedelta(days=60)),
+        ("00:00:00", dt.timedelta(0)),
+    ],
+)
+def test_an_interval_of_postgresql_is_a_timedelta_or_its_own_text(
+    given: str, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg", reason="tables of PostgreSQL need the extra 'sql-databases'")
+    monkeypatch.setattr("psycopg.types.datetime._get_intervalstyle", lambda connection: b"postgres")  # the server's
+    found = interval_loader()(1186).load(given.encode())
+    assert found == expected
+    if found == given:
+        assert json.loads(ToMessage(None)({"i": found}).body) == {"i": given}
+        assert converter_of(postgresql.INTERVAL())(found) == given
