@@ -19,6 +19,8 @@ from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCo
 from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks, beam_timestamp
 from rmqio.transforms.waiting import WAITING_LEVELS, Waiting, second_after
 from rmqio.transforms.writing.sendable import check_sendable
+from rmqio.wire.messages.copies import copy_of
+from rmqio.wire.properties import is_reserved
 
 __all__ = [
     "DECODE_ERRORS",
@@ -41,11 +43,13 @@ __all__ = [
     "Waiting",
     "beam_timestamp",
     "check_sendable",
+    "copy_of",
     "factory_of",
     "failure_of_member",
     "failure_of_record",
     "failure_of_value",
     "is_in_process",
+    "is_reserved",
     "located",
     "located_at",
     "located_member",

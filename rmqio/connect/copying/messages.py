@@ -8,9 +8,11 @@ from typing import Any
 import apache_beam as beam
 
 from rmqio.batches import place_ids
+from rmqio.connect.kafka.messages import message_of
+from rmqio.connect.kafka.records import KafkaRecord
 from rmqio.connect.rows import to_json, to_row
 from rmqio.errors import SerdeError
-from rmqio.model import TOMBSTONE, Message, MessageQueue
+from rmqio.model import Message, MessageQueue, Record
 from rmqio.near_names import did_you_mean
 
 
@@ -25,9 +27,8 @@ class ToMessage:
         self._key = key
 
     def __call__(self, element: Any) -> Message:
-        kind = type(element).__name__
-        if kind == "KafkaRecord":
-            return _of_kafka(element)
+        if isinstance(element, KafkaRecord):
+            return message_of(element)
         row = to_row(element)
         keys = () if self._key is None else (_text_of(row, self._key, "a key"),)
         return Message(to_json(row).encode("utf-8", "backslashreplace"), keys=keys)
@@ -55,25 +56,18 @@ def _text_of(row: dict[str, Any], field: str, use: str) -> str:
     return str(found)
 
 
-def kafka_id(record: Any) -> str:
+def own_id(record: Record) -> str:
+    """Returns the id of the copy of a message of RocketMQ: its own."""
+    return record.message_id
+
+
+def kafka_id(record: KafkaRecord) -> str:
     """Returns the id of the copy of a message of Kafka: the same each time that the message is copied.
 
     It depends on topic, partition and offset alone. In a topic of RocketMQ, a broker's name cannot be empty, so the id
     is none of a copy from there.
     """
     return place_ids(MessageQueue(record.topic, "", record.partition), (record.offset,))[0]
-
-
-def _of_kafka(record: Any) -> Message:
-    """The key orders the messages, and finds them if a key of RocketMQ can be so."""
-    key = None if record.key is None else record.key.decode("utf-8", "backslashreplace")
-    keys = (key,) if key and key.split() == [key] else ()
-    properties = {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in record.headers}
-    if record.value is None:
-        if not keys:
-            raise SerdeError("a tombstone of Kafka needs a key without spaces: it deletes what the key names")
-        return Message(b"", keys=keys, sharding_key=key, properties={**properties, TOMBSTONE: "true"})
-    return Message(record.value, keys=keys, sharding_key=key or None, properties=properties)
 
 
 class PrintFn(beam.DoFn):
@@ -86,8 +80,8 @@ class PrintFn(beam.DoFn):
         self._lines = []
 
     def process(self, element: Any) -> None:
-        body = element
-        if type(element).__name__ == "KafkaRecord":
+        body: Any = element
+        if isinstance(element, KafkaRecord):
             body = element.value if element.value is not None else "null"  # a tombstone
         elif not isinstance(element, dict):
             body = getattr(element, "body", element)

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
 from apache_beam.transforms.window import FixedWindows
 
-from rmqio.connect.copying.messages import PrintFn, RowId, ToMessage, kafka_id
+from rmqio.connect.copying.messages import PrintFn, RowId, ToMessage, kafka_id, own_id
 from rmqio.connect.copying.urls import DATABASES, SEARCH, End
 from rmqio.connect.files.residues import require_same_shards
 from rmqio.errors import LocalError, RmqioError
@@ -98,7 +98,7 @@ def _rocketmq(end: End, source: End, where: dict[str, Any], dead_letter_topic: s
     end.require_known(() if source.kind in ("rocketmq", "kafka") else ("key", "id"))
     if end.place and "client_factory" not in where:
         where = {**where, "name_server": end.place}
-    id_fn: Any = kafka_id if source.kind == "kafka" else None
+    id_fn: Any = {"rocketmq": own_id, "kafka": kafka_id}.get(source.kind)
     if "id" in end.options:
         id_fn = RowId(end.options["id"])
     write = WriteToRocketMQ(

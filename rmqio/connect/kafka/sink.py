@@ -6,11 +6,13 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 from rmqio.connect.kafka.client import Cluster, KafkaAway, ask, meaning_of
+from rmqio.connect.kafka.messages import record_of
 from rmqio.connect.kafka.records import KafkaRecord
 from rmqio.connect.rows import to_json, to_row
 from rmqio.connect.sink.base import BatchSink, PerhapsRefused, RowRefused, Verdict, Written
 from rmqio.errors import LocalError, RmqioError, SerdeError
-from rmqio.model import TOMBSTONE, Message, Record
+from rmqio.model import Message, Record
+from rmqio.transforms.parts import copy_of
 
 _ROOM: Final = 100
 Key = str | Callable[[Any], Any] | None
@@ -125,15 +127,10 @@ class KafkaSink(BatchSink):
             return KafkaRecord(element)
         if isinstance(element, str):
             return KafkaRecord(element.encode())
-        if isinstance(element, (Record, Message)):
-            key = element.sharding_key or (element.keys[0] if element.keys else None)
-            stamp = element.born_timestamp_ms if isinstance(element, Record) else -1
-            body: bytes | None = element.body
-            if not body and TOMBSTONE in element.properties:
-                if key is None:
-                    raise SerdeError("a tombstone needs a key: it deletes what the key names")
-                body = None
-            return KafkaRecord(body, None if key is None else key.encode(), (), "", -1, -1, stamp)
+        if isinstance(element, Record):
+            return record_of(copy_of(element), element.born_timestamp_ms)
+        if isinstance(element, Message):
+            return record_of(element)
         return KafkaRecord(to_json(to_row(element)).encode("utf-8", "backslashreplace"))
 
     def _key_of(self, element: Any) -> bytes | None:

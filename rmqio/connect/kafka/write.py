@@ -29,8 +29,8 @@ class WriteToKafka(WriteToSink):
       config: options of librdkafka, such as `{"security.protocol": "SASL_SSL", "compression.type": "zstd"}`.
       batching, retry, batches, on_failure, dead_letter_topic, name_server, security, client_factory: see `WriteToSink`.
 
-    Elements: `KafkaRecord`s; bytes, text, `Record`s and `Message`s, whose bodies are the values; dicts and other rows,
-    as JSON.
+    Elements: `KafkaRecord`s; bytes, text, `Record`s and `Message`s, whose bodies are the values, and whose properties
+    the headers; dicts and other rows, as JSON.
 
     Raises `LocalError` when it is built, and at the start of a worker if the topic does not exist.
     """

@@ -127,16 +127,18 @@ def test_a_copy_that_follows_reads_what_comes_later(broker: Kafka, tmp_path: Pat
 def test_a_copy_to_rocketmq_that_runs_again_gives_the_same_ids(
     broker: Kafka, lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Keys, headers and deletes go over, and what comes twice can be told by its id."""
-    source, sink = new_topic(broker), f"from-kafka-{uuid.uuid4().hex[:8]}"
+    """Keys, headers and deletes go over and back, and what comes twice can be told by its id."""
+    source, back, sink = new_topic(broker), new_topic(broker), f"from-kafka-{uuid.uuid4().hex[:8]}"
     lab.broker.create_topic(sink, queues=2)
     sent = [KafkaRecord(b'{"n":%d}' % n, b"key-%d" % (n % 7), (("h", b"x%d" % n),)) for n in range(100)]
-    write(broker, source, [*sent, KafkaRecord(None, b"key-3")])
+    sent.append(KafkaRecord(b'{"n":100}', b"\x80" * 8, (("TAGS", None), ("h", b"x"))))  # as of a LongSerializer
+    deletes = KafkaRecord(None, b"key-3")
+    write(broker, source, [*sent, deletes])
     command = ["copy", "--from", f"kafka://{broker.servers}/{source}", "--to", f"rocketmq:{sink}"]
     rmqio = Tool(lab.broker.name_server, capsys)
     for times in (1, 2):
         rmqio(*command)
-        until(lambda times=times: len([*read_topic(lab.client, sink)]) == 101 * times, "all messages")  # type: ignore[misc]
+        until(lambda times=times: len([*read_topic(lab.client, sink)]) == 102 * times, "all messages")  # type: ignore[misc]
     copies = [*read_topic(lab.client, sink)]
     by_id: dict[str, list[Record]] = {}
     for copy in copies:
@@ -144,12 +146,18 @@ def test_a_copy_to_rocketmq_that_runs_again_gives_the_same_ids(
     assert {len(each) for each in by_id.values()} == {2}
     assert sorted((first.body, first.keys, first.get_property("h")) for first, _ in by_id.values()) == sorted(
         [
-            *((each.value, ((each.key or b"").decode(),), (each.headers[0][1] or b"").decode()) for each in sent),
+            *((each.value, ((each.key or b"").decode(),), (each.headers[0][1] or b"").decode()) for each in sent[:-1]),
+            (b'{"n":100}', (f"0x{'80' * 8}",), "x"),
             (b"", ("key-3",), None),
         ],
         key=lambda each: each[:2],
     )
     assert all((one.body, one.keys) == (other.body, other.keys) for one, other in by_id.values())
+    rmqio("copy", "--from", f"rocketmq:{sink}", "--to", f"kafka://{broker.servers}/{back}")
+    found = [(each.key, each.value or b"", each.headers) for each in read(broker, back)]
+    assert sorted(found, key=repr) == sorted(
+        [(each.key, each.value or b"", each.headers) for each in [*sent, deletes]] * 2, key=repr
+    )
 
 
 @pytest.mark.parametrize("block", blocks_that_need("kafka"), ids=lambda block: f"{block.page}:{block.line}")

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from rmqio.connect import KafkaRecord
 from rmqio.connect.copying.messages import PrintFn, RowId, ToMessage, kafka_id
 from rmqio.errors import SerdeError
-from rmqio.model import TOMBSTONE, Message
+from rmqio.model import Message
 
 
 @pytest.mark.parametrize(
@@ -16,6 +17,7 @@ from rmqio.model import TOMBSTONE, Message
     [
         ({"id": 7}, "id", Message(b'{"id":7}', keys=("7",))),
         (b'{"a": 1}', None, Message(b'{"a":1}')),
+        (KafkaRecord(b"v", b"k"), None, Message(b"v", keys=("k",), sharding_key="k")),
     ],
 )
 def test_rows_become_messages(element: Any, key: str | None, message: Message) -> None:
@@ -29,22 +31,7 @@ def test_a_row_without_its_key_or_id_is_refused(row: dict[str, Any], read: Any, 
         read(row)
 
 
-def test_messages_of_kafka_keep_keys_headers_and_tombstones() -> None:
-    from rmqio.connect import KafkaRecord
-
-    found = ToMessage(None)(KafkaRecord(b"v", b"k", (("h", b"x"),)))
-    assert found == Message(b"v", keys=("k",), sharding_key="k", properties={"h": "x"})
-    assert ToMessage(None)(KafkaRecord(b"v", b"two words")).keys == ()
-    assert ToMessage(None)(KafkaRecord(None, b"k")) == Message(
-        b"", keys=("k",), sharding_key="k", properties={TOMBSTONE: "true"}
-    )
-    with pytest.raises(SerdeError, match="a tombstone of Kafka needs a key"):
-        ToMessage(None)(KafkaRecord(None))
-
-
 def test_copies_of_a_message_of_kafka_have_one_id() -> None:
-    from rmqio.connect import KafkaRecord
-
     record = KafkaRecord(b"v", topic="t", partition=1, offset=7)
     assert kafka_id(record) == kafka_id(record._replace(value=b"w", timestamp_ms=9))
     assert len(kafka_id(record)) == 32
@@ -53,8 +40,6 @@ def test_copies_of_a_message_of_kafka_have_one_id() -> None:
 
 
 def test_a_tombstone_is_printed_as_null(capsys: pytest.CaptureFixture[str]) -> None:
-    from rmqio.connect import KafkaRecord
-
     printing = PrintFn()
     printing.start_bundle()
     for each in (KafkaRecord(None, b"k"), KafkaRecord(b"v"), {"a": None}):

@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 from apache_beam.coders import registry
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqio.connect import KafkaRecord
 from rmqio.connect.kafka.client import Cluster
+from rmqio.connect.kafka.messages import HEADERS as HEADER_LIST
+from rmqio.connect.kafka.messages import KEY, message_of, record_of
 from rmqio.connect.kafka.records import KafkaRecordCoder
 from rmqio.connect.kafka.sink import KafkaSink
 from rmqio.connect.rows import to_row
 from rmqio.errors import SerdeError, WireError
-from rmqio.model import TOMBSTONE, Message
+from rmqio.model import TOMBSTONE, Message, find_property
+from rmqio.wire.properties import encode_properties
 
 _BLOBS = st.none() | st.binary(max_size=20)
 RECORDS = st.builds(
@@ -74,3 +77,44 @@ def test_a_tombstone_of_rocketmq_is_one_of_kafka() -> None:
     assert sink.convert(message.replace(properties={})) == KafkaRecord(b"", b"k", topic="t")
     with pytest.raises(SerdeError, match="a tombstone needs a key"):
         sink.convert(message.replace(keys=()))
+
+
+HEADERS = st.lists(st.tuples(st.sampled_from(["", "TAGS", "a", "b", "é", "\x01", KEY, TOMBSTONE, HEADER_LIST]), _BLOBS))
+
+
+@given(_BLOBS, st.none() | st.binary(max_size=9) | st.text(max_size=5).map(str.encode), HEADERS.map(tuple))
+@example(b"v", bytes(7) + b"\x80", (("h", None), ("", b"x"), ("TAGS", b"y"), ("a", b"2"), ("a", b"1")))
+def test_keys_and_headers_come_back_from_rocketmq_as_they_were(value: Any, key: Any, headers: Any) -> None:
+    record = KafkaRecord(value, key, headers)
+    if value is None and key is None:
+        with pytest.raises(SerdeError, match="a tombstone of Kafka needs a key"):
+            message_of(record)
+        return
+    message = message_of(record)
+    assert find_property(encode_properties(message, message_id=None), "KEYS") == (
+        message.keys[0] if message.keys else None
+    )
+    assert record_of(message) == record
+
+
+def test_what_is_text_can_be_read_in_rocketmq() -> None:
+    assert message_of(KafkaRecord(b"v", b"k", (("h", b"x"),))) == Message(
+        b"v", keys=("k",), sharding_key="k", properties={"h": "x"}
+    )
+    assert message_of(KafkaRecord(b"v", b"a b", (("n", b"\xff"), ("a", b"1")))) == Message(
+        b"v", keys=("0x612062",), sharding_key="0x612062",
+        properties={"a": "1", HEADER_LIST: '[["n","/w=="],["a","MQ=="]]', KEY: "hex"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({HEADER_LIST: "x"}, "the property rmqio.kafka.headers is not a list of headers"),
+        ({HEADER_LIST: "[1]"}, "the property rmqio.kafka.headers is not a list of headers"),
+        ({KEY: "hex"}, "the property rmqio.kafka.key is 'hex', but the key 'k' is not hexadecimal"),
+    ],
+)
+def test_properties_that_say_something_else_are_refused(properties: dict[str, str], why: str) -> None:
+    with pytest.raises(SerdeError, match=why):
+        record_of(Message(b"v", keys=("k",), properties=properties))
