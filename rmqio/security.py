@@ -139,6 +139,32 @@ def password_from(variable: str | None, file: str | None) -> str | None:
     return first
 
 
+@dataclass(frozen=True, slots=True)
+class SecretSource:
+    """Says where a password is, for systems beside RocketMQ. Hashable, picklable, and without the password.
+
+    Args:
+      variable: an environment variable of the process that connects.
+      file: a file whose first line it is.
+    """
+
+    variable: str | None = None
+    file: str | None = None
+
+    @classmethod
+    def of(cls, name: str, variable: str | None, file: str | None) -> SecretSource | None:
+        """The source for the arguments `{name}_env` and `{name}_file`; None: neither is given. Raises `LocalError`."""
+        if variable is not None and file is not None:
+            raise LocalError(f"{name}_env and {name}_file are both given: omit one of them")
+        if variable is not None and not (isinstance(variable, str) and _VARIABLE.fullmatch(variable)):
+            raise LocalError(f"{name}_env is not the name of an environment variable")  # not quoted, as above
+        return None if variable is None and file is None else cls(variable, None if file is None else os.fspath(file))
+
+    def get(self) -> str:
+        """The password, read now. Raises `CredentialsError`."""
+        return password_from(self.variable, self.file) or ""
+
+
 _warned: set[str] = set()
 
 

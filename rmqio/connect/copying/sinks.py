@@ -14,7 +14,6 @@ from rmqio.connect.copying.urls import DATABASES, SEARCH, End
 from rmqio.connect.files.residues import require_same_shards
 from rmqio.errors import LocalError, RmqioError
 
-_SECRETS: Final = ("username", "password")
 _WINDOW_S: Final = 60
 _LATENESS_S: Final = 86_400
 _ADVICE: Final = "give --dead_letter_topic"
@@ -150,8 +149,8 @@ def _file(end: End, letters: dict[str, Any]) -> Any:
 def _table(end: End, letters: dict[str, Any]) -> Any:
     from rmqio.connect.sql.transform import WriteToSql
 
-    end.require_known(("key", "mode", "columns", "ignore_unknown"), secrets=_SECRETS)
-    more: dict[str, Any] = end.take("mode", *_SECRETS)
+    end.require_known(("key", "mode", "columns", "ignore_unknown", "username"), secrets=("password",))
+    more: dict[str, Any] = end.take("mode", "username") | end.secrets("password")
     for name in ("key", "columns"):
         if name in end.options:
             more[name] = end.options[name].split(",")
@@ -163,8 +162,9 @@ def _table(end: End, letters: dict[str, Any]) -> Any:
 def _index(end: End, letters: dict[str, Any]) -> Any:
     from rmqio.connect.search.transform import WriteToElasticsearch
 
-    end.require_known(("id", "operation", "ca_file"), secrets=(*_SECRETS, "api_key"))
-    more = end.take("id", "operation", "ca_file", *_SECRETS, "api_key")
+    secrets = ("password", "api_key")
+    end.require_known(("id", "operation", "ca_file", "username"), secrets=secrets)
+    more = end.take("id", "operation", "ca_file", "username") | end.secrets(*secrets)
     return WriteToElasticsearch(end.place, end.name, **more, **letters)
 
 

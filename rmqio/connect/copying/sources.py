@@ -12,7 +12,6 @@ from rmqio.start import StartFrom, StopAt
 
 _START: Final = start_parser("earliest", "latest", "group", "group:RESET", "timestamp:TIME")
 _STOP: Final = stop_parser("none", "latest", "timestamp:TIME")
-_SECRETS: Final = ("username", "password")
 _TIMES: Final = ("max_out_of_orderness_ms", "idle_timeout_ms", "discovery_interval_ms")
 
 
@@ -91,6 +90,6 @@ def _file(end: End) -> Any:
 def _table(end: End) -> Any:
     from rmqio.connect.sql.read import ReadFromSql
 
-    end.require_known(("partition_on", "partitions"), secrets=_SECRETS)
-    more = end.take("partition_on", *_SECRETS)
+    end.require_known(("partition_on", "partitions", "username"), secrets=("password",))
+    more = end.take("partition_on", "username") | end.secrets("password")
     return ReadFromSql(end.place, end.name, partitions=end.number("partitions", 8), **more)

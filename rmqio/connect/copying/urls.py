@@ -24,7 +24,9 @@ rocketmq:TOPIC, rocketmq://HOST:9876/TOPIC; kafka://HOST:9092/TOPIC; file:PATH o
 *.avro; to a folder: out/?format=csv); mysql://USER@HOST/DB#TABLE, postgresql://..., sqlite:///FILE#TABLE; \
 elasticsearch://HOST:9200/INDEX, opensearch+https://...; console:"""
 _ENV: Final = "_env"
-_SECRETS: Final = (f"username{_ENV}", f"password{_ENV}")
+SOURCES: Final = (_ENV, "_file")
+"""Behind the name of a password: what names the environment variable or the file that has it."""
+_SECRETS: Final = (f"username{_ENV}", *(f"password{source}" for source in SOURCES))
 """The options of a database that can stand in its URL, before the #."""
 _QUERY: Final = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
 
@@ -54,19 +56,33 @@ class End:
             if name in self.options:
                 found[name] = self.options[name]
             elif f"{name}{_ENV}" in self.options:
-                variable = self.options[f"{name}{_ENV}"]
-                if variable not in os.environ:
-                    raise LocalError(f"{self.shown}: the environment variable {shown_variable(variable)} is not set")
-                found[name] = os.environ[variable]
+                found[name] = self._variable(f"{name}{_ENV}")
         return found
+
+    def _variable(self, name: str) -> str:
+        variable = self.options[name]
+        if variable not in os.environ:
+            raise LocalError(f"{self.shown}: the environment variable {shown_variable(variable)} is not set")
+        return os.environ[variable]
+
+    def secrets(self, *names: str) -> dict[str, str]:
+        """Returns where passwords are, as the transforms take it: each process that connects reads them there."""
+        given = {f"{name}{source}" for name in names for source in SOURCES} & self.options.keys()
+        for name in given:
+            if name.endswith(_ENV):
+                self._variable(name)
+        return {name: self.options[name] for name in given}
 
     def config(self) -> dict[str, Any]:
         """Returns the options of librdkafka: those with a dot. `sasl.password_env` names an environment variable."""
-        return self.take(*dict.fromkeys(name.removesuffix(_ENV) for name in self.options if "." in name))
+        found = {name: value for name, value in self.options.items() if "." in name}
+        self.secrets(*(name.removesuffix(_ENV) for name in found))
+        return found
 
     def require_known(self, names: Iterable[str], *, secrets: Iterable[str] = ()) -> None:
         """Raises `LocalError` for an option that the end does not have."""
-        known = [*names, *secrets, *(f"{name}{_ENV}" for name in secrets)]
+        known = [*names, *(f"{name}{source}" for name in secrets for source in SOURCES)]
+        known += [f"username{_ENV}"] if "username" in known else []
         for name in self.options:
             if name not in known and not (self.kind == "kafka" and "." in name):  # options of librdkafka have dots
                 more = f"; its options: {', '.join(known)}" if known else "; it has no options"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from rmqio.connect.kafka.reports import Reports, transient
 from rmqio.errors import LocalError, RmqioError
+from rmqio.security import SecretSource
 
 _OURS: Final = {
     "bootstrap.servers": "the address of the topic says it",
@@ -20,6 +22,8 @@ _OURS: Final = {
     "acks": "all replicas in sync acknowledge",
 }
 """Options that cannot be given, and why."""
+_SECRET: Final = re.compile(r"password$|secret$|^ssl\.key\.pem$")
+_SOURCE: Final = re.compile(r"(.*)_(?:env|file)")
 _TIMEOUT_S: Final = 30.0
 _FIRST_STEP_S: Final = 2.0
 T = TypeVar("T")
@@ -33,7 +37,7 @@ class KafkaAway(RmqioError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Cluster:
-    """A cluster and the options of clients, of librdkafka. `repr` shows no option, since they can hold passwords."""
+    """A cluster and the options of clients, of librdkafka. Of passwords, they say where these are."""
 
     servers: str
     config: tuple[tuple[str, Any], ...] = ()
@@ -47,10 +51,33 @@ class Cluster:
         for name in config or {}:
             if name in _OURS:
                 raise LocalError(f"the option {name} cannot be set: {_OURS[name]}")
-        return cls(servers, tuple(sorted((config or {}).items())))
+            if _SECRET.search(name):
+                raise LocalError(
+                    f"the option {name} would travel with the pipeline: give {name}_env, an environment variable of "
+                    f"each process that connects, or {name}_file"
+                )
+        found = cls(servers, tuple(sorted((config or {}).items())))
+        found._sources()
+        return found
 
     def __repr__(self) -> str:
         return f"Cluster({self.servers})"
+
+    def _sources(self) -> dict[str, SecretSource]:
+        """The sources of options, by their names: those of `sasl.password` are `sasl.password_env` and `.._file`."""
+        given, found = dict(self.config), {}
+        for name in given:
+            if (option := _SOURCE.fullmatch(name)) is not None:
+                base = option[1]
+                source = SecretSource.of(base, given.get(f"{base}_env"), given.get(f"{base}_file"))
+                assert source is not None
+                found[base] = source
+        return found
+
+    def _options(self) -> dict[str, Any]:
+        """The options of the client, with the passwords, which are read now. Raises `CredentialsError`."""
+        plain = {name: value for name, value in self.config if _SOURCE.fullmatch(name) is None}
+        return plain | {name: source.get() for name, source in self._sources().items()}
 
     @property
     def shown(self) -> str:
@@ -65,7 +92,7 @@ class Cluster:
         from confluent_kafka import Consumer
 
         return self._made(Consumer, self.shown, left_s, {
-            **dict(self.config),
+            **self._options(),
             "bootstrap.servers": self.servers,
             "group.id": "rmqio",  # the client insists on one; no broker hears of it, since partitions are assigned
             "enable.auto.commit": False,
@@ -80,7 +107,7 @@ class Cluster:
         """
         from confluent_kafka import Producer
 
-        options = {"linger.ms": 5, **dict(self.config), "bootstrap.servers": self.servers, "enable.idempotence": True}
+        options = {"linger.ms": 5, **self._options(), "bootstrap.servers": self.servers, "enable.idempotence": True}
         return self._made(Producer, name or self.shown, left_s, options)
 
     def _made(self, kind: Any, name: str, left_s: float | None, options: dict[str, Any]) -> Any:

@@ -31,6 +31,7 @@ class ReadFromKafka(beam.PTransform):
       start: `StartFrom.earliest()`, `.latest()` or `.timestamp(...)`, resolved once.
       stop: `StopAt.latest()` or `.timestamp(...)`: the read ends there. None: it never ends.
       config: options of librdkafka, such as `{"security.protocol": "SASL_SSL", "isolation.level": "read_committed"}`.
+        A password is in an environment variable or a file: `sasl.password_env`, `sasl.password_file`.
       max_out_of_orderness_ms: how much older than the newest message of a partition later ones can be.
       idle_timeout_ms: a partition that has been read to its end for so long does not hold back the watermark.
       give_up_after_s: a read that ends fails if a partition does not answer for so long. One that never ends waits.

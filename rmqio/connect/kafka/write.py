@@ -27,6 +27,7 @@ class WriteToKafka(WriteToSink):
       key: the field that is the key, or a callable from the element to it. None: the key of a `KafkaRecord`, the
         sharding key or first key of a `Record` or `Message`, none of others.
       config: options of librdkafka, such as `{"security.protocol": "SASL_SSL", "compression.type": "zstd"}`.
+        A password is in an environment variable or a file: `sasl.password_env`, `sasl.password_file`.
       batching, retry, batches, on_failure, dead_letter_topic, name_server, security, client_factory: see `WriteToSink`.
 
     Elements: `KafkaRecord`s; bytes, text, `Record`s and `Message`s, whose bodies are the values, and whose properties

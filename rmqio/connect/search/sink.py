@@ -15,6 +15,7 @@ from rmqio.connect.sink.base import BatchSink, RowRefused, Verdict, Written
 from rmqio.errors import LocalError
 from rmqio.model import Record
 from rmqio.near_names import did_you_mean
+from rmqio.security import SecretSource
 
 _INDEX: Final = re.compile(r"[^A-Z\s\\/*?\"<>|,#:_+.-][^A-Z\s\\/*?\"<>|,#:]{0,254}")
 
@@ -25,8 +26,8 @@ class SearchOptions(NamedTuple):
     id: str | Callable[[Any], Any] | None
     operation: str
     username: str | None
-    password: str | None
-    api_key: str | None
+    password: SecretSource | None
+    api_key: SecretSource | None
     ca_file: str | None
     timeout_s: float
 
@@ -50,9 +51,9 @@ class SearchSink(BatchSink):
         session.trust_env = False  # neither proxies nor ~/.netrc: what is given counts
         session.headers["Content-Type"] = "application/x-ndjson"
         if options.api_key is not None:
-            session.headers["Authorization"] = f"ApiKey {options.api_key}"
+            session.headers["Authorization"] = f"ApiKey {options.api_key.get()}"
         elif options.username is not None:
-            session.auth = (options.username, options.password or "")
+            session.auth = (options.username, "" if options.password is None else options.password.get())
         if options.ca_file is not None:
             if not os.path.exists(options.ca_file):  # requests' error is one of the network, which is tried again
                 raise LocalError(f"{self.name}: ca_file: there is no file {options.ca_file}")
@@ -174,7 +175,7 @@ def check_url(url: Any) -> None:
     if place is None or place.scheme not in ("http", "https") or not place.hostname:
         raise LocalError("url must be like https://host:9200")
     if place.username or place.password:
-        raise LocalError("url holds credentials, which logs would show: give username= and password=")
+        raise LocalError("url holds credentials, which logs would show: give username= and password_env=")
 
 
 def rounds_of(ids: Sequence[str | None], operation: str) -> list[list[list[int]]]:

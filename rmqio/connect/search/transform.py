@@ -11,6 +11,7 @@ from rmqio.connect.sink.options import Batching
 from rmqio.connect.sink.transform import WriteToSink
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
+from rmqio.security import SecretSource
 
 
 class WriteToElasticsearch(WriteToSink):
@@ -26,8 +27,10 @@ class WriteToElasticsearch(WriteToSink):
       id: the field that is the document's id, or a callable from the element to it.
       operation: "index": a document replaces the one with its id; "create": that one stays; "update": it gets the
         fields of the new one; "delete": it is deleted.
-      username, password: for HTTP's basic authentication.
-      api_key: Elasticsearch's, Base64 as it is given out.
+      username: for HTTP's basic authentication.
+      password_env, password_file: the environment variable, or the file whose first line is the password. Each process
+        that connects reads it there: the pipeline has no password.
+      api_key_env, api_key_file: Elasticsearch's key, Base64 as it is given out, in the same way.
       ca_file: certificates of authorities, if the system does not have the right ones.
       timeout_s: of a request.
       batching, retry, batches, on_failure, dead_letter_topic, name_server, security, client_factory: see `WriteToSink`.
@@ -44,8 +47,10 @@ class WriteToElasticsearch(WriteToSink):
         id: str | Callable[[Any], Any] | None = None,
         operation: str = "index",
         username: str | None = None,
-        password: str | None = None,
-        api_key: str | None = None,
+        password_env: str | None = None,
+        password_file: str | None = None,
+        api_key_env: str | None = None,
+        api_key_file: str | None = None,
         ca_file: str | None = None,
         timeout_s: float = 60.0,
         batching: Batching | None = None,
@@ -63,6 +68,8 @@ class WriteToElasticsearch(WriteToSink):
             raise LocalError(problem)
         if id is None and operation in ("update", "delete"):
             raise LocalError(f'operation="{operation}" needs to know which document: give id=')
+        password = SecretSource.of("password", password_env, password_file)
+        api_key = SecretSource.of("api_key", api_key_env, api_key_file)
         if api_key is not None and username is not None:
             raise LocalError("api_key and username are both given; a request has one of them")
         more = SearchOptions(id, operation, username, password, api_key, ca_file, timeout_s)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rmqio.addresses import shown_url
 from rmqio.connect.rows import to_json
 from rmqio.connect.sink.base import Verdict
 from rmqio.errors import LocalError, RmqioError
+from rmqio.security import SecretSource
 from rmqio.serde.json_numbers import json_value
 
 _DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "postgresql": "postgresql+psycopg",
@@ -43,6 +44,11 @@ _SET_UP: Final = re.compile(
 """Texts of SQLite, and of PostgreSQL for a login, whose errors have no code."""
 
 
+_PASSWORD: Final = re.compile(r"pass(word|wd|phrase)|^pwd$|\bpwd=|secret|token", re.IGNORECASE)
+TRAVELS: Final = "which would travel with the pipeline"
+ADVICE: Final = "give password_env=, an environment variable of each process that connects, or password_file="
+
+
 class DatabaseAway(RmqioError):
     """The server did not answer, or ended the connection."""
 
@@ -55,18 +61,19 @@ class Database:
 
     Args:
       url: SQLAlchemy's, such as `mysql://user@host/shop`.
-      username, password: instead of those in the URL.
+      username: instead of that in the URL.
+      password: where it is; a URL with a password is refused, since it travels with the pipeline.
     """
 
     url: str
     username: str | None = None
-    password: str | None = None
+    password: SecretSource | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str) or ":" not in self.url:
             raise LocalError("url must be the address of a database, such as mysql://user@host/shop")
 
-    def __repr__(self) -> str:  # the URL can hold a password
+    def __repr__(self) -> str:  # a URL that is refused can hold a password
         return f"Database({self.shown})"
 
     @property
@@ -74,8 +81,12 @@ class Database:
         """Scheme, host and database, without credentials and parameters."""
         return shown_url(self.url)
 
+    def check(self, *, must_exist: bool = False) -> None:
+        """Raises `LocalError` for a URL that cannot be used. `must_exist`: SQLite's file. Reads no password."""
+        replace(self, password=None).engine(must_exist=must_exist).dispose()
+
     def engine(self, *, pooled: bool = False, must_exist: bool = False) -> Any:
-        """Returns an engine. `must_exist`: SQLite's file. Raises `LocalError` for a URL that cannot be used."""
+        """Returns an engine. Raises as `check` does, and `CredentialsError`."""
         try:
             import sqlalchemy as sa
         except ImportError as error:
@@ -83,8 +94,10 @@ class Database:
         scheme, _, rest = self.url.partition(":")
         try:
             url = sa.engine.make_url(f"{_DRIVERS.get(scheme, scheme)}:{rest}")
+            if url.password is not None or any(map(_is_secret, url.query.items())):
+                raise LocalError(f"{self.shown}: the URL holds a password, {TRAVELS}: {ADVICE}")
             url = url if self.username is None else url.set(username=self.username)
-            url = url if self.password is None else url.set(password=self.password)
+            url = url if self.password is None else url.set(password=self.password.get())
             if must_exist and url.get_backend_name() == "sqlite":
                 _require_file(url.database, self.shown)
             if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
@@ -192,6 +205,12 @@ def is_away(error: Exception) -> bool:
     if type(original).__module__.startswith("sqlite3"):
         return "locked" in str(original)
     return verdict_of(error) is Verdict.RETRY
+
+
+def _is_secret(parameter: tuple[str, Any]) -> bool:
+    """Whether a parameter of a URL is a password; `odbc_connect` has several options in its value."""
+    name, value = parameter
+    return _PASSWORD.search(name) is not None or (name == "odbc_connect" and _PASSWORD.search(str(value)) is not None)
 
 
 def _require_file(path: str | None, shown: str) -> None:

@@ -16,6 +16,7 @@ from rmqio.connect.sink.options import Retry
 from rmqio.connect.sink.tries import Tries
 from rmqio.connect.sql.engine import Database, DatabaseAway, is_away, reason_of
 from rmqio.errors import LocalError
+from rmqio.security import SecretSource
 from rmqio.serde.json_numbers import json_value
 
 _ROWS: Final = 5_000
@@ -33,7 +34,7 @@ class ReadFromSql(beam.PTransform):
     breaks fails the bundle, and the runner runs it again: never are there fewer rows.
 
     Args:
-      url, username, password: as in `WriteToSql`.
+      url, username, password_env, password_file: as in `WriteToSql`.
       query: a SELECT, or the name of a table.
       partition_on: a column of integers: ranges of it are read in parallel. None: one reader.
       partitions: how many ranges.
@@ -50,7 +51,8 @@ class ReadFromSql(beam.PTransform):
         partition_on: str | None = None,
         partitions: int = 8,
         username: str | None = None,
-        password: str | None = None,
+        password_env: str | None = None,
+        password_file: str | None = None,
         retry: Retry | None = None,
     ) -> None:
         super().__init__()
@@ -61,8 +63,8 @@ class ReadFromSql(beam.PTransform):
         if not isinstance(retry, (Retry, type(None))):
             raise LocalError(f"retry is {retry!r}; it must be a rmqio.connect.Retry")
         self._retry = retry or Retry()
-        self._database = Database(url, username, password)
-        self._database.engine(must_exist=True).dispose()
+        self._database = Database(url, username, SecretSource.of("password", password_env, password_file))
+        self._database.check(must_exist=True)
         self._query, self._partition_on, self._partitions = query.strip().rstrip(";"), partition_on, partitions
 
     def expand(self, pipeline: Any) -> Any:

@@ -10,6 +10,7 @@ from rmqio.connect.sql.engine import Database
 from rmqio.connect.sql.sink import MODES, SqlSink, TableOptions
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
+from rmqio.security import SecretSource
 
 
 class WriteToSql(WriteToSink):
@@ -27,7 +28,9 @@ class WriteToSql(WriteToSink):
         "insert": there is no key, and a row can be stored twice.
       columns: those that are written, if rows have others, too. None: all; a field without a column refuses the row.
       ignore_unknown: fields without a column are left out.
-      username, password: instead of those in the URL.
+      username: instead of that in the URL.
+      password_env, password_file: the environment variable, or the file whose first line is the password. Each process
+        that connects reads it there. A URL with a password is refused: it would travel with the pipeline.
       batching, retry, batches, on_failure, dead_letter_topic, name_server, security, client_factory: see `WriteToSink`.
 
     Values: what JSON has no type for is also taken as text: times as ISO 8601 or milliseconds since 1970, decimals,
@@ -46,7 +49,8 @@ class WriteToSql(WriteToSink):
         columns: Sequence[str] | None = None,
         ignore_unknown: bool = False,
         username: str | None = None,
-        password: str | None = None,
+        password_env: str | None = None,
+        password_file: str | None = None,
         **options: Any,
     ) -> None:
         if mode not in MODES:
@@ -60,6 +64,6 @@ class WriteToSql(WriteToSink):
         chosen = None if columns is None else tuple([columns] if isinstance(columns, str) else columns)
         if keys is not None and chosen is not None and not set(keys) <= set(chosen):
             raise LocalError(f"columns leaves out {sorted(set(keys) - set(chosen))[0]}, which is in key")
-        database = Database(url, username, password)
-        database.engine().dispose()  # a wrong URL is an error here
+        database = Database(url, username, SecretSource.of("password", password_env, password_file))
+        database.check()
         super().__init__(SqlSink(database, table, TableOptions(keys, mode, chosen, ignore_unknown)), **options)

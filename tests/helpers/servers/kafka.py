@@ -36,12 +36,14 @@ class Guard(NamedTuple):
     server_file: str
     client_file: str
     """The certificate of a client, with its key."""
+    password_file: str
 
     @classmethod
     def of(cls, folder: Path) -> Guard:
         """Writes the files."""
         ca, other = trustme.CA(), trustme.CA()
-        found = cls(*(str(folder / f"{name}.pem") for name in ("ca", "other-ca", "server", "client")))
+        found = cls(*(str(folder / f"{name}.pem") for name in ("ca", "other-ca", "server", "client", "password")))
+        Path(found.password_file).write_text(SECRET)
         ca.cert_pem.write_to_path(found.ca_file)
         other.cert_pem.write_to_path(found.other_ca_file)
         for path, host in ((found.server_file, LOOPBACK), (found.client_file, "client@example.com")):
@@ -58,7 +60,7 @@ class Guard(NamedTuple):
             "ssl.key.location": self.client_file,
             "sasl.mechanism": "PLAIN",
             "sasl.username": USER,
-            "sasl.password": SECRET,
+            "sasl.password_file": self.password_file,
         } | {name.replace("__", "."): value for name, value in changes.items()}
         return {name: value for name, value in config.items() if value is not None}
 

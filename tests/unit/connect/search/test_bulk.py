@@ -235,7 +235,7 @@ def test_rounds() -> None:
         ({"operation": "indx"}, "did you mean index"),
         ({"operation": "update"}, "needs to know which document: give id="),
         ({"index": ""}, "it must be a name"),
-        ({"username": "a", "api_key": "b"}, "both given"),
+        ({"username": "a", "api_key_env": "B"}, "both given"),
     ],
 )
 def test_arguments_are_checked_when_it_is_built(given_: dict[str, Any], message: str) -> None:
