@@ -49,6 +49,16 @@ def is_host(text: str) -> bool:
     return len(text) <= 253 and _NAME.fullmatch(text) is not None
 
 
+def is_loopback_name(host: str) -> bool:
+    """Whether a `Host` of HTTP, with or without a port, is this machine's own: localhost, or an address of loopback.
+
+    Another name can lead here, too (DNS rebinding): the browser then thinks that a page elsewhere may read the answer.
+    """
+    name = host.rpartition(":")[0] if re.search(r":[0-9]*$", host) and not host.endswith("]") else host
+    address = _ip(name.removeprefix("[").removesuffix("]"))
+    return name.lower() == "localhost" or (address is not None and address.is_loopback)
+
+
 def join_address(host: str, port: int | str) -> str:
     """The inverse of `parse_address`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -161,14 +161,16 @@ class Export:
         parents.close()
 
     def _wait_for_port(self) -> None:
-        from prometheus_client import CollectorRegistry, start_http_server
+        from prometheus_client import CollectorRegistry
+
+        from rmqio.prometheus.serving import metrics_server
 
         registry = CollectorRegistry()
         registry.register(Collector(self.folder))
         refused = 0
         while True:
             try:
-                server, _ = start_http_server(self.address.port, self.address.host, registry)
+                server = metrics_server(*self.address, registry)
             except OSError as error:
                 served = is_alive(server_of(self.folder))
                 refused = 0 if served else refused + 1
@@ -178,6 +180,7 @@ class Export:
                 continue
             break
         self._server = server
+        threading.Thread(target=server.serve_forever, name="rmqio prometheus server", daemon=True).start()
         with contextlib.suppress(OSError):
             (self.folder / "server").write_text(process_name(os.getpid()))
         _LOGGER.info("metrics are at http://%s:%d/metrics", *self.address)

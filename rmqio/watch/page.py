@@ -14,12 +14,12 @@ from importlib.resources import files
 from typing import Any, Final, NoReturn
 from urllib.parse import parse_qs, urlsplit
 
+from rmqio.addresses import is_loopback_name
 from rmqio.command_line.output import note
 from rmqio.errors import LocalError, RmqioError
 from rmqio.watch.watcher import Watcher
 
 _HOST: Final = "127.0.0.1"
-_NAMES: Final = frozenset({"127.0.0.1", "localhost"})
 _TIME: Final = re.compile("[0-9]{1,18}")
 _HEADERS: Final = {
     # The page is one file: nothing else may be loaded, and no other page may frame it.
@@ -63,6 +63,8 @@ def serving(watcher: Watcher, port: int) -> Iterator[str]:
 class _Server(ThreadingHTTPServer):
     """Says nothing of a browser that went away, nor of what ended the polls, which `serve` raises."""
 
+    request_queue_size = 128
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], (OSError, RmqioError)):
             super().handle_error(request, client_address)
@@ -78,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        if not self._is_for_us():
+        if not is_loopback_name(self.headers.get("Host", "")):
             # A page elsewhere whose name leads here (DNS rebinding) must not read the names of topics.
             self._answer(403, "text/plain", b"this page is for 127.0.0.1 and localhost only\n")
             return
@@ -91,12 +93,10 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(404, "text/plain", b"there are / and /frame.json\n")
 
+    do_HEAD = do_GET
+
     def log_message(self, format: str, *args: Any) -> None:
         """Requests come each second: they are not logged."""
-
-    def _is_for_us(self) -> bool:
-        host = self.headers.get("Host", "")
-        return host.rpartition(":")[0] in _NAMES or host in _NAMES
 
     def _frame(self, after_ms: int) -> bytes:
         found = self.seen.frame().fields() | {"points": self.seen.points(after_ms)}
@@ -109,4 +109,5 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)

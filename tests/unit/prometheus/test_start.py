@@ -16,11 +16,11 @@ import pytest
 
 pytest.importorskip("prometheus_client", reason="the export needs the extra 'prometheus'")
 
-from prometheus_client import start_http_server
 
 from rmqio.errors import LocalError
 from rmqio.prometheus import Address, Export, exported_name, parse_address
 from rmqio.prometheus.folder import Collector, process_name, shared_folder
+from rmqio.prometheus.serving import metrics_server
 from rmqio.telemetry import METRICS
 
 READ = "rmqio_records_read_total"
@@ -66,9 +66,9 @@ def test_nobody_waits_for_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         threads.append(threading.current_thread())
         asked.set()
         assert go_on.wait(20)
-        return start_http_server(*given)
+        return metrics_server(*given)
 
-    monkeypatch.setattr("prometheus_client.start_http_server", slow)
+    monkeypatch.setattr("rmqio.prometheus.serving.metrics_server", slow)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     export = Export(Address("127.0.0.1", port), tmp_path)

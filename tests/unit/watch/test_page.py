@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -13,15 +14,15 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from rmqio.errors import LocalError
-from rmqio.watch.page import serving
+from rmqio.watch.page import _Handler, _Server, serving
 from rmqio.watch.watcher import Watcher
 
 PAGE = files("rmqio.watch").joinpath("page.html").read_text()
 
 
-def get(url: str, path: str, host: str | None = None) -> tuple[int, dict[str, str], bytes]:
+def get(url: str, path: str, host: str | None = None, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
-    connection.request("GET", path, headers={} if host is None else {"Host": host})
+    connection.request(method, path, headers={} if host is None else {"Host": host})
     answer = connection.getresponse()
     body = answer.read()
     connection.close()
@@ -54,12 +55,35 @@ def test_the_page_may_load_nothing_else(watcher: Watcher) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "status"), [("localhost:1", 200), ("127.0.0.1:9", 200), ("localhost", 200), ("rebound.example:80", 403)]
+    ("host", "status"),
+    [
+        ("localhost:1", 200),
+        ("127.0.0.1:9", 200),
+        ("localhost", 200),
+        ("rebound.example:80", 403),
+        ("127.0.0.1.x.example", 403),
+    ],
 )
 def test_a_name_that_leads_here_by_trickery_is_refused(watcher: Watcher, host: str, status: int) -> None:
     with serving(watcher, 0) as url:
         assert get(url, "/frame.json", host)[0] == status
         assert get(url, "/", host)[0] == status
+
+
+@pytest.mark.parametrize(("path", "status"), [("/", 200), ("/frame.json", 200), ("/x", 404)])
+def test_a_head_is_what_a_get_is_without_its_body(path: str, status: int, watcher: Watcher) -> None:
+    with serving(watcher, 0) as url:
+        found, whole = get(url, path, method="HEAD"), get(url, path)
+    assert (found[0], found[1]["Content-Type"], found[2]) == (status, whole[1]["Content-Type"], b"")
+    assert int(found[1]["Content-Length"]) > 0
+
+
+def test_many_requests_at_once_wait_for_their_turn() -> None:
+    """A connection that does not fit into the queue would be tried again after a second, and after three."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(_Server(("127.0.0.1", 0), _Handler))
+        for _ in range(100):  # none of which is accepted
+            stack.enter_context(socket.create_connection(server.server_address[:2], timeout=0.9))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("after", ["-1", "x", "٣", "9" * 5_000])
