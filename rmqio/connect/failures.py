@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable
+import time
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 from rmqio.connect.rows import rows_text, to_json
 from rmqio.connect.sink.base import RowRefused
+from rmqio.connect.sink.outage import EVERY_S
 from rmqio.errors import SerdeError
 from rmqio.logs import event
 from rmqio.model import Message, MessageQueue, Record
@@ -16,6 +18,30 @@ from rmqio.transforms import ReadFailure
 from rmqio.transforms.parts import failure_of_record, failure_of_value
 
 _LOGGER = logging.getLogger("rmqio.connect")
+
+
+class Refusals:
+    """The warnings of one writer: for each destination one at once, and at most one more each 30 s.
+
+    `clock` is for tests.
+    """
+
+    def __init__(self, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name, self._clock = name, clock
+        self._told: dict[Hashable, tuple[float, int]] = {}
+        """By destination, when it was told, and how many rows were refused since."""
+
+    def warn(self, destination: Hashable, count: int, first: Exception) -> None:
+        """Logs how many rows go to the failures, with those that were not told."""
+        now = self._clock()
+        told, more = self._told.get(destination, (now - EVERY_S, 0))
+        if now - told < EVERY_S:
+            self._told[destination] = told, more + count
+            return
+        if len(self._told) > 1_000:
+            self._told.clear()
+        self._told[destination] = now, 0
+        warn_refused(self._name, destination, more + count, first)
 
 
 def warn_refused(name: str, destination: Hashable, count: int, first: Exception) -> None:

@@ -63,7 +63,9 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, dt.timedelta):
         return text_of_duration(value)
-    if isinstance(value, (Decimal, UUID)):
+    if isinstance(value, Decimal):
+        return text_of_decimal(value)
+    if isinstance(value, UUID):
         return str(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(bytes(value)).decode()
@@ -81,6 +83,15 @@ _ENCODERS: Final = {ascii_only: JsonEncoder(default=_plain, ensure_ascii=ascii_o
 def is_beyond_float(value: Any) -> bool:
     """Whether a number is not infinite as it is written, such as JSON's 1e400, but would be as a float."""
     return isinstance(value, JsonNumber) and math.isinf(value)
+
+
+def text_of_decimal(value: Decimal) -> str:
+    """Returns all digits in plain notation: Python writes 0.0000000000 as 0E-10."""
+    return f"{value:f}" if abs(value.adjusted()) < _LONGEST_DECIMAL else str(value)
+
+
+_LONGEST_DECIMAL: Final = 10_000
+"""Digits before the point. 1E+1000000 would be a million."""
 
 
 def text_of_duration(value: dt.timedelta) -> str:

@@ -16,7 +16,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints import Tuple
 
 from rmqio import telemetry
-from rmqio.connect.failures import failure_of, refusal, warn_refused
+from rmqio.connect.failures import Refusals, failure_of, refusal, warn_refused
 from rmqio.connect.files.formats import FileFormat
 from rmqio.connect.files.residues import FileName, remove, remove_residues, require_same_shards
 from rmqio.connect.files.shards import shard_of
@@ -126,6 +126,7 @@ class _ToRowsFn(beam.DoFn):
 
     def setup(self) -> None:
         _observe()
+        self._refusals = Refusals(self._name)
 
     def start_bundle(self) -> None:
         self._refused: list[Exception] = []
@@ -145,7 +146,7 @@ class _ToRowsFn(beam.DoFn):
 
     def finish_bundle(self) -> None:
         if self._refused:
-            warn_refused(self._name, None, len(self._refused), self._refused[0])
+            self._refusals.warn(None, len(self._refused), self._refused[0])
 
 
 class _WriteFileFn(beam.DoFn):

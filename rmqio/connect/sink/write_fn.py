@@ -14,7 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio import telemetry
 from rmqio.batches import Batch
-from rmqio.connect.failures import failure_of, refusal, warn_refused
+from rmqio.connect.failures import Refusals, failure_of, refusal
 from rmqio.connect.sink.base import BatchSink, RowRefused
 from rmqio.connect.sink.buffer import Item
 from rmqio.connect.sink.options import Batching, Retry
@@ -59,6 +59,7 @@ class WriteRowsFn(beam.DoFn):
     def _connect(self) -> None:
         sink = copy.deepcopy(self._sink)  # what `open` adds is not pickled with the DoFn
         self._name = sink.name
+        self._refusals = Refusals(sink.name)
         self._convert, self._destination, self._size = sink.convert, sink.destination, sink.size
         self._writer = Writer(sink, self._batching, self._retry)
         self._pid = os.getpid()
@@ -103,7 +104,7 @@ class WriteRowsFn(beam.DoFn):
         self._writer.finish()
         found = self._news() if self._writer.has_news else None
         for destination, (count, error) in self._refused.items():
-            warn_refused(self._name, destination, count, error)
+            self._refusals.warn(destination, count, error)
         return found
 
     def teardown(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from rmqio.connect.rows import text_of_duration, to_json
+from rmqio.connect.rows import text_of_decimal, text_of_duration, to_json
 from rmqio.connect.sink.base import RowRefused
 from rmqio.errors import SerdeError
 from rmqio.near_names import did_you_mean
@@ -134,6 +134,8 @@ def _text(value: Any) -> str:
         return value.decode()
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return text_of_decimal(value)
     return to_json(value) if isinstance(value, (dict, list, tuple)) else str(value)
 
 

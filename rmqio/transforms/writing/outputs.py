@@ -156,12 +156,13 @@ class WriteOutputs:
     def end_bundle(self) -> None:
         """Log how many messages of the bundle failed, and why the first one did."""
         if self._first is not None:
+            topic, count = self._first.topic, self._failures
             _LOGGER.warning(
-                "%d messages cannot be sent and went to the output %r; the first, for topic %r: %s: %s",
-                self._failures,
+                "%s cannot be sent and went to the output %r; the first%s: %s: %s",
+                "1 message" if count == 1 else f"{count} messages",
                 FAILED,
-                self._first.topic,
+                "" if topic is None else f", for topic {topic!r}",
                 self._first.error,
                 self._first.reason,
-                extra=event(topic=self._first.topic, count=self._failures, error=self._first.error),
+                extra=event(topic=topic, count=count, error=self._first.error),
             )

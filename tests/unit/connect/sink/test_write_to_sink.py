@@ -18,6 +18,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from rmqio import telemetry
 from rmqio.batches import Batch
 from rmqio.connect import Batching, BatchSink, Retry, RowRefused, WriteToSink, Written
+from rmqio.connect.failures import Refusals
 from rmqio.connect.rows import to_json, to_row
 from rmqio.connect.sink.buffer import Item
 from rmqio.connect.sink.writer import Writer
@@ -119,6 +120,20 @@ def test_a_batch_of_a_topic_gives_failures_with_places(tmp_path: Path) -> None:
         result = pipeline | beam.Create([batch]) | WriteToSink(Picky(tmp_path), batches=True, on_failure="output")
         _ = result.failed | beam.combiners.ToList() | beam.Map(check)
     assert Picky(tmp_path).batches("a") == [[{"n": 1, "to": "a"}]]
+
+
+def test_a_writer_logs_refused_rows_at_once_and_then_each_30_s(caplog: pytest.LogCaptureFixture) -> None:
+    times = iter((100.0, 101.0, 129.9, 130.0, 131.0, 160.0, 160.0))
+    refusals = Refusals("folder", clock=lambda: next(times))
+    for _ in range(6):
+        refusals.warn("a", 2, RowRefused("n is 13"))
+    refusals.warn("b", 1, RowRefused("n is 14"))
+    assert [each.getMessage() for each in caplog.records] == [
+        "folder refuses 2 rows for a; the first: RowRefused: n is 13",
+        "folder refuses 6 rows for a; the first: RowRefused: n is 13",
+        "folder refuses 4 rows for a; the first: RowRefused: n is 13",
+        "folder refuses 1 row for b; the first: RowRefused: n is 14",
+    ]
 
 
 def test_a_bundle_logs_once_how_many_rows_of_a_destination_are_refused(

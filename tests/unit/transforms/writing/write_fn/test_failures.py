@@ -65,7 +65,8 @@ def test_what_cannot_be_sent_fails_and_the_rest_goes_on(
     if good:
         assert bundles.bodies() == [b"good", b"good"]
         assert len(bundles.sent) == 2
-    assert f"1 messages cannot be sent and went to the output 'failed'; the first, for topic {topic!r}" in caplog.text
+    where = "" if topic is None else f", for topic {topic!r}"
+    assert f"1 message cannot be sent and went to the output 'failed'; the first{where}: {error}: " in caplog.text
 
 
 @pytest.mark.parametrize("options", [WriteOptions(), WriteOptions(asynchronous=True), WriteOptions(batch_flush=False)])
