@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
+from decimal import Decimal
 from typing import Any
 
 import apache_beam as beam
@@ -10,7 +12,7 @@ import apache_beam as beam
 from rmqio.batches import place_ids
 from rmqio.connect.kafka.messages import message_of
 from rmqio.connect.kafka.records import KafkaRecord
-from rmqio.connect.rows import to_json, to_row
+from rmqio.connect.rows import text_of_decimal, to_json, to_row
 from rmqio.errors import SerdeError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.near_names import did_you_mean
@@ -48,12 +50,28 @@ class RowId:
         return _text_of(to_row(element), self._field, "an id")
 
 
+class KeyId:
+    """An `id_fn` for `WriteToRocketMQ`: of the row's key and all that it has. The same row has the same id each time.
+
+    Args:
+      key: the field that becomes the key. Rows can share it, so it alone is no id.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._message_of = ToMessage(key)
+
+    def __call__(self, element: Any) -> str:
+        message = self._message_of(element)
+        text = b"%b\n%b" % (message.keys[0].encode("utf-8", "backslashreplace"), message.body)
+        return hashlib.blake2b(text, digest_size=16).hexdigest().upper()
+
+
 def _text_of(row: dict[str, Any], field: str, use: str) -> str:
     found = row.get(field)
     if found is None or found == "" or isinstance(found, (dict, list)):
         hint = "" if field in row else did_you_mean(field, map(str, row))
         raise SerdeError(f"the row has no {field} that can be {use}{hint}")
-    return str(found)
+    return text_of_decimal(found) if isinstance(found, Decimal) else str(found)
 
 
 def own_id(record: Record) -> str:

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
 from apache_beam.transforms.window import FixedWindows
 
-from rmqio.connect.copying.messages import PrintFn, RowId, ToMessage, kafka_id, own_id
+from rmqio.connect.copying.messages import KeyId, PrintFn, RowId, ToMessage, kafka_id, own_id
 from rmqio.connect.copying.urls import DATABASES, SEARCH, End
 from rmqio.connect.files.residues import require_same_shards
 from rmqio.errors import LocalError, RmqioError
@@ -100,6 +100,8 @@ def _rocketmq(end: End, source: End, where: dict[str, Any], dead_letter_topic: s
     id_fn: Any = {"rocketmq": own_id, "kafka": kafka_id}.get(source.kind)
     if "id" in end.options:
         id_fn = RowId(end.options["id"])
+    elif "key" in end.options:
+        id_fn = KeyId(end.options["key"])
     write = WriteToRocketMQ(
         end.name,
         serializer=None if source.kind == "rocketmq" else ToMessage(end.options.get("key")),  # it knows its own records

@@ -196,15 +196,27 @@ def test_a_number_of_json_keeps_all_its_digits(
 def test_random_ids_of_rows_are_said_with_the_option_that_makes_them_stable(
     cluster: InMemoryCluster, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert run("rows.jsonl", "rocketmq:b?key=id", cluster) == 0
+    assert run("rows.jsonl", "rocketmq:dead", cluster) == 0
     (warning,) = [each.getMessage() for each in caplog.records if "ids: random" in each.getMessage()]
-    assert warning.endswith(" Add id=FIELD to the options of rocketmq:b: a field that differs from row to row")
+    assert warning.endswith(" Add id=FIELD to the options of rocketmq:dead: a field that differs from row to row")
     caplog.clear()
     for _ in range(2):
         assert run("rows.jsonl", "rocketmq:b?id=name", cluster) == 0
     assert "random" not in caplog.text
     ids = [record.message_id for record in cluster.records("b") if not record.keys]
     assert sorted(ids) == sorted(f"n{n}" for n in (*range(5), *range(5)))
+
+
+def test_a_copy_with_a_key_that_runs_again_gives_the_same_ids(cluster: InMemoryCluster, folder: Path) -> None:
+    """Rows can share a key: 0 and 1 have one name, and 0 is there twice."""
+    with contextlib.closing(sqlite3.connect("shop.db")) as connection:
+        connection.execute("CREATE TABLE lines (id INTEGER, name TEXT)")
+        connection.executemany("INSERT INTO lines VALUES (?, ?)", [(0, "a"), (1, "a"), (2, "b"), (0, "a")])
+        connection.commit()
+    for _ in range(2):
+        assert run("sqlite:///shop.db#lines", "rocketmq:b?key=name", cluster) == 0
+    ids = [record.message_id for record in cluster.records("b")]
+    assert sorted(map(ids.count, set(ids))) == [2, 2, 4]
 
 
 def test_a_row_that_cannot_be_a_message_fails_the_copy_or_is_a_letter(

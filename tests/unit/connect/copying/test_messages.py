@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -17,9 +18,11 @@ from rmqio.model import Message
     [
         ({"id": 7}, "id", Message(b'{"id":7}', keys=("7",))),
         (b'{"a": 1}', None, Message(b'{"a":1}')),
+        ({"d": Decimal("0E-10"), "e": Decimal("1E+3")}, "d",
+         Message(b'{"d":"0.0000000000","e":"1000"}', keys=("0.0000000000",))),
         (KafkaRecord(b"v", b"k"), None, Message(b"v", keys=("k",), sharding_key="k")),
     ],
-)
+)  # fmt: skip
 def test_rows_become_messages(element: Any, key: str | None, message: Message) -> None:
     assert ToMessage(key)(element) == message
 
