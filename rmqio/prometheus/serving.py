@@ -15,7 +15,7 @@ from rmqio.addresses import is_loopback_name
 
 def metrics_server(host: str, port: int, registry: Any) -> WSGIServer:
     """Returns a server that listens, for `serve_forever`. Raises `OSError` if the port is taken."""
-    family, address = _get_best_family(host, port)
+    family, address = _get_best_family(host, port)  # type: ignore[no-untyped-call]
     is_local = ipaddress.ip_address(address).is_loopback
 
     class Server(ThreadingWSGIServer):
@@ -31,7 +31,7 @@ class _Handler(WSGIRequestHandler):
 
 
 def _app(registry: Any, is_local: bool) -> Callable[..., Iterable[bytes]]:
-    metrics = make_wsgi_app(registry)
+    metrics: Callable[..., Iterable[bytes]] = make_wsgi_app(registry)
 
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if is_local and not is_loopback_name(environ.get("HTTP_HOST", "")):

@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from rmqio.connect.kafka.records import KafkaRecord
 from rmqio.errors import SerdeError
-from rmqio.model import TOMBSTONE, Message
-from rmqio.transforms.parts import is_reserved
+from rmqio.model import TOMBSTONE, Message, Record
+from rmqio.transforms.parts import copy_of, is_reserved
 
 KEY: Final = "rmqio.kafka.key"
 """The property that says that the key is `0x` and hexadecimal digits."""
@@ -55,6 +55,24 @@ def record_of(message: Message, timestamp_ms: int = -1) -> KafkaRecord:
         raise SerdeError("a tombstone needs a key: it deletes what the key names")
     value = None if message.is_tombstone else message.body
     return KafkaRecord(value, key, headers_of(message.properties), timestamp_ms=timestamp_ms)
+
+
+def deleted_key(element: Any) -> str | None:
+    """Returns the key that a tombstone deletes, of Kafka or RocketMQ; None: it is none. Raises `SerdeError`."""
+    if isinstance(element, Record):
+        if element.body:  # the usual case
+            return None
+        element = copy_of(element)
+    if isinstance(element, Message):
+        if not element.is_tombstone:
+            return None
+        element = record_of(element)
+    if not isinstance(element, KafkaRecord) or element.value is not None:
+        return None
+    try:
+        return (element.key or b"").decode()
+    except UnicodeDecodeError as error:
+        raise SerdeError(f"the key of a tombstone is not UTF-8: {element.key!r:.60}") from error
 
 
 def headers_of(properties: Mapping[str, str]) -> Headers:

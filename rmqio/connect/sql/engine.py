@@ -23,6 +23,8 @@ _WITH_INIT_COMMAND: Final = ("pymysql", "mysqldb", "mariadbconnector")
 MySQL converts a TIMESTAMP from the zone of the session to UTC, and back. In the zone of the server, our times in UTC
 would be other moments, and an hour of each year would have no time.
 """
+_CONNECT_S: Final = 10
+"""As PyMySQL has it. PostgreSQL's client waits for minutes for a host that does not answer, without a word."""
 _WITH_JSON: Final = ("mysql", "mariadb", "postgresql", "sqlite")
 """SQLAlchemy's databases that take functions for JSON. Its own ones round numbers, and write NaN, which JSON lacks."""
 _MYSQL_ROWS: Final = {
@@ -107,6 +109,8 @@ class Database:
                 more |= {"json_serializer": _json_of, "json_deserializer": json_value}
             if url.get_driver_name() in _WITH_INIT_COMMAND and "init_command" not in url.query:
                 more["connect_args"] = {"init_command": "SET time_zone = '+00:00'"}
+            if url.get_driver_name() == "psycopg" and "connect_timeout" not in url.query:
+                more["connect_args"] = {"connect_timeout": _CONNECT_S}
             if pooled:
                 # With psycopg2, SQLAlchemy would put many rows into one INSERT, and PostgreSQL refuses to change a row
                 # twice in one.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Sequence
+import itertools
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from rmqio.connect.kafka.messages import deleted_key
 from rmqio.connect.rows import to_row
 from rmqio.connect.sink.base import BatchSink, PerhapsRefused, RowRefused, Verdict, Written
 from rmqio.connect.sql.columns import Columns
@@ -26,6 +28,10 @@ class TableOptions(NamedTuple):
     mode: str
     columns: tuple[str, ...] | None
     ignore_unknown: bool
+
+
+class Deletion(dict[str, Any]):
+    """The key of a row that is deleted."""
 
 
 class SqlSink(BatchSink):
@@ -83,13 +89,22 @@ class SqlSink(BatchSink):
             self._engine = None
 
     def convert(self, element: Any) -> Any:
-        """See `BatchSink`."""
+        """See `BatchSink`. A tombstone is a `Deletion`."""
+        if (deleted := deleted_key(element)) is not None:
+            return self._deletion(deleted)
         row = to_row(element)
         missing = [each for each in self._options.key or () if row.get(each) is None]
         if missing and self._options.mode != "insert":
             hint = "" if missing[0] in row else did_you_mean(missing[0], map(str, row))
             raise RowRefused(f"{self.name}: the row has no {missing[0]}, which is its key{hint}")
         return row
+
+    def _deletion(self, key: str) -> Deletion:
+        if self._options.mode != "upsert":
+            raise RowRefused(f'{self.name}: a tombstone deletes a row, which works only with mode="upsert"')
+        if len(self._key) != 1:
+            raise RowRefused(f"{self.name}: a tombstone has one key, and that of a row is ({', '.join(self._key)})")
+        return Deletion({self._key[0]: key})
 
     def destination(self, row: Any) -> Hashable:
         """See `BatchSink`."""
@@ -100,14 +115,15 @@ class SqlSink(BatchSink):
         import sqlalchemy as sa
 
         refused: dict[int, Exception] = {}
-        converted: list[dict[str, Any]] = []
+        converted: list[tuple[bool, dict[str, Any]]] = []
+        """Whether the row is deleted, and its values."""
         for position, row in enumerate(rows):
             try:
                 found = self._columns.convert(row)
                 missing = [each for each in self._key if found.get(each) is None]
                 if missing:
                     raise RowRefused(f"{self.name}: the row has no {missing[0]}, which is its key")
-                converted.append(found)
+                converted.append((isinstance(row, Deletion), found))
             except RowRefused as error:
                 refused[position] = error
         if converted:
@@ -131,15 +147,14 @@ class SqlSink(BatchSink):
                 raise PerhapsRefused(f"{self.name}: {reason_of(error)}") from error
         return Written(refused) if refused else None
 
-    def _execute(self, rows: list[dict[str, Any]]) -> None:
+    def _execute(self, rows: list[tuple[bool, dict[str, Any]]]) -> None:
         """Writes converted rows in one transaction. Raises the first error: that of the rollback would hide it."""
         first: Exception | None = None
         try:
             with self._engine.begin() as connection:
-                keep_first = self._options.mode == "ignore"
-                for names, group in statements_of(rows, self._key, keep_first=keep_first, loose=self._loose):
+                for statement, group in self._ordered(rows):
                     try:
-                        connection.execute(self._insert(names), group)
+                        connection.execute(statement, group)
                     except Exception as error:
                         first = error
                         raise
@@ -147,6 +162,23 @@ class SqlSink(BatchSink):
             if first is None:
                 raise
             raise first from first.__cause__
+
+    def _ordered(self, rows: list[tuple[bool, dict[str, Any]]]) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
+        """Yields the statements: deletions stay between what is written before and after them."""
+        import sqlalchemy as sa
+
+        keep_first = self._options.mode == "ignore"
+        for deletes, part in itertools.groupby(rows, key=lambda row: row[0]):
+            values = [each for _, each in part]
+            if deletes:
+                name = self._key[0]
+                yield (
+                    sa.delete(self._table).where(self._table.c[name] == sa.bindparam("rmqio_key")),
+                    [{"rmqio_key": each[name]} for each in values],
+                )
+                continue
+            for names, group in statements_of(values, self._key, keep_first=keep_first, loose=self._loose):
+                yield self._insert(names), group
 
     def _too_large(self, error: Any) -> str | None:
         """Says that a statement is larger than MySQL takes: it ends the connection without a word."""

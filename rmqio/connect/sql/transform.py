@@ -24,7 +24,8 @@ class WriteToSql(WriteToSink):
         drivers for these two.
       table: its name, or `schema.name`. It must exist.
       key: the columns by which a row is found: a primary key, or those of a unique index. None: the primary key.
-      mode: "upsert": a row with the key of another one changes the columns that it has; "ignore": it is left out;
+      mode: "upsert": a row with the key of another one changes the columns that it has, and a tombstone of Kafka or
+        RocketMQ deletes the row of its key; "ignore": it is left out;
         "insert": there is no key, and a row can be stored twice.
       columns: those that are written, if rows have others, too. None: all; a field without a column refuses the row.
       ignore_unknown: fields without a column are left out.

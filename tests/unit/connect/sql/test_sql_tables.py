@@ -20,12 +20,14 @@ pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-database
 import apache_beam as beam
 import sqlalchemy as sa
 
-from rmqio.connect import ReadFromSql, Retry, RowRefused, WriteToSql
+from rmqio.connect import KafkaRecord, ReadFromSql, Retry, RowRefused, WriteToSql
+from rmqio.connect.kafka.messages import message_of
 from rmqio.connect.sink.base import Verdict
 from rmqio.connect.sql.columns import converter_of
 from rmqio.connect.sql.engine import Database, is_away, verdict_of
 from rmqio.connect.sql.sink import SqlSink, TableOptions
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, SerdeError
+from rmqio.model import TOMBSTONE, Message
 from rmqio.serde.json_numbers import JsonNumber
 from tests.helpers.waiting import until
 
@@ -442,3 +444,52 @@ def test_numbers_that_no_float_holds_are_floats_only_in_columns_of_floats(url: s
         _ = pipeline | beam.Create([body]) | WriteToSql(url, "users")
     wanted = (9007199254740993, "0.12345678901234567890", 0.12345678901234568, "[0.12345678901234567890]")
     assert stored(url, "SELECT id, name, rate, more FROM users") == [wanted]
+
+
+def test_tombstones_delete_the_rows_of_their_keys(url: str) -> None:
+    """In the order of the batch."""
+    tombstone = Message(b"", keys=("2",), properties={TOMBSTONE: "true"})
+    elements = [
+        *({"id": number, "name": "a"} for number in range(1, 6)),
+        tombstone, KafkaRecord(None, b"3"), {"id": 3, "name": "again"}, KafkaRecord(None, b"99"),
+        message_of(KafkaRecord(None, b" 4")),  # whose key cannot be one of RocketMQ
+    ]  # fmt: skip
+    found = sink(url)
+    assert found.write([found.convert(each) for each in elements], None) is None
+    assert stored(url) == [(1, "a"), (3, "again"), (5, "a")]
+
+
+@pytest.mark.parametrize(
+    ("element", "options", "message"),
+    [
+        (KafkaRecord(None, b"x"), {}, "column id: invalid literal"),
+        (KafkaRecord(None, b"\xff"), {}, "the key of a tombstone is not UTF-8"),
+        (KafkaRecord(None, b"1"), {"mode": "insert"}, 'works only with mode="upsert"'),
+        (Message(b"", keys=("1",)), {}, "the body is not JSON"),
+    ],
+)
+def test_a_tombstone_that_can_delete_nothing_is_refused(
+    element: Any, options: dict[str, Any], message: str, url: str
+) -> None:
+    found = sink(url, **options)
+
+    def delete() -> None:
+        outcome = found.write([found.convert(element)], None)
+        assert outcome is not None
+        raise outcome.refused[0]
+
+    with pytest.raises((RowRefused, SerdeError), match=message):
+        delete()
+
+
+@pytest.mark.parametrize(("more", "wanted"), [("", "10"), ("?connect_timeout=3", "3")])
+def test_a_postgresql_that_does_not_answer_is_not_waited_for_in_silence(more: str, wanted: str) -> None:
+    pytest.importorskip("psycopg", reason="tables of PostgreSQL need the extra 'sql-databases'")
+    engine = Database(f"postgresql://me@h/x{more}").engine()
+
+    @sa.event.listens_for(engine, "do_connect")
+    def connect(dialect: Any, record: Any, args: Any, options: dict[str, Any]) -> None:
+        raise OSError(f"waits {options['connect_timeout']} s")
+
+    with pytest.raises(OSError, match=f"^waits {wanted} s$"):
+        engine.raw_connection()
