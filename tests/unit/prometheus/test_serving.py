@@ -25,9 +25,11 @@ def serving(host: str = "127.0.0.1") -> Iterator[int]:
     with metrics_server(host, 0, registry) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def ask(port: int, method: str, path: str, host: str = "localhost") -> tuple[int, str | None, bytes]:
