@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,7 @@ from rmqio.sql.runtime.reads.shared_scans import ScanUse, SharedScan, SharedScan
 from rmqio.sql.runtime.reads.table_time import TableTime
 from rmqio.sql.runtime.rows.constants_fn import ConstantsFn
 from rmqio.sql.runtime.rows.failed_rows import Computing
+from rmqio.sql.runtime.writes.refused import RefusedFn
 from rmqio.sql.runtime.writes.writing import identified, write
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteDeadLetters
 from rmqio.transforms.parts import BatchConstraint
@@ -142,7 +143,15 @@ class Translation:
         self._write(sink, rows, label)
 
     def _write(self, sink: Sink, rows: Any, label: str) -> None:
-        write(sink, rows, label, self.connection, self._run)
+        tables = list(tables_of(sink))
+
+        def refused(failures: Any, label: str) -> None:
+            on_error = strictest(each.options.on_error for each in tables)
+            letters = failures | label >> beam.ParDo(RefusedFn(on_error, self._statement)).with_output_types(Any)
+            if on_error == "dead-letter":
+                self._write_letters(_table_of_letters(tables), letters, label)
+
+        write(sink, rows, label, self.connection, self._run, refused)
 
     def _label(self, text: str) -> str:
         self._labels[text] = self._labels.get(text, 0) + 1
@@ -320,8 +329,13 @@ class Translation:
         """Adds DoFns to rows without a place in a topic. Their dead letters go where those of the first table go."""
         if current().on_error != "dead-letter":
             return Computing(hint_of(target))
-        table = next(each for each in tables_of(relation) if each.options.on_error == "dead-letter")
+        table = _table_of_letters(tables_of(relation))
         return Computing(hint_of(target), lambda errors, label: self._write_letters(table, errors, label))
+
+
+def _table_of_letters(tables: Iterable[Table]) -> Table:
+    """Returns the table whose option says where dead letters of rows go that come from all of them."""
+    return next(each for each in tables if each.options.on_error == "dead-letter")
 
 
 def check_plans(sinks: Sequence[Sink], connection: Connection, errors: Callable[[str, Span | None], SqlError]) -> None:

@@ -66,7 +66,10 @@ class Frames:
             return pack((items, [_as_text(each) for each in states]))
 
     def advance(self, rows: Sequence[Row]) -> list[Row]:
-        """Returns the results for each row, in order. The rows are ordered by time, and later than all before."""
+        """Returns the results for each row, in order: a `ValueFailure` where there is none.
+
+        The rows are ordered by time, and later than all before.
+        """
         found: list[Row] = []
         for _, peers in groupby(rows, key=lambda row: row[self._time]):
             group = list(peers)
@@ -133,13 +136,13 @@ class _Call:
                 self._add(each)
             while size is not None and items[self._begin][0] < items[-1][0] - size:
                 self._remove(items)
-            return [self.slider.result()] * len(group)
+            return [self.slider.result_or_failure()] * len(group)
         found = []
         for at in range(start, len(items)):
             self._add(items[at])
             while size is not None and at - self._begin > size:
                 self._remove(items)
-            found.append(self.slider.result())
+            found.append(self.slider.result_or_failure())
         return found
 
     def _lagged(self, items: list[Row], at: int, row: Row) -> Any:

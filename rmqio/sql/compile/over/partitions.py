@@ -35,7 +35,7 @@ class Peers:
 
 
 def results(given: AnalyticCall, fields: Sequence[Field], rows: Sequence[Row], peers: Peers) -> list[Any]:
-    """Returns the result for each row. Raises `ValueFailure` if a sum is out of range."""
+    """Returns the result for each row: a `ValueFailure` if a sum is out of range."""
     name = given.call.name
     if name in _RANKS:
         return _RANKS[name](peers)
@@ -98,7 +98,7 @@ def _framed(given: AnalyticCall, fields: Sequence[Field], rows: Sequence[Row], p
             if each is not None:
                 aggregate.remove(each)
         begin, end = max(begin, first), max(end, last)
-        found.append(aggregate.result())
+        found.append(aggregate.result_or_failure())
     return found
 
 

@@ -13,7 +13,7 @@ from rmqio.sql.compile.aggregates.exact_floats import merged_floats
 from rmqio.sql.planning.plan import AggregateCall
 from rmqio.sql.rows import type_hint
 from rmqio.sql.types import SqlType
-from rmqio.sql.values import DECIMALS, in_order
+from rmqio.sql.values import DECIMALS, ValueFailure, in_order
 
 
 class Slider:
@@ -38,6 +38,13 @@ class Slider:
     def result(self) -> Any:
         """Returns the result. Raises `ValueFailure` if it is out of range."""
         raise NotImplementedError
+
+    def result_or_failure(self) -> Any:
+        """Returns the result, or why there is none: other rows of the partition have theirs."""
+        try:
+            return self.result()
+        except ValueFailure as failure:
+            return failure
 
     def saved(self) -> Any:
         """Returns what `restore` takes, of an aggregate that grows."""

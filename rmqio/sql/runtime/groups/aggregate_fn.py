@@ -173,8 +173,6 @@ class Finisher:
 
     def __init__(self, spec: AggregateSpec) -> None:
         self._merger = spec.merger()
-        self._statement = spec.fragment.statement
-        self._fields = spec.fragment.source.fields  # type: ignore[union-attr]
         self._failed_rows = FailedRows(spec.fragment)
         self._letters: list[Any] = []
         self.failed: tuple[Any, ...] | None = None
@@ -191,15 +189,10 @@ class Finisher:
         except ValueFailure:
             found, failed = self._merger.finished(accumulators)
         row = (*before, *found)
-        position, error = next(iter(failed.items()))
-        statement = f" ({self._statement.name})" if self._statement.name else ""
-        error = ValueFailure(f"{self._fields[len(before) + position].name}: {error}{statement}")
-        if self._statement.makes_nulls:
-            self._failed_rows.outputs([], {}, [error])
-            return [row]
-        self._letters += self._failed_rows.outputs([row], {0: error})
-        self.failed = row
-        return []
+        rows, letters = self._failed_rows.of_results(row, {len(before) + i: each for i, each in failed.items()})
+        self._letters += letters
+        self.failed = None if rows else row
+        return rows
 
     def letters(self) -> list[Any]:
         """Returns the dead letters since the last call."""

@@ -57,5 +57,4 @@ class AnalyticFn(RowsFn):
         rows = list(map(self._unpack, packed))
         peers = Peers([tuple(key((row, b"")) for key in self._keys) for row in rows])
         columns = [results(each, self._spec.fields, rows, peers) for each in self._spec.calls]
-        found = [row + more for row, more in zip(rows, zip(*columns, strict=True), strict=True)]
-        yield from self.emitted(found, timestamp.micros)
+        yield from self.emitted_with(rows, list(zip(*columns, strict=True)), timestamp.micros)

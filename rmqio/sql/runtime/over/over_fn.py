@@ -57,12 +57,13 @@ class _OverFn(RowsFn):
         values = self._unpack(row)
         return values[self._spec.time], row, values
 
-    def _advanced(self, rows: list[tuple[int, bytes, tuple[Any, ...]]], kept: bytes) -> tuple[list[Any], Frames]:
-        """The rows in order, with the results, and the frames after them."""
+    def _advanced(
+        self, rows: list[tuple[int, bytes, tuple[Any, ...]]], kept: bytes
+    ) -> tuple[list[Any], list[Any], Frames]:
+        """The rows in order, the results of each, and the frames after them."""
         frames = Frames(self._spec.calls, self._spec.time, self._spec.fields, kept)
         ordered = [values for _, _, values in sorted(rows, key=lambda each: each[:2])]
-        results = frames.advance(ordered)
-        return [row + found for row, found in zip(ordered, results, strict=True)], frames
+        return ordered, frames.advance(ordered), frames
 
 
 class OverAllFn(_OverFn):
@@ -73,7 +74,8 @@ class OverAllFn(_OverFn):
     ) -> Iterator[Any]:
         _, found = element
         rows = [self._timed(row) for _, some in found for row in some]
-        yield from self.emitted(self._advanced(rows, b"")[0], timestamp.micros)
+        ordered, results, _ = self._advanced(rows, b"")
+        yield from self.emitted_with(ordered, results, timestamp.micros)
 
 
 class OverFn(_OverFn):
@@ -146,7 +148,7 @@ class OverFn(_OverFn):
             return
         waiting = Waiting((pending, later_1, later_2, later_3, later_4), used, done.read())
         taken, earliest = waiting.take(until_us)
-        found, frames = self._advanced([self._timed(row) for _, row in taken], kept.read() or b"")
+        ordered, results, frames = self._advanced([self._timed(row) for _, row in taken], kept.read() or b"")
         kept.write(frames.kept())
         done.write(until_us)
         if earliest is not None:
@@ -155,4 +157,4 @@ class OverFn(_OverFn):
             due.set(Timestamp(micros=next_us + self._spec.delay_us))
         else:
             following.clear()
-        yield from self.emitted(found, until_us)
+        yield from self.emitted_with(ordered, results, until_us)

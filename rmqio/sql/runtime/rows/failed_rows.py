@@ -29,7 +29,9 @@ from rmqio.transforms import ReadFailure
 FAILED: Final = "failed"
 """The output of dead letters."""
 _LONGEST: Final = 500
-"""Characters of a row in an error."""
+"""Characters of a row in an error, and of a text of a row that is too large."""
+_LARGEST: Final = 1 << 20
+"""Characters of a row whose texts are whole: a dead letter of more than 4 MiB could not be sent."""
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -69,6 +71,21 @@ class FailedRows:
             _LOGGER.warning("%d rows left out, the first is %s: %s", len(failed), row, error)
         return found
 
+    def of_results(
+        self, row: tuple[Any, ...], failed: Mapping[int, ValueFailure]
+    ) -> tuple[list[tuple[Any, ...]], list[beam.pvalue.TaggedOutput]]:
+        """Returns a row that goes on without some results, if they are NULL then, and its dead letters.
+
+        Args:
+          row: with NULL for what failed.
+          failed: the errors, by the position of their column.
+        """
+        statement = f" ({self._statement.name})" if self._statement.name else ""
+        errors = [ValueFailure(f"{self._fields[i].name}: {error}{statement}") for i, error in failed.items()]
+        if self._statement.makes_nulls:
+            return [row], self.outputs([], {}, errors)
+        return [], self.outputs([row], {0: errors[0]})
+
 
 def at_end(element: Any, timestamp: Any, window: Any) -> Any:
     """Returns an element for the end of a bundle, where it needs its window: a result, or a dead letter."""
@@ -101,14 +118,18 @@ class Computing:
 
 
 def row_text(row: Sequence[Any], fields: Sequence[Field]) -> str:
-    """Returns a row as JSON, with what JSON has no values for as SQL's text."""
+    """Returns a row as JSON, with what JSON has no values for as SQL's text, and beginnings of texts if it is large."""
     names = names_of(fields)
     values = {
         name: _plain(value, field.type)
         for name, field, value in zip(names, fields, row, strict=False)
         if not name.startswith("$")  # columns of ours, for the ids of messages
     }
-    return json.dumps(values, ensure_ascii=False, default=str)
+    text = json.dumps(values, ensure_ascii=False, default=str)
+    if len(text) <= _LARGEST:
+        return text
+    short = {name: _bounded(each) if isinstance(each, str) else each for name, each in values.items()}
+    return json.dumps(short, ensure_ascii=False, default=str)
 
 
 def _plain(value: Any, kind: SqlType) -> Any:

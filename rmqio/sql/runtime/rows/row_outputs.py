@@ -13,6 +13,7 @@ from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.runtime.rows.failed_rows import FailedRows, at_end
 from rmqio.sql.runtime.rows.outputs import outputs
+from rmqio.sql.values import ValueFailure
 
 _ROWS: Final = 500
 """Rows of a batch for the write."""
@@ -40,6 +41,22 @@ class RowsFn(beam.DoFn):
         self._time_us = time_us
         if not self._waits or len(self._rows) >= _ROWS:
             yield from self._flushed()
+
+    def emitted_with(
+        self, rows: Sequence[tuple[Any, ...]], results: Sequence[tuple[Any, ...]], time_us: int
+    ) -> Iterator[Any]:
+        """Yields what becomes of rows with their results. A result can be a `ValueFailure`."""
+        found: list[tuple[Any, ...]] = []
+        for row, more in zip(rows, results, strict=True):
+            failed = {i: each for i, each in enumerate(more, len(row)) if isinstance(each, ValueFailure)}
+            if not failed:
+                found.append(row + more)
+                continue
+            whole = row + tuple(None if isinstance(each, ValueFailure) else each for each in more)
+            kept, letters = self._failed_rows.of_results(whole, failed)
+            found += kept
+            yield from letters
+        yield from self.emitted(found, time_us)
 
     def finish_bundle(self) -> Iterator[Any]:
         if self._rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -44,8 +44,15 @@ def identified(sink: Sink, label: str, run: str, *, is_stream: bool, has_places:
     return found or sink
 
 
-def write(sink: Sink, rows: Any, label: str, connection: Connection, run: str) -> None:
-    """Adds the write of a sink. `run`: names this run of the job."""
+def write(
+    sink: Sink, rows: Any, label: str, connection: Connection, run: str, refused: Callable[[Any, str], None]
+) -> None:
+    """Adds the write of a sink.
+
+    Args:
+      run: names this run of the job.
+      refused: takes the failures of rows that cannot be sent, and a label.
+    """
     if sink.table.options.connector == "blackhole":
         return
     if sink.table.options.connector == "print":
@@ -64,7 +71,7 @@ def write(sink: Sink, rows: Any, label: str, connection: Connection, run: str) -
     written = rows | label >> WriteToRocketMQ(
         options.topic, batches=True, with_sent=False, **how, **connection.of(sink.table)
     )
-    _ = written.failed | f"{label}: refused" >> beam.Map(_refuse)
+    refused(written.failed, f"{label}: refused")
 
 
 class PrintFn(beam.DoFn):
@@ -81,10 +88,3 @@ class PrintFn(beam.DoFn):
                 continue
             body = row.body if isinstance(row, Message) else row
             print(body.decode("utf-8", "replace"), flush=True)
-
-
-def _refuse(failed: Any) -> None:
-    """Fails the pipeline, which would otherwise commit offsets of rows that were never written."""
-    from rmqio.errors import RmqioError
-
-    raise RmqioError(f"cannot write to topic {failed.topic!r}: {failed.error}: {failed.reason}")

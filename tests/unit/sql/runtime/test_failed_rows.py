@@ -53,6 +53,14 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]], str, dict[str, Any]]] = {
         "CAST(b AS BIGINT): 'x' is not a whole number",
         {"a": 2, "b": "x", "COUNT(*) OVER (RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)": 2},
     ),
+    "sum over": (
+        "SELECT a, CAST(SUM(n) OVER (PARTITION BY a ORDER BY b ROWS UNBOUNDED PRECEDING) AS STRING) "
+        "FROM (SELECT a, b, a + 9223372036854775800 AS n FROM t)",
+        [(1, "9223372036854775801"), (2, "9223372036854775802")],
+        "SUM(n) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW): the sum 18446744073709551604 is out of range "
+        "of BIGINT: CAST the argument to a wider type",
+        {"a": 2, "b": "x", "SUM(n) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)": None},
+    ),
     "rank": (
         "SELECT a, CAST(CAST(b AS BIGINT) AS STRING) FROM (SELECT a, b, ROW_NUMBER() OVER (PARTITION BY a ORDER BY b "
         "DESC) AS n FROM t) WHERE n = 1",
@@ -84,6 +92,16 @@ def test_a_row_goes_to_the_dead_letters_of_its_table(cluster: InMemoryCluster, n
     said = {key: value for key, value in json.loads(letter.body).items() if key in row}
     assert (letter.properties["RMQIO_ERROR_REASON"], said) == (reason + PLACE, row)
     assert summary(result) == f"{len(wanted)} rows written, 1 failed", "the letter is not a row of the sink"
+
+
+def test_a_large_row_has_a_letter_that_can_be_sent(cluster: InMemoryCluster) -> None:
+    put(cluster, "t", {"a": 7, "b": "y" * 2_000_000})
+    put(cluster, "u", {"a": 7, "b": "y" * 2_000_000})
+    query = "SELECT t.a, CAST(CAST(t.b || u.b || 'x' AS BIGINT) AS STRING) FROM t JOIN u ON t.a = u.a"
+    job(cluster, script(query, "dead-letter"))
+    (letter,) = stored(cluster, "letters")
+    assert json.loads(letter.body)["t.a"] == 7
+    assert len(letter.body) < 2000
 
 
 @pytest.mark.parametrize("name", ["group", "join"])
@@ -133,6 +151,13 @@ NULLS: dict[str, tuple[str, list[Any], list[tuple[Any, ...]], int, int]] = {
         T,
         [(1, "9223372036854775801"), (2, "")],
         1,
+        0,
+    ),
+    "sum over": (
+        "SELECT a, CAST(SUM(a + 9223372036854775800) OVER (PARTITION BY a) AS STRING) FROM t",
+        T,
+        [(1, "9223372036854775801"), (2, ""), (2, "")],
+        2,
         0,
     ),
     "not null": (

@@ -9,8 +9,10 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
+from rmqio.dead_letters.letters import read_letter
+from rmqio.sql.command import summary
 from rmqio.testing import InMemoryCluster
-from tests.unit.sql.job_support import cluster, job, put, stored
+from tests.unit.sql.job_support import cluster, job, put, stored, table
 
 __all__ = ["cluster"]
 
@@ -55,3 +57,39 @@ def test_the_error_of_a_job_has_the_place_of_the_row(cluster: InMemoryCluster) -
     put(cluster, "t", {"a": 1}, {"a": 2, "d": 19})
     with pytest.raises(Exception, match=r"queue t/broker-a/1, offset 0: delay_level 19 is not .*INSERT INTO sink"):
         job(cluster, TABLES.format(more=""))
+
+
+REFUSED = {
+    "rows": ("SELECT a, b || b FROM t", "message body has"),
+    "groups": ("SELECT a, MAX(b || b) FROM t GROUP BY a", "message body has"),
+    "a topic that is not there": ("SELECT a, b, CASE a WHEN 5 THEN 'nowhere' END FROM t", "nowhere"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "on_error"), [*((each, "dead-letter") for each in REFUSED), ("rows", "skip"), ("rows", "fail")]
+)
+def test_what_is_refused_when_it_is_sent(cluster: InMemoryCluster, name: str, on_error: str) -> None:
+    """Its dead letter has its keys, and no more of its body than can be sent."""
+    query, reason = REFUSED[name]
+    put(cluster, "t", {"a": 1, "b": "x"}, {"a": 5, "b": "y" * 2_100_000}, {"a": 2, "b": "z"})
+    more = {"on_error": on_error} | ({"dead_letter_topic": "letters"} if on_error == "dead-letter" else {})
+    to = ", `to` STRING METADATA FROM 'topic'" if name.startswith("a topic") else ""
+    script = (
+        f"{table(**more)} CREATE TABLE sink (a INT, b STRING{to}) WITH ('topic' = 'sink', 'keyColumns' = 'a');"
+        f"\nINSERT INTO sink {query};"
+    )
+    if on_error == "fail":
+        with pytest.raises(Exception, match=rf"cannot write to topic .*{reason}.* \(INSERT INTO sink, line 2\)"):
+            job(cluster, script)
+        return
+    result = job(cluster, script)
+    assert sorted(json.loads(record.body)["a"] for record in stored(cluster, "sink")) == [1, 2]
+    assert summary(result) == "2 rows written, 1 failed"
+    letters = stored(cluster, "letters")
+    assert len(letters) == (on_error == "dead-letter")
+    for letter in letters:
+        assert letter.keys == ("5",)
+        assert reason in letter.properties["RMQIO_ERROR_REASON"]
+        assert letter.body.startswith(b'{"a":5,"b":"')
+        assert bool(read_letter(letter).why_not) == (len(letter.body) == 65536)

@@ -268,8 +268,9 @@ def test_a_sum_of_more_than_64_bits_is_kept_and_refused_when_it_is_a_result() ->
     frames = Frames(calls, 0, FIELDS)
     assert frames.advance([(1, largest, None, None, None)]) == [(largest,)]
     again = Frames(calls, 0, FIELDS, frames.kept())
-    with pytest.raises(ValueFailure, match="out of range of BIGINT"):
-        again.advance([(2, 1, None, None, None)])
+    ((failure,),) = again.advance([(2, 1, None, None, None)])
+    assert isinstance(failure, ValueFailure)
+    assert "out of range of BIGINT" in str(failure)
 
 
 # ---- streams --------------------------------------------------------------------------------------------------------
