@@ -61,17 +61,17 @@ def test_every_form_of_from_takes_files(cluster: InMemoryCluster, tmp_path: Path
     topic = "CREATE TABLE t (a INT, b STRING) WITH ('topic' = 't');"
     run(
         cluster,
-        f"{topic} {files(tmp_path / '*.json', 'json')} {SINK} SET 'table.exec.state.ttl' = '1 h';"
+        f"{topic} {files(tmp_path / '*.json', 'json')} {SINK}"
         "CREATE VIEW v AS SELECT a AS n, b FROM f WHERE a = 2;"
         "INSERT INTO sink SELECT n, b FROM v UNION ALL SELECT a, b FROM t;"
         "INSERT INTO sink SELECT t.a + 10, f.b FROM t JOIN f ON t.a = f.a;"
         "INSERT INTO sink SELECT a + 20, CAST(COUNT(*) AS STRING) FROM f GROUP BY a;"
-        "INSERT INTO sink SELECT DISTINCT a + 30, b FROM f;",
+        "INSERT INTO sink SELECT DISTINCT a + 30, b FROM f;"
+        "INSERT INTO sink SELECT one.a + 40, other.b FROM f AS one JOIN f AS other ON one.a = other.a + 1;",
     )
     assert rows(cluster) == in_order(
         [(2, "y"), (2, "y"), (1, "topic"), (2, "topic"), (11, "x"), (12, "y"), (12, "y"), (21, "1"), (22, "2"),
-         (31, "x"),
-         (32, "y")]
+         (31, "x"), (32, "y"), (42, "x"), (42, "x")]
     )  # fmt: skip
 
 

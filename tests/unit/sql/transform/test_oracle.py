@@ -51,6 +51,6 @@ def test_queries_give_what_duckdb_gives(left: list[Left], right: list[Right]) ->
             "b": pipeline | "b" >> beam.Create(right).with_output_types(Right),
         }
         for number, query in enumerate(QUERIES):
-            rows = inputs | f"query {number}" >> SqlTransform(query, settings={"table.exec.state.ttl": "1 h"})
+            rows = inputs | f"query {number}" >> SqlTransform(query)
             found = rows | f"tuples {number}" >> beam.Map(tuple)
             assert_that(found, equal_to(expected(query, left, right)), label=f"check {number}")
