@@ -39,7 +39,7 @@ from rmqio.sql.compile.expressions.casts import text_of
 from rmqio.sql.compile.expressions.code import is_null, skip_unless, value
 from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.compile.expressions.places import Columns, Places, names_of
-from rmqio.sql.compile.look_ups import LookUp, begun, looked_up
+from rmqio.sql.compile.look_ups import LookUp, begun, looked_up, variant_of
 from rmqio.sql.compile.nullable import nullable
 from rmqio.sql.compile.steps import Step
 from rmqio.sql.compile.windowing import no_time, windowed
@@ -115,8 +115,9 @@ def emit_row(given: Fragment, columns: list[str], out: Emitter, bind: str = "") 
     collects = isinstance(target, ToGroups) and _is_generating(given)
     if _is_generating(given):
         out.line("made = []")
+    met: list[str] = []
     with ExitStack() as loops:
-        columns = _steps(given.steps, columns, out, loops)
+        columns = _steps(given.steps, columns, out, loops, met)
         if isinstance(target, ToGroups) and collects:  # no row of it is in a group before all of them are computed
             require_time(target, columns, out)
             ones = ones_of(target, columns, given.statement.on_error, out)
@@ -131,7 +132,9 @@ def emit_row(given: Fragment, columns: list[str], out: Emitter, bind: str = "") 
                 require_time(target, columns, out)
                 to_groups(target, columns, ones_of(target, columns, given.statement.on_error, out), out)
             else:
-                _target(target, columns, out)
+                added = f"(variant_of(({', '.join(met)},)), {{}})" if has_variants(given) else "{}"
+                out.constants["variant_of"] = variant_of
+                _target(target, columns, out, added)
             if not isinstance(target, ToGroups):  # groups come from several rows
                 out.line("place(position)")
     if isinstance(target, ToGroups) and collects:
@@ -243,10 +246,33 @@ def used_columns(fragment: Fragment) -> set[int]:
     return {index for each in used for index in expressions.inputs(each)}
 
 
-def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter, loops: ExitStack) -> list[str]:
+def has_variants(given: Fragment) -> bool:
+    """Returns whether results are pairs (variant, message), which `Batch` makes ids of.
+
+    Rows of a message that are numbered would have the ids of others if the table has changed when they come again.
+    """
+    if not isinstance(given.source, FromTable) or not isinstance(given.target, ToTable):
+        return False
+    return given.target.table.options.is_exactly_once and any(
+        _is_uncertain(given.steps, number) for number in range(len(given.steps))
+    )
+
+
+def _is_uncertain(steps: tuple[Step, ...], number: int) -> bool:
+    """Whether a look-up says how many rows come of a message."""
+    step = steps[number]
+    return isinstance(step, LookUp) and not (
+        step.is_unique and not any(isinstance(each, Generate) for each in steps[number:])
+    )
+
+
+def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter, loops: ExitStack, met: list[str]) -> list[str]:
+    """Adds the steps. Returns the columns. `met`: takes what look-ups find that say how many rows there are."""
     for number, step in enumerate(steps):
         if isinstance(step, LookUp):
             columns = loops.enter_context(looked_up(step, columns, out))
+            if _is_uncertain(steps, number):
+                met += columns[len(step.fields) :]
             continue
         if isinstance(step, WindowStep):
             is_nullable = step.fields[step.window.time].type.is_nullable
@@ -285,7 +311,7 @@ def _named(code: str, out: Emitter) -> str:
     return name
 
 
-def _target(target: Target, columns: list[str], out: Emitter) -> None:
+def _target(target: Target, columns: list[str], out: Emitter, added: str = "{}") -> None:
     match target:
         case ToRows():
             out.line(f"add(({', '.join(columns)}{',' * bool(columns)}))")
@@ -302,7 +328,7 @@ def _target(target: Target, columns: list[str], out: Emitter) -> None:
                 end = f"last_instant_in({target.zone!r}, {end}) + 1000"
             out.line(f"add((key_bytes(({', '.join(keys)}{',' * bool(keys)})), pack(({', '.join(columns)},)), {end}))")
         case ToTable():
-            _to_table(target, columns, out)
+            _to_table(target, columns, out, added)
         case OtherTarget():
             target.emit(columns, out)
 

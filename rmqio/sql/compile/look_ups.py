@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from rmqio.sql.expressions import Expr, InputRef
 from rmqio.sql.lookup.definition import Dimension, Lease
 from rmqio.sql.lookup.keys import number
 from rmqio.sql.planning.plan import Field
+from rmqio.sql.rows import pack
 from rmqio.sql.types import APPROXIMATE
 
 
@@ -27,6 +29,7 @@ class LookUp(Step):
       fields: the columns of the row.
       keys: what is equal to the dimension's key, of the row.
       residual: a condition on the columns of both.
+      is_unique: whether it finds one row at most.
     """
 
     dimension: Dimension
@@ -35,6 +38,7 @@ class LookUp(Step):
     fields: tuple[Field, ...]
     keys: tuple[Expr, ...]
     residual: Expr | None
+    is_unique: bool = False
 
 
 def begun(steps: Sequence[object], out: Emitter) -> None:
@@ -45,6 +49,11 @@ def begun(steps: Sequence[object], out: Emitter) -> None:
             out.constants[lease] = step.acquire(step.dimension)
             out.line(f"{getter} = {lease}.getter()")
             out.getters[step] = getter
+
+
+def variant_of(found: tuple[object, ...]) -> str:
+    """Returns what distinguishes the message of a row from others of its record: what was looked up for it."""
+    return hashlib.blake2b(pack(found), digest_size=12).hexdigest()
 
 
 @contextlib.contextmanager

@@ -53,6 +53,26 @@ def has_own_ids(relation: Relation) -> bool:
     return isinstance(relation, Scan) and relation.table.options.connector != DATABASE
 
 
+def is_unique(join: LookupJoin) -> bool:
+    """Returns whether a look-up finds one row at most: its keys have all columns of the PRIMARY KEY."""
+    keys: list[Expr] = [InputRef(join.dimension.fields[place].type, place) for _, place in join.keys]
+    relation = join.dimension
+    while isinstance(relation, Calc):
+        keys = [relation.projections[each.index] for each in keys if isinstance(each, InputRef)]
+        relation = relation.input
+    assert isinstance(relation, Scan)
+    names = {relation.columns[each.index].name for each in keys if isinstance(each, InputRef)}
+    return bool(relation.table.primary_key) and names.issuperset(relation.table.primary_key)
+
+
+def has_variants(relation: Relation, *, is_expanded: bool = False) -> bool:
+    """Returns whether ids of rows depend on what a look-up has found: how many rows come of a message can change."""
+    if isinstance(relation, LookupJoin) and (is_expanded or not is_unique(relation)):
+        return True
+    is_expanded = is_expanded or isinstance(relation, Expand)
+    return any(has_variants(each, is_expanded=is_expanded) for each in relation.inputs())
+
+
 def has_groups(relation: Relation) -> bool:
     """Returns whether rows depend on more than a message each: another run can read more, or hold other constants."""
     depends = (Aggregate, Constants, Over, Analytic, SubqueryJoin, Sorted)

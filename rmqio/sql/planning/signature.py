@@ -14,6 +14,7 @@ from rmqio.sql.analysis.tables import watermark_delay_ms
 from rmqio.sql.explain.more_relations import more_names, more_step
 from rmqio.sql.expressions import Conversion, Expr, NotNull
 from rmqio.sql.planning.expanding import Expand
+from rmqio.sql.planning.identity import has_own_ids, has_variants
 from rmqio.sql.planning.plan import (
     Aggregate,
     AggregateCall,
@@ -46,7 +47,13 @@ ADDED_LATER: Final = (WATERMARK_DELAY, *KEY_TYPES, *RESULT_TYPES)
 def signature_of(sinks: Sequence[Sink]) -> Signature:
     """Returns the signature of a job, which is JSON."""
     with deep_trees():
-        return [{"into": sink.table.name, "steps": list(_steps(sink.input))} for sink in sinks]
+        return [{"into": sink.table.name, "steps": [*_steps(sink.input), *_ids(sink)]} for sink in sinks]
+
+
+def _ids(sink: Sink) -> Iterator[Step]:
+    """How rows that were written are known again. What was numbered under an earlier version would be written twice."""
+    if sink.table.options.is_exactly_once and has_own_ids(sink) and has_variants(sink):
+        yield {"step": "rows known by what was looked up"}
 
 
 # ---- what is in it --------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from rmqio.sql.compile.look_ups import LookUp
 from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.lookup.definition import Dimension
 from rmqio.sql.lookup.shared import acquire
+from rmqio.sql.planning.identity import is_unique
 from rmqio.sql.planning.plan import Calc, LookupJoin, Relation, Scan, Sink
 from rmqio.sql.runtime.reads.read_rows import ReadRowsFn, parts_of
 from rmqio.transforms.parts import BatchConstraint, factory_of
@@ -55,6 +56,7 @@ def look_up(join: LookupJoin, job: str, reach: Reach) -> LookUp:
         fields=join.input.fields,
         keys=tuple(key for key, _ in join.keys),
         residual=join.residual,
+        is_unique=is_unique(join),
     )
 
 

@@ -16,7 +16,7 @@ from rmqio.batches import Batch
 from rmqio.errors import SerdeError
 from rmqio.model import Record
 from rmqio.sql.compile.description import Fragment, Mapped, OtherTarget, ToGroups, ToKeys, ToRanks
-from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.compile.fragment import compiled, has_variants
 from rmqio.sql.runtime.reads.places import failure_of, place_of
 from rmqio.sql.runtime.rows.nulls import Nulls
 from rmqio.sql.runtime.rows.outputs import outputs
@@ -25,6 +25,14 @@ ERRORS: Final = "errors"
 _MOST_GROUPS: Final = 100_000
 """Groups of a bundle in memory, a few hundred bytes each."""
 _LOGGER: Final = logging.getLogger(__name__)
+
+
+def sent(batch: Batch[Record], fragment: Fragment, mapped: Mapped, label: str) -> Batch[Any]:
+    """Returns the messages of a batch, with what their ids are made of."""
+    if not has_variants(fragment):
+        return batch.with_values(mapped.values, mapped.positions, step=label)
+    variants, values = zip(*mapped.values, strict=True)
+    return batch.with_values(values, mapped.positions, step=label, variants=variants)
 
 
 class FragmentFn(beam.DoFn):
@@ -73,7 +81,7 @@ class FragmentFn(beam.DoFn):
         elif isinstance(target, OtherTarget):
             yield from target.stamped(mapped.values)
         else:
-            yield element.with_values(mapped.values, mapped.positions, step=self._label)
+            yield sent(element, self._fragment, mapped, self._label)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         target = self._fragment.target

@@ -17,7 +17,7 @@ from rmqio.errors import SerdeError
 from rmqio.model import Record
 from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.shared import compiled_together
-from rmqio.sql.runtime.reads.fragment_fn import ERRORS
+from rmqio.sql.runtime.reads.fragment_fn import ERRORS, sent
 from rmqio.sql.runtime.rows.nulls import Nulls
 from rmqio.sql.runtime.rows.outputs import outputs
 from rmqio.transforms.parts import failure_of_record
@@ -72,7 +72,7 @@ class SharedFragmentFn(beam.DoFn):
                 for each in outputs(fragment.target, mapped.values, self._sides[number], timestamp.micros):
                     yield beam.pvalue.TaggedOutput(str(number), each)
             else:
-                rows = element.with_values(mapped.values, mapped.positions, step=self._labels[number])
+                rows = sent(element, fragment, mapped, self._labels[number])
                 yield beam.pvalue.TaggedOutput(str(number), rows)
         if self._grouped:
             if self._earliest_us is None or timestamp.micros < self._earliest_us:

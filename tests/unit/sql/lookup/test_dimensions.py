@@ -65,6 +65,44 @@ def test_rows_meet_those_of_files_and_databases(cluster: InMemoryCluster, tmp_pa
     assert len(set(ids)) == len(ids)
 
 
+MET = "SELECT o.id, c.name FROM t AS o LEFT JOIN names FOR SYSTEM_TIME AS OF PROCTIME() AS c ON o.customer = c.id"
+UNNESTED = (
+    "SELECT v.id, e.name FROM (SELECT o.id, c.others FROM t AS o JOIN names FOR SYSTEM_TIME AS OF PROCTIME() AS c "
+    "ON o.customer = c.id) AS v CROSS JOIN UNNEST(v.others) AS e (name)"
+)
+PRIMARY = ", PRIMARY KEY (id) NOT ENFORCED"
+
+
+@pytest.mark.parametrize(
+    ("insert", "more", "key", "wanted"),
+    [
+        (MET, "", "", [(1, "Aa"), (1, "Cy"), (1, "Cyd"), (2, None)]),
+        (MET, f"INSERT INTO other {MET};", "", [(1, "Aa"), (1, "Cy"), (1, "Cyd"), (2, None)]),
+        (UNNESTED, "", "", [(1, "x"), (1, "y"), (1, "y"), (1, "z"), (1, "z")]),
+        (UNNESTED, "", PRIMARY, [(1, "x"), (1, "y"), (1, "y"), (1, "z"), (1, "z")]),
+        (MET, "", PRIMARY, [(1, "Cyd"), (2, None)]),
+    ],
+)
+def test_no_row_is_a_copy_of_another_when_a_table_has_changed(
+    cluster: InMemoryCluster, tmp_path: Path, insert: str, more: str, key: str, wanted: list[Any]
+) -> None:
+    """The one row of a PRIMARY KEY is that of its message, whatever it is now."""
+    path = tmp_path / "names.json"
+    script = (
+        f"{ORDERS} {SINK[:-2]}, 'sink.delivery-guarantee' = 'exactly-once', 'producerGroup' = 'g');"
+        "CREATE TABLE other (id INT, name STRING) WITH ('topic' = 'u');"
+        f"CREATE TABLE names (id INT{' NOT NULL' * bool(key)}, name STRING, others ARRAY<STRING>{key}) WITH ("
+        f"'connector' = 'filesystem', 'path' = '{path}', 'format' = 'json'); INSERT INTO sink {insert}; {more}"
+    )
+    put(cluster, "t", {"id": 1, "customer": 3}, {"id": 2, "customer": 4})
+    old = [{"id": 3, "name": "Cyd", "others": ["y", "z"]}, *([] if key else [{"id": 3, "name": "Cy"}])]
+    new = {"id": 3, "name": "Aa", "others": ["x", "y", "z"]}
+    for names in (old, [new] if key else [new, *old]):
+        path.write_text("\n".join(map(json.dumps, names)))
+        run(cluster, script)
+    assert rows(cluster) == in_order(wanted)
+
+
 def test_a_compacted_topic_has_the_newest_row_of_each_key(cluster: InMemoryCluster) -> None:
     put(cluster, "u", customer(1, "Ann"), customer(2, "Bob"), customer(1, "Anne"), customer(3, "Cy"), queue_id=0)
     put(cluster, "u", b"", keys=["2"], queue_id=0)

@@ -254,6 +254,27 @@ def test_a_signature_without_types_goes_on() -> None:
     assert compared(before, typed(value="v INT", delay="9")) == Comparison([], [], [0, 1])
 
 
+def test_ids_that_were_numbers_of_looked_up_rows_do_not_go_on() -> None:
+    names = (
+        "CREATE TABLE n (id BIGINT, name STRING{}) WITH ('connector' = 'filesystem', 'path' = 'n', 'format' = 'csv')"
+    )
+    once = (
+        "CREATE TABLE y (a BIGINT, b STRING) WITH ('topic' = 'y', 'sink.delivery-guarantee' = 'exactly-once', "
+        "'producerGroup' = 'g')"
+    )
+    query = "SELECT o.id, n.name FROM o JOIN n FOR SYSTEM_TIME AS OF PROCTIME() ON o.id = n.id"
+
+    def signature(into: str, key: str = "") -> Signature:
+        return signature_of(script_of(once, names.format(key), f"INSERT INTO {into} {query}").sinks)
+
+    said = "INSERT INTO y: it was read of o, and is rows known by what was looked up of read of o"
+    now = signature("y")
+    before = [{"into": "y", "steps": now[0]["steps"][:1]}]
+    assert changes(before, now) == [said]
+    assert changes(before, signature("y", ", PRIMARY KEY (id) NOT ENFORCED")) == []
+    assert [each["step"] for each in signature("x")[0]["steps"]] == ["read of o"]
+
+
 def test_the_order_of_the_state_is_kept(tmp_path: Path) -> None:
     """Labels are numbered in this order, and Spark finds state by its label."""
     folder = str(tmp_path)
