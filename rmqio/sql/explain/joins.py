@@ -67,7 +67,7 @@ def join_lines(join: Join) -> list[str]:
         case _ if join.kind != "INNER":
             lines.append("keeps all rows, and gives those without a partner when both inputs end: they must end")
         case _:
-            kept = f"keeps each row for {duration(join.ttl_ms)}, if an input does not end"
+            kept = f"keeps each row for {duration(join.ttl_ms)}, or forever if its input ends"
             lines.append(kept if join.ttl_ms else "keeps all rows until both inputs end: they must end")
     return lines
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from rmqio.sql.analysis.sinks.endings import ends_by_itself
 from rmqio.sql.analysis.tables import watermark_delay_ms
 from rmqio.sql.explain.more_relations import more_names, more_step
 from rmqio.sql.expressions import Conversion, Expr, NotNull
@@ -77,6 +78,7 @@ def _steps(relation: Relation) -> Iterator[Step]:
                 "left columns": _typed(left, relation.left),
                 "right columns": _typed(right, relation.right),
                 "time to live": duration(relation.ttl_ms),
+                **(_kept(relation, "left", "right") if relation.keys else {}),
                 **_more(relation, {"left", "right", "kind", "keys", "residual", "ttl_ms"}),
             }
         case Aggregate():
@@ -111,10 +113,18 @@ def _steps(relation: Relation) -> Iterator[Step]:
             yield {"step": "windowed", **_more(relation, {"input"}), **zone}
         case Calc() | Expand() | Union() | LookupJoin():  # without state
             pass
-        case SubqueryJoin() | Over() | Analytic() | Sorted() | Repeated():
+        case SubqueryJoin():
+            yield {**more_step(relation, _columns), **_kept(relation, "left")}
+        case Over() | Analytic() | Sorted() | Repeated():
             yield more_step(relation, _columns)
         case _:
             yield {"step": type(relation).__name__.lower(), **_more(relation, {"input", "left", "right"})}
+
+
+def _kept(join: Join | SubqueryJoin, *sides: str) -> Step:
+    """Whose rows are kept forever, since they end and others do not. Under an earlier version, they were not."""
+    found = [each for each in sides if ends_by_itself(getattr(join, each))]
+    return {"kept forever": found} if join.ttl_ms and found and not ends_by_itself(join) else {}
 
 
 _NO_STATE: Final = frozenset(

@@ -87,7 +87,7 @@ class MoreRelations:
         )
         if ends:
             return computing.add(both | f"{label}: by key" >> beam.GroupByKey(), label, SubqueryJoinFn(spec))
-        fn = SemiFn(spec, lookup.ttl_ms, right_ends=self.ends(lookup.right))
+        fn = SemiFn(spec, lookup.ttl_ms, (self.ends(lookup.left), self.ends(lookup.right)))
         return computing.add(both, label, fn)
 
     def _over(self, over: Over, fragment: Fragment, side: int, computing: Computing) -> Any:

@@ -10,14 +10,14 @@ from apache_beam.coders import BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 
-from rmqio.sql.runtime.joins.matching import Matcher, MatchSpec, Rows
+from rmqio.sql.runtime.joins.matching import KeptRows, Matcher, MatchSpec
 
 BY_LEFT: Final = b"l"
 BY_RIGHT: Final = b"r"
 """Before the key: by which side's times the windows are. Every row of that side is in one of them, with all its
 partners; a row of the other side is in each that can have partners of it."""
-_MOST_ROWS: Final = 100_000
-"""Rows that a bundle keeps decoded."""
+_MOST_PLACES: Final = 100_000
+"""Keys and windows of a bundle whose timer is known to be set."""
 
 Element = tuple[bytes, tuple[int, list[bytes]]]
 
@@ -39,8 +39,7 @@ class IntervalJoinFn(beam.DoFn):
         self._matcher = Matcher(self._spec)
 
     def start_bundle(self) -> None:
-        self._kept: dict[tuple[bytes, Any], list[Rows | None]] = {}
-        self._count = 0
+        self._kept = KeptRows()
 
     def process(
         self,
@@ -56,26 +55,19 @@ class IntervalJoinFn(beam.DoFn):
         for row in packed:
             states[side].add(row)
         rows = self._matcher.rows(side, packed)
-        kept = self._of(key, window)
+        kept = self._kept.of((key, window))
         if (own := kept[side]) is not None:
             self._matcher.add(own, rows)
-            self._count += len(packed)
+            self._kept.count += len(packed)
         if key[:1] != self._pairs_by:
             return
         partners = kept[1 - side]
         if partners is None:
             partners = kept[1 - side] = self._matcher.rows(1 - side, list(states[1 - side].read()))
-            self._count += len(partners.rows)
+            self._kept.count += len(partners.rows)
         for pairs in self._matcher.pairs(side, rows, partners):
             yield from self._matcher.outputs(pairs)
         yield from self._matcher.letters()
-
-    def _of(self, key: bytes, window: Any) -> list[Rows | None]:
-        """The decoded part of a key's state; None: that side is not decoded."""
-        if self._count > _MOST_ROWS:
-            self._kept.clear()
-            self._count = 0
-        return self._kept.setdefault((key, window), [None, None])
 
 
 class OuterIntervalJoinFn(IntervalJoinFn):
@@ -98,7 +90,7 @@ class OuterIntervalJoinFn(IntervalJoinFn):
         place = element[0], window
         if place not in self._waiting:
             end.set(window.max_timestamp())
-            if len(self._waiting) > _MOST_ROWS:
+            if len(self._waiting) > _MOST_PLACES:
                 self._waiting.clear()
             self._waiting.add(place)
         yield from self._process(element, (left, right), window)
@@ -112,7 +104,7 @@ class OuterIntervalJoinFn(IntervalJoinFn):
         window: Any = beam.DoFn.WindowParam,
     ) -> Iterator[Any]:
         """Emits the rows that found no partner, and empties the state."""
-        self._kept.pop((key, window), None)
+        self._kept.forget((key, window))
         self._waiting.discard((key, window))
         side = int(key[:1] == BY_RIGHT)
         own = self._matcher.rows(side, list((left, right)[side].read()))

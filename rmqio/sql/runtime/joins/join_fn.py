@@ -12,13 +12,8 @@ from apache_beam.coders import BooleanCoder, BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
-from rmqio.sql.compile.description import Fragment
-from rmqio.sql.compile.fragment import compiled
-from rmqio.sql.planning.plan import Field
-from rmqio.sql.rows import unpacker
 from rmqio.sql.runtime.joins.expiry import EXPIRY, FOR_EVER
-from rmqio.sql.runtime.rows.failed_rows import FailedRows
-from rmqio.sql.runtime.rows.outputs import outputs
+from rmqio.sql.runtime.joins.matching import KeptRows, Matcher, MatchSpec, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +21,21 @@ class JoinSpec:
     """Describes a join.
 
     Attributes:
-      left, right: the columns of the inputs.
+      match: the inner join, without an interval.
       ttl_ms: how long a row is kept, in milliseconds of processing time.
-      fragment: what happens to a pair, which is one row of both.
-      side: if the rows go into another join, which input of it they are.
       kept: whether the rows of the left and of the right are kept for ever: their input ends.
     """
 
-    left: tuple[Field, ...]
-    right: tuple[Field, ...]
+    match: MatchSpec
     ttl_ms: int
-    fragment: Fragment
-    side: int = 0
     kept: tuple[bool, bool] = (False, False)
 
 
 class JoinFn(beam.DoFn):
     """Joins the rows of a key, of inputs that end. Elements are (key, (side, rows)); the output is lists of messages.
 
-    Every row is kept until the end: no row is removed before its partners come.
+    Every row is kept until the end: no row is removed before its partners come. The state of a key is read and decoded
+    once in a bundle, and not once for each element.
     """
 
     LEFT = BagStateSpec("left", BytesCoder())
@@ -52,11 +43,12 @@ class JoinFn(beam.DoFn):
 
     def __init__(self, spec: JoinSpec) -> None:
         self._spec = spec
-        self._failed_rows = FailedRows(spec.fragment)
 
     def setup(self) -> None:
-        self._run = compiled(self._spec.fragment)
-        self._unpack = unpacker(self._spec.left), unpacker(self._spec.right)
+        self._matcher = Matcher(self._spec.match)
+
+    def start_bundle(self) -> None:
+        self._kept = KeptRows()
 
     def process(
         self,
@@ -65,23 +57,25 @@ class JoinFn(beam.DoFn):
         right: Any = beam.DoFn.StateParam(RIGHT),
         timestamp: Any = beam.DoFn.TimestampParam,
     ) -> Iterator[Any]:
-        _, (side, rows) = element
+        key, (side, packed) = element
         own, other = (right, left) if side else (left, right)
-        partners = list(other.read())
-        for row in rows:
+        for row in packed:
             own.add(row)
-        if partners:
-            yield from self._joined(side, rows, partners, timestamp.micros)
+        kept = self._kept.of(key)
+        partners = kept[1 - side]
+        if partners is None:
+            partners = kept[1 - side] = self._matcher.rows(1 - side, list(other.read()))
+            self._kept.count += len(partners.rows)
+        if partners.rows or kept[side] is not None:
+            yield from self._joined(side, self._matcher.rows(side, packed), kept, partners, timestamp.micros)
 
-    def _joined(self, side: int, rows: list[bytes], partners: list[bytes], time_us: int) -> Iterator[Any]:
-        own, other = (self._unpack[1], self._unpack[0]) if side else self._unpack
-        found = list(map(other, partners))
-        pairs = [partner + row if side else row + partner for row in map(own, rows) for partner in found]
-        mapped = self._run(pairs)
-        if mapped.failed or mapped.nulls:
-            yield from self._failed_rows.outputs(pairs, mapped.failed, mapped.nulls)
-        if mapped.values:
-            yield from outputs(self._spec.fragment.target, mapped.values, self._spec.side, time_us)
+    def _joined(self, side: int, rows: Rows, kept: list[Rows | None], partners: Rows, time_us: int) -> Iterator[Any]:
+        """Yields what becomes of the pairs of new rows, which are added to the decoded ones of their key."""
+        if (own := kept[side]) is not None:
+            self._matcher.add(own, rows)
+            self._kept.count += len(rows.rows)
+        for pairs in self._matcher.pairs(side, rows, partners):
+            yield from self._matcher.outputs(pairs, time_us)
 
 
 class ExpiringJoinFn(JoinFn):
@@ -103,19 +97,38 @@ class ExpiringJoinFn(JoinFn):
         expiry: Any = beam.DoFn.TimerParam(EXPIRY),
         is_set: Any = beam.DoFn.StateParam(IS_SET),
     ) -> Iterator[Any]:
-        _, (side, rows) = element
+        key, (side, packed) = element
         own, other = (right, left) if side else (left, right)
         now_ms = time.time_ns() // 1_000_000
-        partners = [row[8:] for row in other.read() if EXPIRY.unpack_from(row)[0] > now_ms]
         is_kept = self._spec.kept[side]
-        until = EXPIRY.pack(FOR_EVER if is_kept else now_ms + self._spec.ttl_ms)
-        for row in rows:
+        until_ms = FOR_EVER if is_kept else now_ms + self._spec.ttl_ms
+        until = EXPIRY.pack(until_ms)
+        for row in packed:
             own.add(until + row)
         if not is_kept and not is_set.read():
-            expiry.set((now_ms + self._spec.ttl_ms) / 1000)
+            expiry.set(until_ms / 1000)
             is_set.write(True)
-        if partners:
-            yield from self._joined(side, rows, partners, timestamp.micros)
+        kept = self._kept.of(key)
+        partners = kept[1 - side]
+        if partners is None:
+            partners = kept[1 - side] = self._decoded(1 - side, list(other.read()))
+            self._kept.count += len(partners.rows)
+        if partners.rows or kept[side] is not None:
+            rows = self._matcher.rows(side, packed)
+            rows.times = [until_ms] * len(packed)
+            yield from self._joined(side, rows, kept, self._living(1 - side, partners, now_ms), timestamp.micros)
+
+    def _decoded(self, side: int, kept: list[bytes]) -> Rows:
+        """The rows of a side. Their times are those until which they are kept."""
+        rows = self._matcher.rows(side, [row[EXPIRY.size :] for row in kept])
+        rows.times = [EXPIRY.unpack_from(row)[0] for row in kept]
+        return rows
+
+    def _living(self, side: int, rows: Rows, now_ms: int) -> Rows:
+        """The rows that are not over their time."""
+        if self._spec.kept[side] or all(each > now_ms for each in rows.times):
+            return rows
+        return Rows([row for row, until_ms in zip(rows.rows, rows.times, strict=True) if until_ms > now_ms])
 
     @on_timer(EXPIRY)
     def expire(

@@ -118,6 +118,6 @@ def waiting_join(
     if join.residual is not None:
         steps = (Step(join.residual, tuple(InputRef(each.type, i) for i, each in enumerate(join.fields))), *steps)
     fragment = Fragment(FromRows(named_fields(join)), steps, target)
-    kept = (False, False) if join.keys else ends
-    spec = JoinSpec(join.left.fields, join.right.fields, join.ttl_ms, fragment, side, kept)
+    match = MatchSpec(join.left.fields, join.right.fields, join.kind, None, None, fragment, side)
+    spec = JoinSpec(match, join.ttl_ms, ends)
     return JoinFn(spec) if all(ends) else ExpiringJoinFn(spec)

@@ -15,6 +15,8 @@ from rmqio.sql.runtime.rows.failed_rows import FailedRows
 from rmqio.sql.runtime.rows.outputs import outputs
 
 Row = tuple[Any, ...]
+_MOST_ROWS: Final = 100_000
+"""Rows that a bundle keeps decoded."""
 _PAIRS: Final = 1000
 """Pairs that are in memory at one time: a key with many rows has many times as many pairs."""
 LONG_AGO_US: Final = -(1 << 62)
@@ -52,6 +54,33 @@ class Rows:
 
     rows: list[Row] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
+
+
+class KeptRows:
+    """The decoded rows of the keys of a bundle. None: that side of the key is not decoded.
+
+    Attributes:
+      count: how many they are: whoever adds some counts them.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, list[Rows | None]] = {}
+        self.count = 0
+
+    def of(self, key: Any) -> list[Rows | None]:
+        """Returns the rows of the left and the right of a key."""
+        found = self._kept.get(key)
+        if found is None:
+            if self.count > _MOST_ROWS:  # of other keys: those of one are as many as its state has
+                self._kept.clear()
+                self.count = 0
+            found = self._kept[key] = [None, None]
+            self.count += 1
+        return found
+
+    def forget(self, key: Any) -> None:
+        """Forgets a key."""
+        self._kept.pop(key, None)
 
 
 class Matcher:
@@ -169,11 +198,15 @@ class Matcher:
         found, self._letters = self._letters, []
         return found
 
-    def outputs(self, rows: list[Row]) -> Iterator[Any]:
-        """Yields the elements that the fragment makes of rows of both, and the dead letters of rows that fail."""
+    def outputs(self, rows: list[Row], time_us: int = LONG_AGO_US) -> Iterator[Any]:
+        """Yields the elements that the fragment makes of rows of both, and the dead letters of rows that fail.
+
+        Args:
+          time_us: the time of the element that they come from.
+        """
         yield from self.letters()
         mapped = self._run(rows)
         if mapped.failed or mapped.nulls:
             yield from self._failed_rows.outputs(rows, mapped.failed, mapped.nulls)
         if mapped.values:
-            yield from outputs(self._spec.fragment.target, mapped.values, self._spec.side, LONG_AGO_US)
+            yield from outputs(self._spec.fragment.target, mapped.values, self._spec.side, time_us)

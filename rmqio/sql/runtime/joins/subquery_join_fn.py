@@ -76,10 +76,14 @@ class _Partners:
         found, self._letters = self._letters, []
         return found
 
-    def has(self, row: tuple[Any, ...], partners: list[bytes]) -> bool:
+    def rows(self, packed: list[bytes]) -> list[Any]:
+        """Returns rows of the right as `has` takes them: decoded, if a condition looks at them."""
+        return packed if self._test is None else list(map(self.right, packed))
+
+    def has(self, row: tuple[Any, ...], partners: list[Any]) -> bool:
         if self._test is None or not partners:
             return bool(partners)
-        pairs = [row + self.right(each) for each in partners]
+        pairs = [row + each for each in partners]
         mapped = self._test(pairs)
         if mapped.failed or mapped.nulls:
             self._letters += self._failed_rows.outputs(pairs, mapped.failed, mapped.nulls)
@@ -109,9 +113,10 @@ class SubqueryJoinFn(RowsFn):
         if not partners and self._spec.kind == "SEMI":
             return
         added = self._scalar(partners) if is_scalar else ()
+        decoded = [] if is_scalar else self._partners.rows(partners)
         for side, rows in found:
             if not side:
-                yield from self.emitted(list(self._found(rows, partners, added)), timestamp.micros)
+                yield from self.emitted(list(self._found(rows, decoded, added)), timestamp.micros)
         yield from self._partners.given_letters()
 
     def _scalar(self, partners: list[bytes]) -> tuple[Any, ...]:
@@ -128,7 +133,7 @@ class SubqueryJoinFn(RowsFn):
         row = self._partners.right(partners[0])
         return tuple(row[each] for each in self._spec.values)
 
-    def _found(self, rows: list[bytes], partners: list[bytes], added: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    def _found(self, rows: list[bytes], partners: list[Any], added: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         for row in map(self._partners.left, rows):
             match self._spec.kind:
                 case "SEMI":
@@ -143,8 +148,11 @@ class SubqueryJoinFn(RowsFn):
 class SemiFn(RowsFn):
     """Keeps the rows of the left that have a partner, as soon as it is there. Elements are (key, (side, rows)).
 
-    A row without a partner waits for its time to live. A row of the right is kept for it, too, or for ever if the right
-    ends. A timer of processing time removes what is over its time.
+    A row without a partner waits for its time to live, and a row of the right is kept for it, too; or for ever, if
+    their input ends. A timer of processing time removes what is over its time.
+
+    Args:
+      ends: whether the left and the right end.
     """
 
     WAITING = BagStateSpec("waiting", BytesCoder())
@@ -152,9 +160,10 @@ class SemiFn(RowsFn):
     EXPIRY = TimerSpec("expiry", TimeDomain.REAL_TIME)
     IS_SET = ReadModifyWriteStateSpec("is_set", BooleanCoder())
 
-    def __init__(self, spec: SubqueryJoinSpec, ttl_ms: int, *, right_ends: bool) -> None:
+    def __init__(self, spec: SubqueryJoinSpec, ttl_ms: int, ends: tuple[bool, bool]) -> None:
         super().__init__(spec.fragment, spec.side)
-        self._spec, self._ttl_ms, self._right_ends = spec, ttl_ms, right_ends
+        self._spec, self._ttl_ms = spec, ttl_ms
+        self._left_ends, self._right_ends = ends
 
     def setup(self) -> None:
         super().setup()
@@ -171,8 +180,8 @@ class SemiFn(RowsFn):
     ) -> Iterator[Any]:
         _, (side, rows) = element
         until_ms = time.time_ns() // 1_000_000 + self._ttl_ms
-        until = EXPIRY.pack(until_ms)
-        kept = [row[8:] for row in partners.read() if self._is_due(row)]
+        until = EXPIRY.pack(FOR_EVER if self._left_ends else until_ms)
+        kept = self._partners.rows([row[8:] for row in partners.read() if self._is_due(row)])
         if side:
             yield from self._come(rows, kept, waiting, partners, timestamp.micros)
             if self._right_ends:
@@ -186,13 +195,13 @@ class SemiFn(RowsFn):
                     waiting.add(until + row)
             yield from self.emitted(found, timestamp.micros)
             yield from self._partners.given_letters()
-            if len(found) == len(rows):
+            if self._left_ends or len(found) == len(rows):
                 return
         if not is_set.read():
             expiry.set(until_ms / 1000)
             is_set.write(True)
 
-    def _come(self, rows: list[bytes], kept: list[bytes], waiting: Any, partners: Any, time_us: int) -> Iterator[Any]:
+    def _come(self, rows: list[bytes], kept: list[Any], waiting: Any, partners: Any, time_us: int) -> Iterator[Any]:
         """Partners have come: some of those that wait have one now."""
         until = EXPIRY.pack(FOR_EVER if self._right_ends else time.time_ns() // 1_000_000 + self._ttl_ms)
         if self._spec.residual is None:
@@ -205,11 +214,12 @@ class SemiFn(RowsFn):
                 partners.add(until + row)
         found: list[Any] = []
         others = []
+        come = self._partners.rows(rows)
         for row in waiting.read():
             values = self._partners.left(row[8:])
             if not self._is_due(row):
                 continue
-            if self._partners.has(values, rows):
+            if self._partners.has(values, come):
                 found.append(values)
             else:
                 others.append(row)

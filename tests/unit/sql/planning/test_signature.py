@@ -275,6 +275,28 @@ def test_ids_that_were_numbers_of_looked_up_rows_do_not_go_on() -> None:
     assert [each["step"] for each in signature("x")[0]["steps"]] == ["read of o"]
 
 
+@pytest.mark.parametrize(
+    ("query", "kept"),
+    [
+        ("SELECT o.id, f.name FROM o JOIN f ON o.id = f.id", ["right"]),
+        ("SELECT f.id, o.customer FROM f JOIN o ON o.id = f.id", ["left"]),
+        ("SELECT id, name FROM f WHERE id IN (SELECT id FROM o)", ["left"]),
+        ("SELECT id, customer FROM o WHERE id IN (SELECT id FROM f)", None),
+        ("SELECT o.id, f.name FROM o CROSS JOIN f", None),
+        ("SELECT e.id, f.name FROM f AS e JOIN f ON e.id = f.id", None),
+        (JOIN.removeprefix("INSERT INTO x "), None),
+    ],
+)
+def test_rows_that_were_forgotten_under_an_earlier_version_are_missing(query: str, kept: list[str] | None) -> None:
+    file = "CREATE TABLE f (id BIGINT, name STRING) WITH ('connector' = 'filesystem', 'path' = 'f', 'format' = 'csv')"
+    now = signature_of(script_of(file, f"INSERT INTO x {query}").sinks)
+    step = now[0]["steps"][-1]
+    assert step.get("kept forever") == kept
+    before = [{**now[0], "steps": [*now[0]["steps"][:-1], {k: v for k, v in step.items() if k != "kept forever"}]}]
+    said = [f"INSERT INTO x: {step['step']}: kept forever was nothing, and is {', '.join(kept)}"] if kept else []
+    assert changes(before, now) == said
+
+
 def test_the_order_of_the_state_is_kept(tmp_path: Path) -> None:
     """Labels are numbered in this order, and Spark finds state by its label."""
     folder = str(tmp_path)

@@ -1,4 +1,4 @@
-"""A join of streams forgets rows that are over their time, also of a key that always gets new ones."""
+"""The state of inner joins: rows are forgotten when they are over their time, and decoded once in a bundle."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql import types
 from rmqio.sql.compile.description import Fragment, FromRows, ToRows
-from rmqio.sql.planning.plan import Field
+from rmqio.sql.planning.plan import Field, Join, Relation
 from rmqio.sql.rows import pack
 from rmqio.sql.runtime.joins import join_fn
-from rmqio.sql.runtime.joins.join_fn import ExpiringJoinFn, JoinSpec
+from rmqio.sql.runtime.joins.join_fn import ExpiringJoinFn, JoinFn, JoinSpec
+from rmqio.sql.runtime.joins.joining import waiting_join
+from rmqio.sql.runtime.joins.matching import Matcher, MatchSpec
+from rmqio.sql.scripts.script import Script
 
 FIELDS = (Field("n", types.BIGINT),)
+TABLES = "".join(f"CREATE TABLE {name} (n BIGINT, m BIGINT) WITH ('topic' = '{name}');" for name in ("t", "u", "sink"))
+MATCH = MatchSpec(FIELDS, FIELDS, "INNER", None, None, Fragment(FromRows(FIELDS * 2), (), ToRows()))
 
 
 class Cells(list[bytes]):
@@ -49,8 +54,9 @@ class Time:
 
 def test_a_key_that_always_gets_rows_keeps_those_of_its_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_fn, "time", Time)
-    fn = ExpiringJoinFn(JoinSpec(FIELDS, FIELDS, 1000, Fragment(FromRows(FIELDS * 2), (), ToRows())))
+    fn = ExpiringJoinFn(JoinSpec(MATCH, 1000))
     fn.setup()
+    fn.start_bundle()
     left, right, timer, flag = Cells(), Cells(), Cells(), Cells()
     for n in range(100):
         Time.now_ms = n * 100
@@ -64,11 +70,19 @@ def test_a_key_that_always_gets_rows_keeps_those_of_its_time_only(monkeypatch: p
     assert (list(left), flag.value) == ([], None)
 
 
-def test_rows_of_an_input_that_ends_are_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("join", ["t JOIN u ON t.n = u.n", "t CROSS JOIN u"])
+def test_rows_of_an_input_that_ends_are_kept_for_ever(join: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_fn, "time", Time)
-    fragment = Fragment(FromRows(FIELDS * 2), (), ToRows())
-    fn = ExpiringJoinFn(JoinSpec(FIELDS, FIELDS, 1000, fragment, kept=(False, True)))
+    script = Script()
+    script.run(f"{TABLES} SET 'table.exec.state.ttl' = '1 s'; INSERT INTO sink SELECT t.n, u.n FROM {join};")
+    (plan,) = script.sinks
+    relation: Relation = plan.input
+    while not isinstance(relation, Join):
+        (relation,) = relation.inputs()
+    fn = waiting_join(relation, (), ToRows(), 0, (False, True))
+    assert isinstance(fn, ExpiringJoinFn)
     fn.setup()
+    fn.start_bundle()
     cells = [Cells() for _ in range(4)]
     joined = []
     for at_ms, side in ((0, 0), (10, 1), (50_000, 0), (50_500, 1)):
@@ -84,8 +98,9 @@ def test_rows_of_an_input_that_ends_are_kept_for_ever(monkeypatch: pytest.Monkey
 
 def test_partners_over_their_time_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_fn, "time", Time)
-    fn = ExpiringJoinFn(JoinSpec(FIELDS, FIELDS, 1000, Fragment(FromRows(FIELDS * 2), (), ToRows())))
+    fn = ExpiringJoinFn(JoinSpec(MATCH, 1000))
     fn.setup()
+    fn.start_bundle()
     cells = [Cells() for _ in range(4)]
     joined = []
     for at_ms, side in ((0, 0), (500, 0), (1200, 1)):
@@ -93,3 +108,36 @@ def test_partners_over_their_time_are_not_joined(monkeypatch: pytest.MonkeyPatch
         for batch in fn.process((b"k", (side, [pack((at_ms,))])), cells[0], cells[1], Time, cells[2], cells[3]):
             joined += batch
     assert joined == [(500, 1200)]
+
+
+@pytest.mark.parametrize("ttl_ms", [0, 1000])
+def test_rows_are_decoded_once_and_pairs_come_in_pieces(monkeypatch: pytest.MonkeyPatch, ttl_ms: int) -> None:
+    """Of 20,000 partners and 50 rows, which come one by one, and of 30 partners more, one after each of them."""
+    decoded = 0
+
+    def counting(self: Matcher, side: int, packed: list[bytes]) -> Any:
+        nonlocal decoded
+        decoded += len(packed)
+        return rows(self, side, packed)
+
+    rows = Matcher.rows
+    monkeypatch.setattr(Matcher, "rows", counting)
+    monkeypatch.setattr(join_fn, "time", Time)
+    fn = ExpiringJoinFn(JoinSpec(MATCH, ttl_ms)) if ttl_ms else JoinFn(JoinSpec(MATCH, 0))
+    fn.setup()
+    fn.start_bundle()
+    cells = [Cells() for _ in range(4)]
+    more = [cells[2], cells[3]] if ttl_ms else []
+
+    def come(side: int, *numbers: int) -> list[int]:
+        element = b"k", (side, [pack((n,)) for n in numbers])
+        return [len(each) for each in fn.process(element, cells[0], cells[1], Time, *more)]
+
+    come(1, *range(20_000))
+    sizes = come(0, *range(20))
+    for n in range(30):
+        sizes += come(0, n)
+        sizes += come(1, n)
+    assert sum(sizes) == 20 * 20_000 + sum(20_000 + n + 21 + n for n in range(30))
+    assert max(sizes) < 3000
+    assert decoded == 20_000 + 20 + 30 + 30

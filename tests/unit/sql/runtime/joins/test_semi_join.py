@@ -52,11 +52,13 @@ class Cell:
 class Key:
     """A semi join of one key."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, right_ends: bool, residual: Expr | None = None) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, ends: tuple[bool, bool] = (False, False), residual: Expr | None = None
+    ) -> None:
         monkeypatch.setattr(subquery_join_fn, "time", Time)
         Time.now_ms = 0
         fragment = Fragment(FromRows(FIELDS), (), ToRows())
-        self.fn = SemiFn(SubqueryJoinSpec("SEMI", FIELDS, FIELDS, residual, (), fragment), 1000, right_ends=right_ends)
+        self.fn = SemiFn(SubqueryJoinSpec("SEMI", FIELDS, FIELDS, residual, (), fragment), 1000, ends)
         self.fn.setup()
         self.waiting, self.partners, self.timer, self.is_set = Cell(), Cell(), Cell(), Cell()
 
@@ -77,7 +79,7 @@ class Key:
 
 @pytest.mark.parametrize("right_ends", [False, True])
 def test_a_row_comes_out_once(right_ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = Key(monkeypatch, right_ends=right_ends)
+    key = Key(monkeypatch, ends=(False, right_ends))
     assert key.come(0, 1, 2) == []
     assert key.come(1, 7, 8) == [1, 2]
     assert key.come(1, 9) == []
@@ -87,7 +89,7 @@ def test_a_row_comes_out_once(right_ends: bool, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_rows_wait_for_their_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = Key(monkeypatch, right_ends=False)
+    key = Key(monkeypatch)
     key.come(0, 1)
     key.pass_time(600)
     key.come(0, 2)
@@ -104,15 +106,29 @@ def test_rows_wait_for_their_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_of_a_query_that_ends_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = Key(monkeypatch, right_ends=True)
+    key = Key(monkeypatch, ends=(False, True))
     key.come(1, 7)
     for n in range(3):
         key.pass_time(5000)
         assert key.come(0, n) == [n]
 
 
+def test_rows_of_an_input_that_ends_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = Key(monkeypatch, ends=(True, False))
+    key.come(0, 1)
+    assert key.come(1, 7) == [1]
+    assert key.come(0, 2) == [2]
+    for n in range(3, 6):
+        key.pass_time(5000)
+        key.come(0, n)
+    key.pass_time(5000)
+    assert key.come(1, 8) == [3, 4, 5]
+    key.pass_time(5000)
+    assert (key.waiting.values, key.partners.values, key.is_set.value) == ([], [], None)
+
+
 def test_a_condition_of_both_is_tested_for_each_partner(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = Key(monkeypatch, right_ends=False, residual=SMALLER)
+    key = Key(monkeypatch, residual=SMALLER)
     assert key.come(0, 1, 5) == []
     assert key.come(1, 1) == []
     assert key.come(1, 3) == [1]
