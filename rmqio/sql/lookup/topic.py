@@ -8,6 +8,7 @@ key only.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -115,7 +116,7 @@ class _UpsertRows:
         found = self._by_key.get(key)
         if found is None:
             return ()
-        return found if type(found) is list else (found,)
+        return found.in_order() if type(found) is _Several else (found,)
 
     def update(self, records: Sequence[Record]) -> None:
         """Takes messages in order. Raises `LocalError` for a bad row, unless the table skips them."""
@@ -161,20 +162,56 @@ class _UpsertRows:
         self._replace(row_key(tuple(text(given[place]) for place, text in self._primary)), row)
 
     def _replace(self, primary: str, row: Row | None) -> None:
-        """Each change is one store into a dict, so that threads that look up see the old rows or the new ones."""
+        """Threads that look up a key see its old rows or the new ones."""
         old = self._by_primary.pop(primary, None)
         if row is not None:
             self._by_primary[primary] = row
         old_key = None if old is None else self._key_of(old)
         new_key = None if row is None else self._key_of(row)
-        if old_key is not None and old_key != new_key:
-            self._store(old_key, [each for each in self.get(old_key) if each is not old])
+        if old_key is not None and old_key == new_key:
+            self._change(new_key, old, row)
+            return
+        if old_key is not None:
+            self._change(old_key, old, None)
         if new_key is not None:
-            others = [each for each in self.get(new_key) if each is not old]
-            self._store(new_key, sorted([*others, row], key=repr) if others else [row])
+            self._change(new_key, None, row)
 
-    def _store(self, key: Any, rows: list[Any]) -> None:
-        if not rows:
-            self._by_key.pop(key, None)
+    def _change(self, key: Any, old: Row | None, new: Row | None) -> None:
+        """Puts a row in the place of another one; None: there is none."""
+        found = self._by_key.get(key)
+        if type(found) is _Several:
+            left = found.change(old, new)
+            if left is not None:
+                self._by_key[key] = left
+        elif found is not None and old is None:
+            self._by_key[key] = _Several(found, new)
+        elif new is not None:
+            self._by_key[key] = new
         else:
-            self._by_key[key] = rows if len(rows) > 1 else rows[0]
+            self._by_key.pop(key, None)
+
+
+class _Several:
+    """The rows of a key, if there are several. They are ordered when somebody looks them up, and not with each row."""
+
+    def __init__(self, *rows: Any) -> None:
+        self._rows = {id(each): each for each in rows}
+        self._ordered: list[Row] | None = None
+        self._lock = threading.Lock()
+
+    def change(self, old: Row | None, new: Row | None) -> Row | None:
+        """Puts a row in the place of another one. Returns the row that is left, if it is the only one."""
+        with self._lock:
+            if old is not None:
+                del self._rows[id(old)]
+            if new is not None:
+                self._rows[id(new)] = new
+            self._ordered = None
+            return next(iter(self._rows.values())) if len(self._rows) == 1 else None
+
+    def in_order(self) -> list[Row]:
+        """Returns the rows in an order that does not depend on how they came."""
+        with self._lock:
+            if self._ordered is None:
+                self._ordered = sorted(self._rows.values(), key=repr)
+            return self._ordered

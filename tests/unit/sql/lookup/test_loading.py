@@ -21,7 +21,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 from rmqio.enrich import refresh
 from rmqio.enrich.live import following
 from rmqio.errors import BrokerSilent
-from rmqio.sql.lookup import shared
+from rmqio.sql.lookup import shared, topic
 from rmqio.sql.lookup.loading import DimensionRows
 from rmqio.sql.planning.plan import LookupJoin
 from rmqio.sql.runtime.bounded import dimension_of
@@ -32,7 +32,7 @@ from tests.helpers.own_process import in_own_process
 from tests.helpers.transforms.reading import clean_cluster
 from tests.helpers.waiting import until
 from tests.unit.sql.lookup.dimension_tables import LOOK_UP, ORDERS, SINK, TOPIC, customer, customers
-from tests.unit.sql.running import put
+from tests.unit.sql.running import put, stored
 
 
 @pytest.fixture
@@ -44,14 +44,50 @@ def cluster() -> Iterator[InMemoryCluster]:
         shared.close_all()
 
 
-def customers_of(table: str, connection: Connection) -> Any:
-    """Returns what workers know of the customers, looked up by id."""
+def customers_of(table: str, connection: Connection, column: str = "id") -> Any:
+    """Returns what workers know of the customers, looked up by a column."""
     script = Script()
-    script.run(f"{ORDERS} {SINK} {table} {LOOK_UP}")
+    script.run(f"{ORDERS} {SINK} {table} {LOOK_UP.replace('o.customer = c.id', f'o.customer = c.{column}')}")
     relation: Any = script.sinks[0]
     while not isinstance(relation, LookupJoin):
         (relation,) = relation.inputs()
     return dimension_of(relation.dimension, tuple(place for _, place in relation.keys), "job", connection.of)
+
+
+def test_rows_of_one_key_are_ordered_when_they_are_looked_up(
+    cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with each message: the cost of 3,000 of them is linear. The last row of a key, and none, come back, too."""
+    ordered = 0
+
+    def counting(rows: Any, key: Any) -> list[Any]:
+        nonlocal ordered
+        ordered += len(rows)
+        return sorted(rows, key=key)
+
+    monkeypatch.setattr(topic, "sorted", counting, raising=False)
+    table = TOPIC.format("").replace("level STRING", "level INT")
+    dimension = customers_of(table, Connection(client_factory=InMemoryClientFactory(cluster.name)), "level")
+    rows = topic._UpsertRows(dimension)
+
+    def come(*bodies: Any, **fields: Any) -> None:
+        before = len(stored(cluster, "u"))
+        put(cluster, "u", *bodies, queue_id=0, **fields)
+        rows.update(stored(cluster, "u")[before:])
+
+    come(*({"id": n, "name": f"n{n}", "level": int(n >= 2_998)} for n in range(3_000)))
+    assert ordered == 0
+    assert len(rows.get(0)) == len(rows.get(0)) == 2_998
+    assert ordered == 2_998
+    come(
+        {"id": 7, "name": "N7", "level": 0}, {"id": 8, "name": "n8", "level": 5}, {"id": 2_998, "name": "x", "level": 2}
+    )
+    assert [len(rows.get(each)) for each in (0, 1, 2, 5, 6)] == [2_997, 1, 1, 1, 0]
+    assert "N7" in rows.get(0)[0]
+    assert ordered == 2_998 + 2_997
+    come(b"", keys=["2999"])
+    come(b"", keys=["7"])
+    assert [len(rows.get(each)) for each in (0, 1)] == [2_996, 0]
 
 
 def test_a_table_is_loaded_again_and_a_failure_keeps_its_last_copy(
