@@ -18,11 +18,28 @@ IN_QUERY: Final = " IN (query)"
 """How the name of a column ends that says whether a query has a row with a value."""
 
 
+class _Noted:
+    """What is known of an expression, in slots that are no fields: neither is it compared, nor does it travel."""
+
+    __slots__ = ("hashed", "inputs", "is_pure")
+    hashed: int
+    inputs: frozenset[int]
+    is_pure: bool
+
+
 @dataclass(frozen=True, slots=True)
-class Expr:
+class Expr(_Noted):
     """An expression and its type."""
 
     type: SqlType
+
+    def __hash__(self) -> int:  # kept: of a chain of operators, each is asked for its own, and has all before it
+        try:
+            return self.hashed
+        except AttributeError:
+            found = hash(tuple([getattr(self, each) for each in self.__match_args__]))
+            object.__setattr__(self, "hashed", found)
+            return found
 
     def children(self) -> tuple[Expr, ...]:
         """Returns the expressions that this one is made of."""
@@ -66,6 +83,8 @@ class Operation(Expr):
     name: str
     arguments: tuple[Expr, ...]
 
+    __hash__ = Expr.__hash__
+
     def children(self) -> tuple[Expr, ...]:
         return self.arguments
 
@@ -80,6 +99,8 @@ class Logical(Expr):
     operator: str
     operands: tuple[Expr, ...]
 
+    __hash__ = Expr.__hash__
+
     def children(self) -> tuple[Expr, ...]:
         return self.operands
 
@@ -92,6 +113,8 @@ class Not(Expr):
     """NOT; NULL stays NULL."""
 
     operand: Expr
+
+    __hash__ = Expr.__hash__
 
     def children(self) -> tuple[Expr, ...]:
         return (self.operand,)
@@ -107,6 +130,8 @@ class Is(Expr):
     operand: Expr
     value: bool | None
 
+    __hash__ = Expr.__hash__
+
     def children(self) -> tuple[Expr, ...]:
         return (self.operand,)
 
@@ -119,6 +144,8 @@ class Conditional(Expr):
     """CASE: conditions and results by turns, and the result of ELSE. Only what is needed is computed."""
 
     parts: tuple[Expr, ...]
+
+    __hash__ = Expr.__hash__
 
     def children(self) -> tuple[Expr, ...]:
         return self.parts
@@ -134,6 +161,8 @@ class Conversion(Expr):
     operand: Expr
     is_try: bool = False
 
+    __hash__ = Expr.__hash__
+
     def children(self) -> tuple[Expr, ...]:
         return (self.operand,)
 
@@ -147,6 +176,8 @@ class NotNull(Expr):
 
     operand: Expr
     column: str
+
+    __hash__ = Expr.__hash__
 
     def children(self) -> tuple[Expr, ...]:
         return (self.operand,)
@@ -204,9 +235,33 @@ def transform(expression: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return change(expression if is_same else expression.with_children(tuple(changed)))
 
 
-def inputs(expression: Expr) -> set[int]:
+def noted(expression: Expr, name: str, of: Callable[[Expr, list[Any]], Any]) -> Any:
+    """Returns what `of` makes of an expression and of the results of its parts. Each is computed once, and kept.
+
+    Args:
+      name: of the slot that keeps it.
+    """
+    pending = [expression]
+    while pending:
+        each = pending[-1]
+        parts = each.children()
+        if left := [part for part in parts if not hasattr(part, name)]:
+            pending += left
+            continue
+        if not hasattr(each, name):
+            object.__setattr__(each, name, of(each, [getattr(part, name) for part in parts]))
+        pending.pop()
+    return getattr(expression, name)
+
+
+def inputs(expression: Expr) -> frozenset[int]:
     """Returns the positions of the columns that it reads."""
-    return {each.index for each in walk(expression) if isinstance(each, InputRef)}
+
+    def of(each: Expr, parts: list[frozenset[int]]) -> frozenset[int]:
+        own = (each.index,) if isinstance(each, InputRef) else ()
+        return parts[0] if len(parts) == 1 and not own else frozenset(own).union(*parts)
+
+    return noted(expression, "inputs", of)  # type: ignore[no-any-return]
 
 
 def shifted(expression: Expr, by: int) -> Expr:

@@ -43,6 +43,7 @@ class QueryBinder:
       emit: when windows give rows besides at their ends.
       common: the relations of WITH, by name.
       within: views that are being planned, so that none contains itself.
+      checked: relations of views by their `id`, for statements that only check a query; None: each view is planned.
     """
 
     catalog: Catalog
@@ -50,6 +51,7 @@ class QueryBinder:
     emit: EmitSettings = field(default_factory=EmitSettings)
     common: dict[str, Relation] = field(default_factory=dict)
     within: tuple[str, ...] = ()
+    checked: dict[int, tuple[View, Relation]] | None = None
 
     def query(self, query: nodes.Query) -> Relation:
         """Returns the relation of a query. Raises `Refusal` if it is not valid."""
@@ -214,8 +216,13 @@ class QueryBinder:
         return self._view(relation, name.span)
 
     def _view(self, view: View, span: Span) -> Relation:
+        if self.checked is not None and id(view) in self.checked:
+            return self.checked[id(view)][1]
         binder = replace(self, common={}, within=(*self.within, view.name))
-        return renamed(binder.query(view.query), view.columns, span)
+        relation = renamed(binder.query(view.query), view.columns, span)
+        if self.checked is not None:
+            self.checked[id(view)] = view, relation
+        return relation
 
     def _join(self, join: nodes.Join, where: nodes.Expression | None = None) -> tuple[Relation, Scope]:
         if is_versioned(join.right):

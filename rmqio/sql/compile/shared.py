@@ -54,11 +54,17 @@ def on_common_columns(given: Sequence[Fragment]) -> tuple[Table, tuple[Column, .
     }
     known = {each.name: at for at, each in enumerate(source.table.columns)}
     columns = tuple(sorted(used.values(), key=lambda each: known.get(each.name, len(known))))
-    return source.table, columns, [_of_columns(each, columns) for each in given]
+    found: dict[Any, Expr] = {}
+    return source.table, columns, [_of_columns(each, columns, found) for each in given]
 
 
-def _of_columns(given: Fragment, columns: Sequence[Column]) -> Fragment:
-    """The fragment as one of these columns of the table."""
+def _of_columns(given: Fragment, columns: Sequence[Column], known: dict[Any, Expr]) -> Fragment:
+    """The fragment as one of these columns of the table.
+
+    Args:
+      known: the expressions of all fragments. Equal ones become one object: otherwise, each operator of a chain would
+        be compared with all that it is made of.
+    """
     assert isinstance(given.source, FromTable)
     old = given.source.columns
     names = [each.name for each in columns]
@@ -69,8 +75,9 @@ def _of_columns(given: Fragment, columns: Sequence[Column]) -> Fragment:
 
     def moved(expression: Expr) -> Expr:
         if isinstance(expression, InputRef):
-            return replace(expression, index=names.index(old[expression.index].name))
-        return expression
+            expression = replace(expression, index=names.index(old[expression.index].name))
+        parts = tuple(map(id, expression.children()))
+        return known.setdefault((parts or expression.type, expression), expression)
 
     step = Step(
         None if first.condition is None else transform(first.condition, moved),

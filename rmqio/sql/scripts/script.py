@@ -15,7 +15,7 @@ from rmqio.sql.analysis.sinks.feedback import feedback
 from rmqio.sql.analysis.sinks.inserts import sink_of
 from rmqio.sql.analysis.sinks.once import require_one_writer
 from rmqio.sql.analysis.tables import check_table
-from rmqio.sql.catalog.tables import Catalog
+from rmqio.sql.catalog.tables import Catalog, View
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.planning.depth import check_depth
 from rmqio.sql.planning.optimizer import optimize
@@ -61,6 +61,8 @@ class Script:
     texts: Texts = field(default_factory=Texts)
     folders: tuple[str, ...] = ()
     _open_set: Span | None = None
+    _checked: dict[int, tuple[View, Relation]] = field(default_factory=dict)
+    """Views that were checked: of a chain of views, each would plan all before it."""
 
     def require_no_feedback(self) -> None:
         """Raises `SqlError` if a statement of the job reads, without an end, what the job writes, and feeds itself."""
@@ -107,6 +109,8 @@ class Script:
 
     def _run(self, statement: statements.Statement) -> None:
         statement = names.resolved(statement, self.catalog.functions)
+        if not isinstance(statement, (statements.CreateTable, statements.CreateView, statements.Insert)):
+            self._checked.clear()  # what they mean can have changed
         match statement:
             case statements.CreateTable():
                 with _taken_back(self.catalog.tables, statement.name.text):
@@ -117,7 +121,7 @@ class Script:
                 with _taken_back(self.catalog.views, statement.name.text):
                     self.catalog.create_view(statement)
                     # Refused here, not where the view is used.
-                    found = self.binder().named(statement.name)
+                    found = replace(self.binder(), checked=self._checked).named(statement.name)
                     view = self.catalog.views.get(statement.name.text)
                     if view is not None and view.query is statement.query:  # not an older one, IF NOT EXISTS
                         check_names(statement.name, statement.columns, statement.query, found.fields)

@@ -25,10 +25,12 @@ class Texts:
 
         `is_made`: it was made for a statement of the text before, such as the table of a registry that it names.
         """
-        statements = parse(text, file)
         begin = self._end
-        if begin and statements:
+        try:
             statements = parse(" " * begin + text, file)
+        except SqlError:
+            parse(text, file)  # its error has the line of this text
+            raise
         self._sources.append((begin, Source(text, file)))
         if not is_made:
             self._newest = self._sources[-1][1]

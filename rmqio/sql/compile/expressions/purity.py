@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqio.sql.expressions import Expr, Operation, walk
+from rmqio.sql.expressions import Expr, Operation, noted
 from rmqio.sql.functions import registry
 from rmqio.sql.user.definition import UserCall
 
@@ -10,8 +10,12 @@ from rmqio.sql.user.definition import UserCall
 def is_pure(expression: Expr) -> bool:
     """Returns whether it is the same whenever it is computed."""
     functions = registry.load()
-    return all(
-        each.function.is_deterministic if isinstance(each, UserCall) else functions[each.name].is_pure
-        for each in walk(expression)
-        if isinstance(each, UserCall) or (isinstance(each, Operation) and each.name in functions)
-    )
+
+    def of(each: Expr, parts: list[bool]) -> bool:
+        if isinstance(each, UserCall):
+            return each.function.is_deterministic and all(parts)
+        if isinstance(each, Operation) and each.name in functions:
+            return functions[each.name].is_pure and all(parts)
+        return all(parts)
+
+    return noted(expression, "is_pure", of)  # type: ignore[no-any-return]
