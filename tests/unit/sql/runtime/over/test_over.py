@@ -299,7 +299,10 @@ class Cell:
 
 
 class Pending(Cell):
+    count = 0
+
     def read(self) -> Any:
+        self.count += len(self.values)
         return list(self.values)
 
 
@@ -355,6 +358,17 @@ def test_rows_come_out_in_order_when_the_watermark_passes_them_and_late_ones_are
     assert key.rows() == [(19, 100, 129, 1, 6), (20, 7, 136, 2, 100)]
     assert [each.read() for each in key.waiting] == [[]] * WAITING_LEVELS + [None]
     assert key.due.value is None
+
+
+def test_a_key_with_hours_of_rows_reads_each_a_few_times() -> None:
+    fields = (Field("ts", types.TIMESTAMP), Field("n", BIGINT))
+    fragment = Fragment(FromRows((*fields, Field("r", BIGINT))), (), ToRows())
+    key = Key(OverFn(OverSpec((OverCall(AggregateCall("SUM", BIGINT, 1), "RANGE", None),), 0, fields, fragment)))
+    key.come(*((n, 1) for n in range(2_000)))
+    for second in range(2_001):
+        key.pass_time(second)
+    assert [row[2] for row in key.rows()] == list(range(1, 2_001))
+    assert sum(each.count for each in key.waiting[:-1]) < 40 * 2_000
 
 
 # ---- the signature of a job -----------------------------------------------------------------------------------------
