@@ -21,7 +21,8 @@ SKEW_NAMESPACE: Final = "rmqio.skew"
 """The namespace of the counters by key and by queue that `rmqio.skew.SkewReport` reads. Their names are JSON."""
 
 IDS: Final = "ids"
-RANDOM_IDS: Final = "random; copies cannot be dropped"
+RANDOM_IDS: Final = "random"
+"""How the ids of a write begin that are random, or may be."""
 """The value of `IDS` in a write's display data if messages that a bundle sends again look like new ones. It is not an
 annotation, because an annotation must be known before the write is applied."""
 EXACTLY_ONCE: Final = "exactly_once"

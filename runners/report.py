@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from rmqio.errors import LocalError
-from rmqio.interfaces import IDS, RANDOM_IDS
+from rmqio.interfaces import IDS
 from rmqio.runners.beam.portable import portable_form
 from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
 from rmqio.runners.errors import NotReady
-from rmqio.runners.requirements import requirements_of, writes_of_random_ids
+from rmqio.runners.requirements import random_ids, requirements_of
 
 _LOGGER: Final = logging.getLogger("rmqio.runners")
 _WIDTHS: Final = (26, 26, 44)
@@ -111,12 +111,11 @@ def compare(
     """Returns the report on a pipeline in Beam's portable form. `instead`: cells that options have changed."""
     cells = {need: (instead or {}).get(need, row[mode]) for need, row in TABLE.items()}
     lines = (Line(need, where, cells[need]) for need, where in requirements_of(pipeline).items())
-    random = writes_of_random_ids(pipeline)
     return Report(
         mode,
         tuple(line for line in lines if line.cell.verdict is not Verdict.NONE),
         tuple(of_options),
-        (f"{IDS}: {RANDOM_IDS} ({_listed(random)})",) if random else (),
+        tuple(f"{IDS}: {said} ({_listed(names)})" for said, names in random_ids(pipeline).items()),
     )
 
 

@@ -31,9 +31,13 @@ def requirements_of(pipeline: Any) -> dict[Requirement, list[str]]:
     return {need: list(found[need]) for need in Requirement if need in found}
 
 
-def writes_of_random_ids(pipeline: Any) -> list[str]:
-    """Returns the names of the writes to RocketMQ whose copies cannot be told from new messages."""
-    return [name for name, shown in _displayed(pipeline) if shown.get(IDS) == RANDOM_IDS]
+def random_ids(pipeline: Any) -> dict[str, list[str]]:
+    """Returns the writes to RocketMQ whose copies cannot be told from new messages: their names by what they say."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, shown in _displayed(pipeline):
+        if (ids := shown.get(IDS, "")).startswith(RANDOM_IDS):
+            found[ids].append(name)
+    return found
 
 
 def exactly_once_writes(pipeline: Any) -> list[str]:

@@ -6,10 +6,10 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self, get_origin
 
 import apache_beam as beam
-from apache_beam import PCollection
+from apache_beam import PCollection, typehints
 from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.transforms.display import DisplayDataItem
 from apache_beam.transforms.error_handling import ErrorHandler
@@ -43,6 +43,7 @@ from rmqio.transforms.writing.write_fn import WriteFn
 from rmqio.wire.properties import validate_group, validate_topic
 
 _LOGGER = logging.getLogger("rmqio.transforms")
+_HINT: Final = ", or the step before it a type hint"
 
 DEFAULT_PRODUCER_GROUP: Final = "rmqio_producer"
 
@@ -272,9 +273,13 @@ class WriteToRocketMQ(beam.PTransform):
         elif kind is not None:
             self._ids_shown = kind
         else:
-            self._ids_shown = RANDOM_IDS
+            said, advice = RANDOM_IDS, self.id_advice
+            if _is_unknown(pcoll.element_type):
+                said += f", unless each element is a {'Batch, or a list of Records' if self._batches else 'Record'}"
+                advice += _HINT
+            self._ids_shown = f"{said}; copies cannot be dropped"
             _LOGGER.warning(
-                "%s: ids: random; when a bundle is run again, its copies cannot be dropped. %s", label, self.id_advice
+                "%s: ids: %s; when a bundle is run again, its copies cannot be dropped. %s", label, said, advice
             )
         return ids
 
@@ -286,9 +291,10 @@ class WriteToRocketMQ(beam.PTransform):
         checkpoint.
         """
         if self._random_ids:
+            kind = pcoll.element_type
             raise LocalError(
                 "exactly_once needs ids that are the same when an element comes again, and those of "
-                f"{getattr(pcoll.element_type, '__name__', pcoll.element_type)} are random: give id_fn="
+                f"{getattr(kind, '__name__', kind)} are random: give id_fn=" + (_HINT if _is_unknown(kind) else "")
             )
         group = self._position_group if _is_stream(pcoll) else None
         reads, commits_s = None, 0.0
@@ -373,10 +379,16 @@ def _with_ids(element_type: Any, *, batches: bool) -> str | None:
     if element_type is MessageBatch:
         return "column of ids"
     types = element_type.union_types if isinstance(element_type, UnionConstraint) else (element_type,)  # of a Flatten
-    if all(each is Batch or isinstance(each, BatchConstraint) for each in types):
+    if all(Batch in (each, get_origin(each)) or isinstance(each, BatchConstraint) for each in types):
         return "places of the batch"
     is_of_records = isinstance(element_type, ListConstraint) and element_type.inner_type is Record
     return "coordinates of records" if is_of_records else None
+
+
+def _is_unknown(element_type: Any) -> bool:
+    """Whether nobody has said what the elements, or those of lists, are."""
+    inner = element_type.inner_type if isinstance(element_type, ListConstraint) else element_type
+    return inner in (None, object, list, Any, typehints.Any)
 
 
 def _is_stream(pcoll: PCollection[Any]) -> bool:

@@ -15,9 +15,12 @@ from apache_beam.typehints.typehints import ListConstraint
 
 from rmqio.batches import Batch
 from rmqio.errors import LocalError, WireError
-from rmqio.model import MessageQueue
+from rmqio.model import Message, MessageQueue, Record
 from rmqio.transforms.coders.base import DECODE_ERRORS, ENCODE_ERRORS, pack_texts, unpack_texts
+from rmqio.transforms.coders.beam import take_for
 
+_KINDS: Final[tuple[Any, ...]] = (Any, Record, Message, bytes, str)
+"""Types of values for which functions can have the hint `Batch[...]`; Beam takes a `Batch` of others for `Any`."""
 _CONSECUTIVE: Final = 1
 _HAS_QUEUE: Final = 2
 _HAS_VARIANTS: Final = 4
@@ -125,7 +128,8 @@ class BatchCoder(Coder):
 
 
 def register_batch_coder() -> None:
-    """Make Beam use it for the class and for the type hint. Idempotent."""
+    """Make Beam use it for the class and for the type hint, and take the one for the other. Idempotent."""
+    take_for({Batch: BatchConstraint(Any)} | {Batch[kind]: BatchConstraint(kind) for kind in _KINDS})
     registry.register_coder(Batch, BatchCoder)
     registry.register_coder(BatchConstraint, BatchCoder)
 

@@ -19,11 +19,14 @@ from tests.helpers.imports import ROOT, Import, all_imports, imports_of, is_in, 
 # rows for SQL, and what measures keys.
 FENCES = (
     "rmqio.runners.beam", "rmqio.runners.spark.beam", "rmqio.runners.flink.beam", "rmqio.local.downloads.beam",
-    "rmqio.sql.transform.beam", "rmqio.skew.beam",
+    "rmqio.sql.transform.beam", "rmqio.skew.beam", "rmqio.transforms.coders.beam",
 )  # fmt: skip
 # Only these modules change Beam: in a worker by one call; in the user's process for the time of a call; and the last
-# one for good, with the same results.
-PATCHES = ("rmqio.runners.spark.beam.patches", "rmqio.runners.beam.patches", "rmqio.runners.beam.signatures")
+# two for good: with the same results, and for a class of ours.
+PATCHES = (
+    "rmqio.runners.spark.beam.patches", "rmqio.runners.beam.patches", "rmqio.runners.beam.signatures",
+    "rmqio.transforms.coders.beam",
+)  # fmt: skip
 PRIVATE_NAMES = "rmqio.runners.spark.beam.private"
 # All else of Beam is private: a new import either is of a documented name, and is listed here, or goes behind a fence.
 # Beam's documentation begins with these packages; their classes are public, and not the modules in them.

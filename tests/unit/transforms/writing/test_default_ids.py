@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, get_type_hints
 
 import apache_beam as beam
 import pytest
@@ -17,7 +17,7 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeate
 from apache_beam.transforms.window import FixedWindows, GlobalWindow, GlobalWindows, IntervalWindow, TimestampedValue
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
-from rmqio import LookBack, Message, Record, WriteToRocketMQ
+from rmqio import Batch, LookBack, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.errors import LocalError
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.report import compare
@@ -107,6 +107,69 @@ def test_ids_of_the_user_and_of_records_are_not_random(cluster: InMemoryCluster)
     _ = pipeline | "None" >> beam.Create([]).with_output_types(Record) | "Records" >> of_records
     assert (shown(of_user), shown(of_records)) == ("id_fn", "coordinates of records")
     assert "random" not in compare(pipeline.to_runner_api(), Mode.SPARK).table()
+
+
+def large(batch: Batch) -> Batch:  # type: ignore[type-arg]  # as on docs/batches.md
+    return batch.with_values([batch[0]], [0])
+
+
+def of_records(batch: Batch[Record]) -> Batch[Message]:
+    return batch.with_values([Message(batch[0].body)], [0])
+
+
+class Large(beam.DoFn):
+    def process(self, batch: Batch[Record]) -> Iterable[Batch[Record]]:
+        yield large(batch)
+
+
+def to_messages(batch: list[Record]) -> list[Message]:
+    return [Message(record.body) for record in batch]
+
+
+for function in (large, of_records, Large.process, to_messages):
+    function.__annotations__ = get_type_hints(function)  # Beam does not read those of `from __future__`
+PLACES, UNTYPED = "places of the batch", "; copies cannot be dropped"
+STEPS: dict[str, tuple[Any, bool, str]] = {
+    "the page's": (beam.Map(large), True, PLACES),
+    "with the type of its values": (beam.Map(of_records), True, PLACES),
+    "a DoFn": (beam.ParDo(Large()), True, PLACES),
+    "two": (beam.Map(large) | "2" >> beam.Map(of_records), True, PLACES),
+    "a Filter": (beam.Filter(lambda one: len(one) > 0), True, PLACES),
+    "a list of Batches": (beam.FlatMap(lambda one: [one]).with_output_types(Batch[bytes]), True, PLACES),
+    "lists": (beam.Map(large) | "2" >> beam.Map(to_messages), True, "random" + UNTYPED),
+    "without hints": (
+        beam.Map(lambda one: large(one)),
+        True,
+        "random, unless each element is a Batch, or a list of Records" + UNTYPED,
+    ),
+    "elements without hints": (
+        beam.FlatMap(list) | "2" >> beam.Map(lambda record: max(record, record)),
+        False,
+        "random, unless each element is a Record" + UNTYPED,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_a_step_on_batches_is_taken_and_what_is_said_of_ids_is_true(
+    case: str, cluster: InMemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    step, batches, said = STEPS[case]
+    for body in (b"a", b"b"):
+        cluster.append("t", body, queue_id=0)
+    cluster.create_topic("copies", 1)
+    factory = InMemoryClientFactory(cluster.name)
+    write = WriteToRocketMQ("copies", client_factory=factory, batches=batches)
+    for _ in range(2):
+        with beam.Pipeline(FnApiRunner()) as pipeline, caplog.at_level(logging.WARNING, "rmqio.transforms"):
+            read = ReadFromRocketMQ(
+                "t", start=StartFrom.earliest(), stop=StopAt.latest(), batches=True, client_factory=factory
+            )
+            _ = pipeline | read | step | write
+    assert shown(write) == said
+    stored = [record.message_id for record in cluster.records("copies")]
+    assert (2 * len(set(stored)) == len(stored)) is not said.startswith("random;")
+    assert len(caplog.messages) == 2 * said.startswith("random")
 
 
 IDS = DefaultIds("write", "run", beam.coders.StrUtf8Coder(), FixedWindows(10).get_window_coder())
