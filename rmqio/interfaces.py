@@ -22,11 +22,12 @@ SKEW_NAMESPACE: Final = "rmqio.skew"
 
 IDS: Final = "ids"
 RANDOM_IDS: Final = "random"
-"""How the ids of a write begin that are random, or may be."""
-"""The value of `IDS` in a write's display data if messages that a bundle sends again look like new ones. It is not an
-annotation, because an annotation must be known before the write is applied."""
+"""How the value of `IDS` in a write's display data begins if messages that a bundle sends again look, or can look, like
+new ones. It is not an annotation, because an annotation must be known before the write is applied."""
 EXACTLY_ONCE: Final = "exactly_once"
 """The name of the sink's group in the display data of an exactly-once write."""
+QUEUES: Final = "_queues"
+"""Suffix of the name of that group: the offsets of the group with this name store the number of queues."""
 
 
 class OffsetLookup(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _MORE = """\
 LAG is the number of messages that the group has yet to read, in all topics in which it has offsets, %RETRY% topics
-included. Nothing is committed, and no group is joined. Only --subscribe changes something.
+included, but not the topics in which it keeps the position of an exactly-once write. Nothing is committed, and no group
+is joined. Only --subscribe changes something.
 
 examples:
   rmqio groups
@@ -42,7 +43,11 @@ def add_commands(commands: Any) -> None:
         "group", nargs="?", metavar="GROUP", help="show this group by topic; with *, list the groups that match"
     )
     groups.add_argument("-l", "--long", action="store_true", help="also show how many members are online")
-    groups.add_argument("--all", action="store_true", help="include RocketMQ's own groups and rmqio's private one")
+    groups.add_argument(
+        "--all",
+        action="store_true",
+        help="include RocketMQ's own groups, rmqio's private one, and those of exactly-once writes",
+    )
     groups.add_argument("--names", action="store_true", help="show only the names, one per line, without the lag")
     groups.add_argument("--json", action="store_true", help="print one JSON document")
     groups.add_argument(
@@ -55,7 +60,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _groups(arguments: argparse.Namespace) -> int:
-    from rmqio.client.admin.known_groups import is_own
+    from rmqio.client.admin.known_groups import is_own, positions_in
 
     wanted = arguments.group
     if arguments.names and (arguments.long or arguments.json):
@@ -66,15 +71,19 @@ def _groups(arguments: argparse.Namespace) -> int:
         return _subscribe(arguments)
     with open_admin(arguments) as admin, queue_client(arguments) as client:
         known, silent = _known(admin)
+        positions = positions_in(known)
         if wanted is not None and not arguments.names and not set(wanted) & set("*?["):
             if wanted not in known:
                 near = did_you_mean(wanted, known) or "; `rmqio groups` lists the groups"
                 raise CommandFailed(f"no broker knows the group {wanted!r}{near}")
-            return _one(client, admin, wanted, known[wanted], arguments.json) or _tell(silent)
-        names = sorted(name for name in known if arguments.all or not is_own(name))
+            of_writes = positions.get(wanted, set())
+            return _one(client, admin, wanted, known[wanted], of_writes, arguments.json) or _tell(silent)
+        read = {name: topics - positions.get(name, set()) for name, topics in known.items()}
+        hidden = {name for name in known if is_own(name) or (name in positions and not read[name])}
+        names = sorted(name for name in known if arguments.all or name not in hidden)
         if wanted is not None:
             names = [name for name in names if fnmatchcase(name, wanted)]
-        lags, problems = lags_of(client, {name: known[name] for name in names if not arguments.names})
+        lags, problems = lags_of(client, {name: read[name] for name in names if not arguments.names})
         members: list[list[str] | None] = [None] * len(names)
         if arguments.long:
             members = for_all(lambda name: _members(admin, name), names)
@@ -121,9 +130,11 @@ def _subscribe(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _one(client: QueueClient, admin: Admin, group: str, topics: Iterable[str], as_json: bool) -> int:
-    """Print one group, topic by topic."""
-    found, problems = lags_of(client, {group: topics})
+def _one(
+    client: QueueClient, admin: Admin, group: str, topics: set[str], of_writes: Collection[str], as_json: bool
+) -> int:
+    """Print one group, topic by topic. `of_writes`: topics in which it has no lag, but the position of a write."""
+    found, problems = lags_of(client, {group: topics.difference(of_writes)})
     lags, online = found[group], _members(admin, group)
     if as_json:
         rows = [{"topic": lag.topic, "queues": lag.queues, "lag_messages": lag.messages} for lag in lags]
@@ -133,8 +144,10 @@ def _one(client: QueueClient, admin: Admin, group: str, topics: Iterable[str], a
     if lags:
         cells = [[lag.topic, count(lag.queues), count(lag.messages)] for lag in lags]
         print_table(("~TOPIC", ">QUEUES", ">LAG"), cells, total=["total", "", count(total_of(lags))])
-    else:
+    elif not of_writes:
         print("The group has no offset in any topic.")
+    if of_writes:
+        print(f"Its offsets in {', '.join(sorted(of_writes))} are the position of an exactly-once write, and no lag.")
     return _tell(problems)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Final
 
 from rmqio.client.admin.admin import Admin
+from rmqio.interfaces import QUEUES
 from rmqio.model import BrokerData
 from rmqio.options import ClientOptions
 from rmqio.wire.admin import consumer_groups as wire
@@ -25,6 +27,20 @@ _PRIVATE: Final = next(field.default for field in fields(ClientOptions) if field
 def is_own(group: str) -> bool:
     """Return whether a group is RocketMQ's own, or the private one under which rmqio pulls."""
     return group in _OWN or group.startswith(_OWN_PREFIX) or group == _PRIVATE
+
+
+def positions_in(known: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
+    """Return the topics in which groups have the position of an exactly-once write, or its number of queues: no lag.
+
+    Such a write has two groups, of which one is named after the other.
+    """
+    found: dict[str, set[str]] = {}
+    for name, topics in known.items():
+        group = name.removesuffix(QUEUES)
+        if group != name and (shared := {*topics} & {*known.get(group, ())}):
+            for each in (name, group):
+                found.setdefault(each, set()).update(shared)
+    return found
 
 
 def known_groups(admin: Admin, broker: BrokerData) -> dict[str, set[str]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from rmqio.errors import RmqioError, TransportError
-from rmqio.interfaces import ClientFactory, OffsetQuery, QueueClient
+from rmqio.interfaces import QUEUES, ClientFactory, OffsetQuery, QueueClient
 from rmqio.logs import event
 from rmqio.model import MessageQueue
 from rmqio.repeats import restarts
@@ -34,8 +34,6 @@ CLOCKS_DIFFER_MS: Final = 60_000
 """How far the clock of the machine that built the pipeline can be ahead of the broker's clock."""
 LANDING_S: Final = 1.0
 """Messages that a killed writer had in flight to the broker are stored within this time."""
-QUEUES: Final = "_queues"
-"""Suffix of the group's name: the offsets of that group store the number of queues."""
 _COMMIT_EVERY_S: Final = 1.0
 _HELD_S: Final = 15.0
 """How long a position waits when it is safe: a broker that is killed loses the commits of a read of its last 5 s, and a

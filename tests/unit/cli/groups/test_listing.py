@@ -103,6 +103,31 @@ def test_one_group_is_shown_by_topic(rmqio: Tool, groups: FakeBroker) -> None:
     assert "The group has no offset in any topic." in rmqio("groups", "idle")
 
 
+def test_the_position_of_an_exactly_once_write_is_no_lag(rmqio: Tool, broker: FakeBroker) -> None:
+    """Its two groups have offsets in the sink; one that is named like the second alone is a group as any other."""
+    for number in range(3):
+        broker.cluster.append("orders", bytes([number]), broker="broker-a", queue_id=0)
+    broker.cluster.create_topic("payments", 1)
+    broker.cluster.append("payments", b"x")
+    offsets = {
+        "orders@sink": {0: 1}, "orders@sink_queues": {0: 2}, "orders@both": {0: 1}, "orders@both_queues": {0: 2},
+        "payments@both": {0: 0}, "orders@print_queues": {0: 1}, "payments@print": {0: 0},
+    }  # fmt: skip
+    serve(broker, "broker-a", [], offsets)
+    serve(broker, "broker-b", [], {})
+    assert [line.split() for line in rmqio("groups").splitlines()[1:]] == [
+        ["both", "1", "1"], ["print", "1", "1"], ["print_queues", "1", "2"],
+    ]  # fmt: skip
+    assert ["sink_queues", "0", "-"] in [line.split() for line in rmqio("groups", "--all").splitlines()]
+    assert rmqio.json("groups", "--all", "sink*")["groups"][1]["lag_messages"] is None
+    said = "Its offsets in orders are the position of an exactly-once write, and no lag."
+    assert rmqio("groups", "sink").splitlines() == ["group sink, nobody online", "", said]
+    shown = rmqio("groups", "both").splitlines()
+    assert shown[3].split() == ["payments", "1", "1"]
+    assert shown[-1] == said
+    assert rmqio.json("groups", "sink_queues")["total"]["lag_messages"] is None
+
+
 def test_members_are_counted_at_all_brokers(rmqio: Tool, broker: FakeBroker) -> None:
     for name, members in (("broker-a", ["m1", "m2"]), ("broker-b", ["m2", "m3"])):
         serve(broker, name, ["billing"], {}, members=members)
