@@ -13,6 +13,7 @@ from rmqio.runners.beam import versions
 from rmqio.runners.beam.in_process import FnApiRunner, followed, has_unbounded
 from rmqio.runners.beam.portable import portable_form, reads_among
 from rmqio.runners.capabilities import Cell, Mode, Requirement, Verdict
+from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.runners.interrupts import interrupts_until_raised
 from rmqio.runners.report import Report, compare
 from rmqio.runners.submission import check, check_positions, look_up_topics
@@ -20,6 +21,9 @@ from rmqio.runners.tracebacks.failures import without_callers
 
 _on_followed: Final[ContextVar[Callable[[list[Any]], None] | None]] = ContextVar("_on_followed", default=None)
 """What to do with the transforms whose stages have others behind them, in the pipeline that this thread runs."""
+_NO_CHECKPOINTS: Final = (
+    "--checkpoint_dir has no effect: this runner keeps none; reads can go on from the offsets of their group"
+)
 _SEVERAL_WORKERS: Final = Cell(
     Verdict.REFUSED,
     "it would end at once and read nothing; leave --direct_num_workers at 1, or give the read a stop (--stop latest)",
@@ -42,7 +46,9 @@ class DirectRunner(FnApiRunner):
         """Runs the pipeline to its end and returns its result."""
         versions.check("DirectRunner")
         check_positions(pipeline)
-        check(self.report(portable_form(pipeline), options), options)
+        report = self.report(portable_form(pipeline), options)
+        check(report, options)
+        report.warn_of_options()
         look_up_topics(pipeline, options)
         run = interrupts_until_raised()(super().run_pipeline)
         with Ending() as ending:
@@ -66,5 +72,8 @@ class DirectRunner(FnApiRunner):
         """Reports how this runner meets the needs of a pipeline in Beam's portable form."""
         workers = options.view_as(DirectOptions).direct_num_workers
         return compare(
-            pipeline, Mode.DIRECT, instead=None if workers == 1 else {Requirement.ENDLESS_READS: _SEVERAL_WORKERS}
+            pipeline,
+            Mode.DIRECT,
+            of_options=[_NO_CHECKPOINTS] if options.view_as(CheckpointOptions).checkpoint_dir else [],
+            instead=None if workers == 1 else {Requirement.ENDLESS_READS: _SEVERAL_WORKERS},
         )

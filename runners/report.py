@@ -91,6 +91,11 @@ class Report:
         for line in self.warnings:
             _LOGGER.warning("%s: %s", self.mode.value, line)
 
+    def warn_of_options(self) -> None:
+        """Logs what is to be said of the options, for runners that say it nowhere else."""
+        for said in self.of_options:
+            _LOGGER.warning("%s: %s", self.mode.value, said)
+
     def table(self) -> str:
         """Returns a table for people: a row per need, and a sentence per option."""
         rows: list[tuple[str, str, str]] = [("needed", "by", f"on {self.mode.value}")]

@@ -107,6 +107,18 @@ class StreamOptions(PipelineOptions):
         )
 
 
+_OF_STREAMS: Final = (
+    "checkpoint_dir", "trigger_interval_ms", "available_now", "drain", "progress", "max_records_per_trigger",
+    "max_bytes_per_trigger", "spark_buckets",
+)  # fmt: skip
+
+
+def without_effect(options: PipelineOptions) -> list[str]:
+    """Returns what to say of given options that do nothing, since the pipeline does not run as a stream."""
+    given = given_names(options)
+    return [f"--{name} has no effect without --streaming" for name in _OF_STREAMS if name in given]
+
+
 def given_names(options: PipelineOptions) -> Set[str]:
     """Returns the names of the options that the user gave, even if given with their default values."""
     names = {flag.partition("=")[0].removeprefix("--") for flag in given_flags(options) if flag.startswith("--")}

@@ -42,7 +42,7 @@ from rmqio.runners.spark.bootstrap import bootstrap_for
 from rmqio.runners.spark.errors import failure_in, without_java_frames
 from rmqio.runners.spark.execution import Execution
 from rmqio.runners.spark.log import LOGGER, interrupts_unlogged
-from rmqio.runners.spark.options import SparkOptions, refuse_unsupported
+from rmqio.runners.spark.options import SparkOptions, refuse_unsupported, without_effect
 from rmqio.runners.spark.reporting.metrics import consolidate
 from rmqio.runners.spark.reporting.progress import Progress, tasks_of
 from rmqio.runners.spark.sessions.folders import make_local_folder
@@ -107,7 +107,10 @@ class SparkRunner(runner.PipelineRunner):
         self._check(proto)
         refuse_unsupported(options)
         check_positions(pipeline)
-        check(self.report(proto, options), options)
+        report = self.report(proto, options)
+        check(report, options)
+        if not streaming:
+            report.warn_of_options()
         look_up_topics(pipeline, options)
         if streaming:
             plan = stream_plan(copy.deepcopy(proto), self._is_drain)
@@ -137,7 +140,7 @@ class SparkRunner(runner.PipelineRunner):
         """Returns how the runner meets the needs of a pipeline, which is in Beam's portable form."""
         refuse_in_options(exactly_once_writes(pipeline), spark_settings(options))
         if not options.view_as(StandardOptions).streaming:
-            return compare(pipeline, Mode.SPARK)
+            return compare(pipeline, Mode.SPARK, of_options=without_effect(options))
         kept = options.view_as(CheckpointOptions).checkpoint_dir
         return compare(pipeline, Mode.SPARK_STREAMING, of_options=[] if kept else [NO_CHECKPOINT_DIR])
 

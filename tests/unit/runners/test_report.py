@@ -158,6 +158,29 @@ def test_side_inputs_of_a_stream_on_flink_depend_on_options(flags: list[str], ve
     assert line.cell.verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("name", "flags", "told"),
+    [
+        ("spark", ["--checkpoint_dir=/a"], ["--checkpoint_dir has no effect without --streaming"]),
+        ("spark", ["--drain", "--spark_buckets=3"],
+         ["--drain has no effect without --streaming", "--spark_buckets has no effect without --streaming"]),
+        ("spark", ["--checkpoint_dir=/a", "--drain", "--streaming"], []),
+        ("direct", ["--checkpoint_dir=/a", "--streaming"], ["--checkpoint_dir has no effect: this runner keeps none"]),
+        ("direct", [], []),
+    ],
+)  # fmt: skip
+def test_options_that_do_nothing_are_said(name: str, flags: list[str], told: list[str]) -> None:
+    runner = beam.Pipeline(options=runners.options([f"--runner={name}"])).runner
+    found = runner.report(proto(bounded), PipelineOptions(flags)).of_options
+    assert [text[: len(part)] for part, text in zip(told, found, strict=True)] == told
+
+
+def test_they_are_said_before_a_run(caplog: pytest.LogCaptureFixture) -> None:
+    with beam.Pipeline(options=runners.options(["--checkpoint_dir=/a"])) as pipeline:
+        _ = pipeline | beam.Create([1])
+    assert "DirectRunner: --checkpoint_dir has no effect" in caplog.text
+
+
 # ---- before a run ---------------------------------------------------------------------------------------------------
 
 
