@@ -15,6 +15,7 @@ from rmqio.sql.analysis.values import user_calls
 from rmqio.sql.analysis.values.aggregates import INSTEAD, LIST_AGGREGATES, list_aggregate, plain_call
 from rmqio.sql.analysis.values.binder import ExpressionBinder
 from rmqio.sql.analysis.values.by_time import offset_of_rows, time_of_rows, value_by_time
+from rmqio.sql.analysis.values.elsewhere import AUXILIARY
 from rmqio.sql.analysis.values.json_aggregates import JSON_AGGREGATES, json_aggregate
 from rmqio.sql.analysis.windows import windowing as windows
 from rmqio.sql.errors import Refusal, Span
@@ -177,7 +178,7 @@ class Grouping:
 
     def _known(self, node: nodes.Expression) -> Expr | None:
         if isinstance(node, nodes.Call):
-            auxiliary = windows.AUXILIARY.get(node.name.text.upper())
+            auxiliary = AUXILIARY.get(node.name.text.upper())
             if auxiliary is not None:
                 return self._auxiliary(node, *auxiliary)
             if node.name.text.upper() in windows.WINDOW_FUNCTIONS and node == self.window_call:

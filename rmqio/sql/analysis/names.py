@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from rmqio.sql.analysis.values import binder as expressions
 from rmqio.sql.analysis.values import functions
 from rmqio.sql.analysis.values.aggregates import AGGREGATES
+from rmqio.sql.analysis.values.elsewhere import AUXILIARY
 from rmqio.sql.analysis.windows import windowing as windows
 from rmqio.sql.catalog.tables import Catalog
 from rmqio.sql.errors import Refusal
@@ -42,7 +43,7 @@ def _is_built_in(name: str) -> bool:
         or name in functions.SPECIAL
         or name in expressions.WITHOUT_PARENTHESES
         or name in windows.WINDOW_FUNCTIONS
-        or name in windows.AUXILIARY
+        or name in AUXILIARY
         or name in ("DESCRIPTOR", "UNNEST", "GROUPING")
     )
 

@@ -8,6 +8,12 @@ _FIRST: Final = "the row WHERE rn = 1 of ROW_NUMBER() OVER (PARTITION BY key ORD
 _OWN: Final = "an aggregate of your own: CREATE FUNCTION f AS 'module.name' LANGUAGE PYTHON"
 _BITS: Final = "a function of your own: there are none of bits"
 _FUNCTION: Final = "a function of your own: CREATE FUNCTION f AS 'module.name' LANGUAGE PYTHON"
+AUXILIARY: Final = {
+    f"{function}_{suffix}": (function, column)
+    for function in ("TUMBLE", "HOP", "SESSION")
+    for suffix, column in (("START", 0), ("END", 1), ("ROWTIME", 2))
+}
+"""Functions of SELECT for a window of GROUP BY, and the window's column that each one is."""
 ELSEWHERE: Final = {
     "CONV": _FUNCTION, "SOUNDEX": _FUNCTION, "METAPHONE": _FUNCTION, "LEVENSHTEIN": _FUNCTION,
     "ANY_VALUE": "MIN or MAX", "SINGLE_VALUE": "MIN or MAX", "FIRST": "MIN or MAX", "LAST": "MIN or MAX",

@@ -28,12 +28,6 @@ _NAMED: Final = {
     "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
     "SESSION": ("DATA", "TIMECOL", "GAP"),
 }
-AUXILIARY: Final = {
-    f"{function}_{suffix}": (function, column)
-    for function in ("TUMBLE", "HOP", "SESSION")
-    for suffix, column in (("START", 0), ("END", 1), ("ROWTIME", 2))
-}
-"""Functions of SELECT for a window of GROUP BY, and the window's column that each one is."""
 
 
 def table_window(call: nodes.Call, relation: Relation) -> Window:
