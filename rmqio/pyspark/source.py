@@ -24,8 +24,9 @@ from rmqio.errors import LocalError, OffsetOutOfRange
 from rmqio.interfaces import OffsetLookup
 from rmqio.model import MessageQueue
 from rmqio.pyspark.chatter import quiet
-from rmqio.pyspark.options.read import ReadSettings, read_settings
-from rmqio.pyspark.options.write import write_settings
+from rmqio.pyspark.options.given import known
+from rmqio.pyspark.options.read import READ_NAMES, ReadSettings, read_settings
+from rmqio.pyspark.options.write import OF_SPARK, WRITE_NAMES, write_settings
 from rmqio.pyspark.reading.columns import SOURCE_SCHEMA, checked_names
 from rmqio.pyspark.reading.pushdown import Narrowing, push
 from rmqio.pyspark.reading.pushed import widened
@@ -41,7 +42,7 @@ class RocketMQDataSource(DataSource):
 
     Columns of a read: `rmqio.pyspark.reading.columns.COLUMNS`, from which `.schema(...)` chooses, and `value` if the
     option valueFormat is given. Columns of a write: `rmqio.pyspark.messages.WRITE_COLUMNS`.
-    Delivery of a write: at least once. Options: docs/pyspark.md.
+    Delivery of a write: at least once. Options: docs/pyspark.md. Raises `LocalError` for one that neither has.
     """
 
     @classmethod
@@ -51,6 +52,8 @@ class RocketMQDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
+        # A stream would find it in a process of Spark that plans it, whose traceback comes with Spark's
+        known(options, [*READ_NAMES, *WRITE_NAMES, *OF_SPARK])
         self._load: Final = uuid.uuid4().hex
         """The name of the `load()`: Spark makes the source once, and copies it for each query."""
 

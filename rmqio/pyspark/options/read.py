@@ -37,7 +37,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 """Special offsets in JSON, as in Spark's Kafka source."""
 
-_NAMES: Final = (
+READ_NAMES: Final = (
     "nameServer",
     "subscribe",
     "subscribePattern",
@@ -192,7 +192,7 @@ class ReadSettings:
 
 def read_settings(options: Mapping[str, str], *, streaming: bool) -> ReadSettings:
     """Checks the options of a read. Raises `LocalError`, which names the option and says what is wrong."""
-    given = known(options, _NAMES)
+    given = known(options, READ_NAMES)
     for name in _BATCH_ONLY if streaming else _STREAM_ONLY:
         if name in given:
             kind = "batch" if streaming else "stream"

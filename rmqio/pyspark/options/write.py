@@ -13,7 +13,7 @@ from rmqio.pyspark.options.given import OUTAGE_MS, choice, factory, known, numbe
 from rmqio.pyspark.options.secured import SECURITY_NAMES
 from rmqio.wire.properties import validate_group, validate_topic
 
-_NAMES: Final = (
+WRITE_NAMES: Final = (
     "nameServer",
     "topic",
     "producerGroup",
@@ -33,7 +33,7 @@ _NAMES: Final = (
     "trace",
     *SECURITY_NAMES,
 )
-_OF_SPARK: Final = ("checkpointlocation", "queryname")
+OF_SPARK: Final = ("checkpointlocation", "queryname")
 """Spark passes its own options of a streaming query along with the sink's."""
 _GROUP: Final = "rmqio_producer"
 
@@ -56,8 +56,8 @@ class WriteSettings:
 def write_settings(options: Mapping[str, str], *, streaming: bool) -> WriteSettings:
     """Checks the options of a write. Raises `LocalError`, which names the option and says what is wrong."""
     given = known(
-        {name: value for name, value in options.items() if not (streaming and name.lower() in _OF_SPARK)},
-        _NAMES,
+        {name: value for name, value in options.items() if not (streaming and name.lower() in OF_SPARK)},
+        WRITE_NAMES,
         " when writing",
     )
     topic, group = given.get("topic"), given.get("producerGroup", _GROUP)

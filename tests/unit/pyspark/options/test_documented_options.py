@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[4] / "docs" / "pyspark.md").read_text()
 
 @pytest.mark.parametrize(
     ("heading", "names"),
-    [("Options of reading", options._NAMES), ("Options of writing", write_options._NAMES)],
+    [("Options of reading", options.READ_NAMES), ("Options of writing", write_options.WRITE_NAMES)],
 )
 def test_the_table_has_the_options_that_the_code_takes(heading: str, names: tuple[str, ...]) -> None:
     section = PAGE.partition(f"### {heading}\n")[2].partition("\n### ")[0]

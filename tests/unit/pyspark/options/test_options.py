@@ -20,6 +20,7 @@ from rmqio.model import MessageFilter, MessageQueue
 from rmqio.pyspark.options.read import EARLIEST, LATEST, ReadSettings, read_settings
 from rmqio.pyspark.reading.columns import to_batch
 from rmqio.pyspark.reading.ranges import limited, partitions
+from rmqio.pyspark.source import RocketMQDataSource
 from rmqio.start import StartFrom
 
 QUEUES = [MessageQueue("t", "b", number) for number in range(4)]
@@ -79,6 +80,19 @@ def test_a_bad_option_is_named(options: dict[str, Any], text: str) -> None:
     with pytest.raises(LocalError) as error:
         settings(**options)
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [("subscribee", "subscribe"), ("topik", "topic"), ("maxoffsetsperTriger", "maxOffsetsPerTrigger")],
+)
+def test_a_misspelt_option_is_named_when_the_source_is_made(wrong: str, near: str) -> None:
+    """Of a stream with a schema of the user's, Spark asks for nothing else before it plans the query."""
+    with pytest.raises(
+        LocalError, match=f"^there is no option '{wrong}' of the format rocketmq; did you mean {near}\\?$"
+    ):
+        RocketMQDataSource({"nameServer": "127.0.0.1:9876", wrong: "t"})
+    assert RocketMQDataSource({"topic": "t", "checkpointLocation": "/c", "queryName": "q"}).name() == "rocketmq"
 
 
 @pytest.mark.parametrize("assign", ["{}", '{"t": 1}', '{"t": {"b": 1}}', '{"t": {"b": ["0"]}}', '{"t": {"b": [-1]}}'])
