@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Final
 
 from rmqio.cli import completion, programs
 from rmqio.cli.find import find, trace
@@ -20,6 +21,9 @@ from rmqio.command_line.exits import FAILED, INTERRUPTED, OK, WRONG_USAGE
 from rmqio.command_line.output import allow_any_text, one_line
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, RmqioError, TransportError
+
+_NAME: Final = "rmqio"
+"""Begins errors of commands that do not name themselves: those that run jobs do."""
 
 
 def make_parser() -> Parser:
@@ -42,7 +46,7 @@ def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
         found.run = _show_version
     elif not hasattr(found, "run"):
         found.run = _show_help
-    found.writes = getattr(found, "writes", False)
+    found.writes, found.named = getattr(found, "writes", False), getattr(found, "named", _NAME)
     return found
 
 
@@ -54,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     for stream in (sys.stdout, sys.stderr):
         allow_any_text(stream)
-    arguments = argparse.Namespace(verbose=False, writes=False)
+    arguments = argparse.Namespace(verbose=False, writes=False, named=_NAME)
     try:
         arguments = parse(make_parser(), sys.argv[1:] if argv is None else argv)
         status: int = arguments.run(arguments)
@@ -62,15 +66,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse: --help or wrong usage
         return end.code if isinstance(end.code, int) else WRONG_USAGE
     except KeyboardInterrupt:
-        return _end(INTERRUPTED, "interrupted")
+        return _end(arguments.named, INTERRUPTED, "interrupted")
     except BrokenPipeError as error:
         # Python flushes standard output at exit, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _end(FAILED, f"standard output was closed: {error}") if arguments.writes else OK
+        return _end(arguments.named, FAILED, f"standard output was closed: {error}") if arguments.writes else OK
     except LocalError as error:
-        return _end(WRONG_USAGE, str(error), verbose=arguments.verbose)
+        return _end(arguments.named, WRONG_USAGE, str(error), verbose=arguments.verbose)
     except (RmqioError, OSError) as error:
-        return _end(FAILED, _with_advice(error), verbose=arguments.verbose)
+        return _end(arguments.named, FAILED, _with_advice(error), verbose=arguments.verbose)
     return status
 
 
@@ -95,8 +99,8 @@ def _with_advice(error: Exception) -> str:
     return text
 
 
-def _end(status: int, text: str, *, verbose: bool = False) -> int:
+def _end(named: str, status: int, text: str, *, verbose: bool = False) -> int:
     if verbose:
         traceback.print_exc()
-    print(f"rmqio: {one_line(text)}", file=sys.stderr, flush=True)
+    print(f"{named}: {one_line(text)}", file=sys.stderr, flush=True)
     return status

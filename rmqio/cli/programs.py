@@ -16,11 +16,11 @@ def add_commands(commands: Any) -> None:
     """Add them."""
     new_command(commands, "watch", None, "watch a running job: lag, rates, brokers", fill=_fill_watch)
     sql = new_command(commands, "sql", None, "run SQL over topics, on any runner", fill=_fill_sql)
-    sql.set_defaults(writes=True)
+    sql.set_defaults(writes=True, named="rmqio sql")
     sql.passes_on = True
     new_command(commands, "rules", None, "check, explain and run rules on topics", fill=_fill_rules)
     copy = new_command(commands, "copy", None, "copy data between topics, files, tables, Kafka", fill=_fill_copy)
-    copy.set_defaults(writes=True)
+    copy.set_defaults(writes=True, named="rmqio copy")
     copy.passes_on = True
     replay = new_command(commands, "replay", None, "send the messages of dead letters again", fill=_fill_replay)
     replay.set_defaults(writes=True)

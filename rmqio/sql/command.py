@@ -147,7 +147,7 @@ def _check(script: Script, arguments: argparse.Namespace, valid: int) -> int:
             _add(script, arguments, pipeline)
             report_of(pipeline).check()
     except (LocalError, ImportError, AttributeError, ValueError) as error:  # also a missing runner class
-        print(f"rmqio sql: {str(error).removeprefix('rmqio sql: ')}", file=sys.stderr, flush=True)
+        print(f"rmqio sql: {error}", file=sys.stderr, flush=True)
         return WRONG_USAGE
     print(f"{arguments.file}: valid, {len(script.sinks)} INSERT INTO")
     return valid
@@ -210,7 +210,7 @@ def _options(script: Script, arguments: argparse.Namespace) -> Any:
     elif (folder := checkpoint_of(options)) is not None:
         script.sinks = check_signature(folder, script.sinks, stores=not arguments.check)
     if unknown := runners.unknown_flags(options):
-        raise LocalError(f"rmqio sql: unknown argument {unknown[0]!r}")
+        raise LocalError(f"unknown argument {unknown[0]!r}")
     return options
 
 

@@ -71,7 +71,7 @@ def origin_of(record: Record) -> dict[str, Any] | None:
 
 def _lines(record: Record) -> Iterator[str]:
     yield f"  offset id {record.offset_message_id}"
-    yield f"  a copy of it has the id {record_id(record)}"
+    yield f"  a copy of it would have the id {record_id(record)}"
     kind = ["compressed"] if record.sys_flag & _COMPRESSED else []
     kind += [f"transaction {state}"] if (state := _TRANSACTIONS.get(record.sys_flag & 0xC)) else []
     yield (

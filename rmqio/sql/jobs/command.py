@@ -71,7 +71,7 @@ def add_options(parser: Parser) -> None:
                 help=f"print this many of the last lines; default: {_LINES}",
             )
         command.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-        command.set_defaults(run=run, parser=command)
+        command.set_defaults(run=run, parser=command, named="rmqio sql")
         parser.add_optional_command(command, name)
 
 
@@ -204,7 +204,9 @@ def _ps(arguments: argparse.Namespace) -> int:
         print(table(statuses))
     sys.stdout.flush()
     if not state.is_supervised():
-        print("rmqio sql: no supervisor runs: this is how the last one has left them", file=sys.stderr, flush=True)
+        folder = f" for {arguments.jobs}, and none has run a job"
+        left = ": this is how the last one has left them" if statuses else folder
+        print(f"rmqio sql: no supervisor runs{left}", file=sys.stderr, flush=True)
     return _OK
 
 

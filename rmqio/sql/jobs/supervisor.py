@@ -65,6 +65,7 @@ class Supervisor:
                 while not self._interrupts or not all(each.is_idle for each in self._jobs.values()):
                     self.step()
                     self._wait()
+                self._tell("all jobs are stopped")
             finally:
                 for number, handler in before.items():
                     signal.signal(number, handler)
@@ -76,7 +77,7 @@ class Supervisor:
         """Does what is due."""
         if self._interrupts > self._obeyed:
             self._obeyed = self._interrupts
-            self._tell("all jobs are stopped" if self._obeyed == 1 else "all jobs are stopped at once")
+            self._tell("all jobs are being stopped" + ("" if self._obeyed == 1 else " at once"))
             for name in sorted(self._jobs, reverse=True):
                 self._jobs[name].leave()
         if not self._interrupts:

@@ -72,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     path = file_of(arguments.catalog) or _own_catalog(arguments)
     session = _session(arguments, path)
     kept = "what is created is not kept" if path is None else f"tables are kept in {_shown(path)}"
-    _write(f"rmqio sql: {kept}; HELP helps, Ctrl-D ends.")
+    _write(f"rmqio sql: {kept}")
+    _write("HELP helps, Ctrl-D ends.")  # a line of its own: the path can be long
     try:
         terminal.run(session)
     finally:
@@ -86,7 +87,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
         options = runners.options(arguments.rest, runner=arguments.runner)
         if unknown := runners.unknown_flags(options):
-            raise LocalError(f"rmqio sql: unknown argument {unknown[0]!r}")
+            raise LocalError(f"unknown argument {unknown[0]!r}")
 
 
 def _session(arguments: argparse.Namespace, path: Path | None) -> Session:

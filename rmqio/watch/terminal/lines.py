@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from rich.text import Text
 
 from rmqio.command_line.terminal import safe_line, without_middle
-from rmqio.watch.figures import short_age, short_count, short_rate
+from rmqio.watch.figures import WINDOW_S, short_age, short_count, short_rate
 from rmqio.watch.frames import Frame
 from rmqio.watch.terminal.drawing import BAD, DIM, GOOD, HEAD, Part, cut, fitting, part
 
 _LEFT, _LEFT_WITH_HINT = 20, 40
 """The least columns of the title's left side, if it is as long."""
+_COMMITS_S: Final = 5.0
+"""The time between two commits of most groups."""
 
 
 def title(frame: Frame, hint: str, width: int) -> Text:
@@ -48,11 +51,17 @@ def totals(frame: Frame, width: int) -> Text:
 
 
 def _time_left(frame: Frame) -> float | None:
-    """Return the seconds until the lag is gone at these rates; None if it is gone, or grows."""
+    """Return the seconds until the lag is gone at these rates; None if it is gone, or grows.
+
+    None, too, for a lag that can be what arrives between two commits, if the rates differ by no more than their steps.
+    """
     total = frame.total
     if not total.lag or total.in_per_s is None or total.out_per_s is None or total.out_per_s <= total.in_per_s:
         return None
-    return total.lag / (total.out_per_s - total.in_per_s)
+    faster = total.out_per_s - total.in_per_s
+    if total.lag <= total.in_per_s * WINDOW_S and faster * WINDOW_S <= total.in_per_s * _COMMITS_S:
+        return None
+    return total.lag / faster
 
 
 def brokers_line(frame: Frame, width: int) -> Text:

@@ -49,12 +49,21 @@ def test_a_folder_is_run_until_a_signal(tmp_path: Path, capsys: pytest.CaptureFi
         assert run("stop", "g/away", jobs, capsys=capsys)[:2] == (0, "g/away: stopped\n")
         assert "g/away  stopped" in run("ps", jobs, capsys=capsys)[1]
         assert job.end(signal.SIGTERM) == 0
+        said = [line.split("Z rmqio sql: ")[-1] for line in job.log.read_text().splitlines() if "all jobs are" in line]
+        assert said == ["all jobs are stopped"]  # they were before
     status, out, err = run("ps", jobs, capsys=capsys)
     assert (status, err) == (0, "rmqio sql: no supervisor runs: this is how the last one has left them\n")
     assert "\n  refused: " in out
     assert b"there is no column idd" in (folder / ".rmqio/wrong/log").read_bytes()
     status, out, err = run("stop", "g/away", jobs, capsys=capsys)
-    assert err == f"rmqio: no supervisor runs for {state.path}: rmqio sql --jobs {folder}\n"
+    assert err == f"rmqio sql: no supervisor runs for {state.path}: rmqio sql --jobs {folder}\n"
+
+
+def test_a_folder_whose_jobs_nobody_has_run_has_no_last_supervisor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = run("ps", f"--jobs={tmp_path}", capsys=capsys)
+    assert (status, err) == (0, f"rmqio sql: no supervisor runs for {tmp_path}, and none has run a job\n")
 
 
 def test_a_folder_is_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -88,7 +97,7 @@ def test_a_folder_is_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
 )
 def test_wrong_usage(argv: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run(*(each.format(tmp_path) for each in argv), capsys=capsys)
-    assert (status, out, err) == (2, "", f"rmqio: {said.format(tmp_path)}\n")
+    assert (status, out, err) == (2, "", f"rmqio sql: {said.format(tmp_path)}\n")
 
 
 @pytest.mark.parametrize("word", ["ps", "stop", "start", "logs"])

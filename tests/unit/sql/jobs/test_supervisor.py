@@ -40,6 +40,9 @@ def test_files_that_come_change_and_go_start_upgrade_and_stop_their_job_alone(la
     lab.until(lambda: [each.name for each in lab.state.statuses()] == ["a", "a/log"], "one is gone")
     assert lab.status("a").pid == pid
     assert lab.status("a").restarts == 0
+    lab.interrupt()
+    lab.supervisor.step()
+    assert "all jobs are being stopped" in lab.told
 
 
 def test_a_text_that_is_not_valid_is_refused_once_and_the_old_one_goes_on(lab: Lab) -> None:

@@ -58,6 +58,27 @@ def test_no_line_is_cut_or_broken(width: int) -> None:
     assert any("decode_failures 12 (+3 while watching)" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("arrives", "lag", "commits", "forecast"),
+    [
+        (30, 150, 30.2, None),  # what arrives in the 5 s between two commits
+        (30, 250, 33, None),
+        (30, 100_000, 33, "empty in 9h"),
+        (30, 250, 60, "empty in 8.3s"),
+        (0, 250, 1, "empty in 4m"),
+    ],
+)
+def test_a_lag_of_commits_has_no_forecast(arrives: float, lag: int, commits: float, forecast: str | None) -> None:
+    history = History(Target(("orders",), "billing", ()), 1)
+    for at in range(11):
+        end = 1_000_000 + int(arrives * at)
+        committed = end - lag + int((commits - arrives) * (at - 10))
+        states = [QueueState(MessageQueue("orders", "broker-a", 0), 0, end, committed=committed)]
+        found = history.frame(1_000_000 + at * 1_000, states, pipeline=None, missing=frozenset(), unread_ms={})
+    (line,) = [line for line in shown(found, 132) if line.startswith("lag ")]
+    assert line.partition("empty in")[1:] == (("", "") if forecast is None else ("empty in", forecast[8:]))
+
+
 def test_a_broker_that_is_away_says_since_when_and_why() -> None:
     lines = shown(frame(), 80)
     (away,) = [line for line in lines if line.startswith("broker-b ")]
