@@ -18,6 +18,10 @@ from rmqio.runners.tracebacks.frames import is_of_user
 
 _FROM_WORKER: Final = re.compile(r"Error received from SDK harness for instruction \d+: ")
 _JAVA: Final = re.compile(r"\n\tat [\w.$<>/]+\(|\nCaused by: ")
+_OF_NO_STEP: Final = re.compile(
+    r"(?:Failed to rollback to checkpoint/savepoint(?P<path> \S+)\. Cannot map checkpoint/savepoint state for operator "
+    r"|There is no operator for the state )(?P<operator>[0-9a-f]{32})"
+)
 _HEAD: Final = "Traceback (most recent call last):\n"
 _JOINTS: Final = re.compile(
     "\n\n((?:During handling of the above exception, another exception occurred|"
@@ -35,8 +39,17 @@ _DATA: Final = logging.getLogger("apache_beam.runners.worker.data_plane")
 
 
 def failed(error: RuntimeError) -> RuntimeError:
-    """Return the error of a job: if user code failed in a worker, one that has the user's frames only."""
+    """Return the error of a job: if user code failed in a worker, one that has the user's frames only.
+
+    Flink names a step whose state it cannot restore by a hash, and a flag by the name that its own command line has.
+    """
     text = str(error)
+    if unknown := _OF_NO_STEP.search(text):
+        return PipelineFailed(
+            f"the checkpoint or savepoint{unknown['path'] or ''} has the state of a step that this pipeline "
+            f"lacks (Flink's operator {unknown['operator']}): give steps with state the labels that they had, and do "
+            "not change --parallelism from or to 1; --allow_non_restored_state drops that state and keeps the rest"
+        )
     found = _FROM_WORKER.search(text)
     return PipelineFailed(shortened(_JAVA.split(text[found.end() :])[0])) if found else error
 

@@ -12,6 +12,7 @@ from rmqio.runners.errors import PipelineFailed
 
 _MARK: Final = "rmqio-task-failure"
 _FOUND: Final = re.compile(rf"{_MARK}<(.*?)>{_MARK}", re.DOTALL)
+_FULL: Final = re.compile(r"(?:(/\S+) \()?No space left on device")
 _JAVA_FRAME: Final = re.compile(r"\s+(at [\w.$<>/]+\(|\.\.\. \d+ more)|Driver stacktrace:|\s*$")
 _OF_A_QUERY: Final = "=== Streaming Query ==="
 """The start of what Spark appends to the failure of a query: its ids, offsets and plan."""
@@ -50,6 +51,12 @@ def without_java_frames(error: BaseException, running: str = "") -> BaseExceptio
 
     `running` names the transforms of the failed job. Spark does not know which of them failed.
     """
+    if full := _FULL.search(str(error)):
+        what = f"there is no room left for {full[1]}" if full[1] else "there is no room left on a disk"
+        return PipelineFailed(
+            f"{what}: --checkpoint_dir, and Spark's own files in spark.local.dir, need room; a stream that is started "
+            "again goes on from its last commit"
+        )
     text = str(error).partition(_OF_A_QUERY)[0]
     lines = [line for line in text.splitlines() if not _JAVA_FRAME.match(line)]
     if len(lines) == len(str(error).splitlines()):

@@ -356,12 +356,14 @@ def _leave_accumulator_server(context: SparkContext) -> None:
     """Lets the server of accumulators end by itself: PySpark would wait up to a second for its next poll.
 
     All jobs have ended, so nothing more arrives there. The JVM closes the connection when it stops, which the server
-    would report as an error. Its thread is a daemon.
+    would report as an error. Its thread is a daemon. Its socket's file, which PySpark removes at its end, goes now.
     """
     server: Any = getattr(context, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
         server.server_shutdown = True
+        if isinstance(server.server_address, str):
+            pathlib.Path(server.server_address).unlink(missing_ok=True)
         context._accumulatorServer = None  # type: ignore[assignment]
 
 

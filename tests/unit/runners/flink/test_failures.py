@@ -86,6 +86,26 @@ def test_where_no_user_code_failed_all_frames_stay() -> None:
     assert shortened(trace) == f"TypeError: an integer is required\n{trace}"
 
 
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (
+            "Failed to rollback to checkpoint/savepoint file:/c/chk-5. Cannot map checkpoint/savepoint state for "
+            "operator 20ba6b65f97481d5570070de90e4e791 to the new program, because the operator is not available in the "
+            "new program. If you want to allow to skip this, you can set the --allowNonRestoredState option on the CLI.",
+            " file:/c/chk-5",
+        ),
+        ("There is no operator for the state 20ba6b65f97481d5570070de90e4e791", ""),
+    ],
+)
+def test_state_of_a_step_that_is_gone_is_one_line_with_our_flag(text: str, where: str) -> None:
+    found = str(failed(RuntimeError(f"failed in state FAILED: java.lang.IllegalStateException: {text}\n\tat a.b.C(D)")))
+    assert found.startswith(f"the checkpoint or savepoint{where} has the state of a step that this pipeline lacks ")
+    assert "(Flink's operator 20ba6b65f97481d5570070de90e4e791): give steps with state the labels" in found
+    assert "--allow_non_restored_state drops" in found
+    assert "\n" not in found
+
+
 def test_another_error_of_flink_is_left_as_it_is() -> None:
     error = RuntimeError("Pipeline BeamApp-x failed in state FAILED: java.lang.IllegalStateException: no")
     assert failed(error) is error

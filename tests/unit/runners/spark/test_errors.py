@@ -46,6 +46,21 @@ def test_an_error_without_a_transform_is_reported_as_it_is() -> None:
     assert described(raised(OSError(28, "No space left on device"))).startswith("OSError: [Errno 28] No space left")
 
 
+@pytest.mark.parametrize(
+    ("java", "what"),
+    [
+        ("java.io.FileNotFoundException: /cp/offsets/.7.tmp (No space left on device)", "for /cp/offsets/.7.tmp"),
+        ("java.io.IOException: No space left on device", "on a disk"),
+    ],
+)
+def test_a_full_disk_is_one_line(java: str, what: str) -> None:
+    error = RuntimeError(f"An error occurred while calling o9.start.\n: {java}\n\tat java.base/java.io.X.y(X.java:1)")
+    assert str(without_java_frames(error, "Read")) == (
+        f"there is no room left {what}: --checkpoint_dir, and Spark's own files in spark.local.dir, need room; a "
+        "stream that is started again goes on from its last commit"
+    )
+
+
 def test_a_failure_of_sparks_own_is_reported_without_its_frames() -> None:
     java = RuntimeError(
         "An error occurred while calling o99.save.\n: org.apache.spark.SparkException: Job aborted: ExecutorLost 3\n"
