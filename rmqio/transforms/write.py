@@ -20,7 +20,7 @@ from rmqio.batches import Batch, MessageBatch
 from rmqio.claims.check import ClaimCheck, checked_claim_check
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import LocalError
-from rmqio.interfaces import EXACTLY_ONCE, IDS, RANDOM_IDS, ClientFactory
+from rmqio.interfaces import EXACTLY_ONCE, IDS, QUEUES, RANDOM_IDS, ClientFactory
 from rmqio.model import Message, Record, SendResult
 from rmqio.options import WriteOptions, parse_name_server
 from rmqio.repeats.look_back import LookBack
@@ -34,7 +34,7 @@ from rmqio.transforms.writing import options as write_options
 from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
 from rmqio.transforms.writing.default_ids import DefaultIds, default_ids
 from rmqio.transforms.writing.elements import IdFunction, MessageMaker, Serializer
-from rmqio.transforms.writing.exactly_once.sink import QUEUES, Sink
+from rmqio.transforms.writing.exactly_once.sink import Sink
 from rmqio.transforms.writing.exactly_once.write_once import MARKS, MovePosition
 from rmqio.transforms.writing.letters import WriteLetters, compressing
 from rmqio.transforms.writing.outputs import FAILED, LETTERS, SENT

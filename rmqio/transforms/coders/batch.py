@@ -7,6 +7,7 @@ the places where a runner encodes elements.
 from __future__ import annotations
 
 import struct
+import types
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -129,7 +130,9 @@ class BatchCoder(Coder):
 
 def register_batch_coder() -> None:
     """Make Beam use it for the class and for the type hint, and take the one for the other. Idempotent."""
-    take_for({Batch: BatchConstraint(Any)} | {Batch[kind]: BatchConstraint(kind) for kind in _KINDS})
+    take_for(
+        {Batch: BatchConstraint(Any)} | {types.GenericAlias(Batch, kind): BatchConstraint(kind) for kind in _KINDS}
+    )
     registry.register_coder(Batch, BatchCoder)
     registry.register_coder(BatchConstraint, BatchCoder)
 

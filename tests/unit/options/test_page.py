@@ -85,8 +85,8 @@ def test_one_dofn_writes_on_every_runner() -> None:
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_options_of_pyspark_exist(cls: type) -> None:
-    known = {ReadOptions: spark_reads._NAMES, WriteOptions: spark_writes._NAMES}
-    names = known.get(cls, (*spark_reads._NAMES, *spark_writes._NAMES))
+    known = {ReadOptions: spark_reads.READ_NAMES, WriteOptions: spark_writes.WRITE_NAMES}
+    names = known.get(cls, (*spark_reads.READ_NAMES, *spark_writes.WRITE_NAMES))
     told = [row["PySpark"].strip("`") for row in table(cls).values() if row["PySpark"] != "-"]
     assert told
     assert [name for name in told if name not in names] == []

@@ -91,8 +91,9 @@ def test_where_no_user_code_failed_all_frames_stay() -> None:
     [
         (
             "Failed to rollback to checkpoint/savepoint file:/c/chk-5. Cannot map checkpoint/savepoint state for "
-            "operator 20ba6b65f97481d5570070de90e4e791 to the new program, because the operator is not available in the "
-            "new program. If you want to allow to skip this, you can set the --allowNonRestoredState option on the CLI.",
+            "operator 20ba6b65f97481d5570070de90e4e791 to the new program, because the operator is not available in "
+            "the new program. If you want to allow to skip this, you can set the --allowNonRestoredState option on the "
+            "CLI.",
             " file:/c/chk-5",
         ),
         ("There is no operator for the state 20ba6b65f97481d5570070de90e4e791", ""),

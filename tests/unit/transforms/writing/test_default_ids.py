@@ -114,7 +114,7 @@ def large(batch: Batch) -> Batch:  # type: ignore[type-arg]  # as on docs/batche
 
 
 def of_records(batch: Batch[Record]) -> Batch[Message]:
-    return batch.with_values([Message(batch[0].body)], [0])
+    return Batch([Message(batch[0].body)], batch.queue, batch.offsets[:1])
 
 
 class Large(beam.DoFn):
