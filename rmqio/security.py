@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, runtime_checkable
+from urllib.parse import parse_qsl
 
 from rmqio.addresses import AddressPattern, canonical_host, is_host, join_address, parse_address, split_port
 from rmqio.errors import LocalError, SetupError
@@ -163,6 +164,23 @@ class SecretSource:
     def get(self) -> str:
         """The password, read now. Raises `CredentialsError`."""
         return password_from(self.variable, self.file) or ""
+
+
+_IN_URL: Final = re.compile(r"[\w.+-]+://[^:/@]*:[^@]*@")
+_SECRET: Final = re.compile(r"pass(word|wd|phrase)|^pwd$|\bpwd=|secret|token", re.IGNORECASE)
+
+
+def require_no_password(url: str, shown: str) -> None:
+    """Raises `LocalError` for a URL with a password, before the host or as a parameter. `shown`: the URL without it."""
+    is_secret = _IN_URL.match(url) is not None or any(
+        _SECRET.search(name) or (name == "odbc_connect" and _SECRET.search(value))  # which has several in its value
+        for name, value in parse_qsl(url.partition("?")[2])
+    )
+    if is_secret:
+        raise LocalError(
+            f"{shown}: the URL holds a password, which would travel with the pipeline: give password_env=, an "
+            "environment variable of each process that connects, or password_file="
+        )
 
 
 _warned: set[str] = set()

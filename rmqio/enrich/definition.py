@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rmqio.addresses import shown_url
 from rmqio.enrich.sources.base import Source
 from rmqio.errors import LocalError
+from rmqio.security import SecretSource, require_no_password
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +91,8 @@ class Table:
         partition_on: str | None = None,
         partitions: int = 4,
         username: str | None = None,
-        password: str | None = None,
+        password_env: str | None = None,
+        password_file: str | None = None,
         **kept: Any,
     ) -> Table:
         """Returns the table of a query on MySQL, MariaDB, PostgreSQL, SQLite or any database that SQLAlchemy knows.
@@ -98,11 +101,15 @@ class Table:
           url: such as "mysql://host:3306/shop" or "postgresql://host/shop".
           query: a SELECT, or the name of a table.
           partition_on: a column of integers; the query runs for as many ranges of it at once as `partitions` says.
-          username, password: if they are not in the URL.
+          username: if it is not in the URL.
+          password_env, password_file: an environment variable of each process that connects, or a file whose first line
+            the password is. A URL with a password is refused: it would travel with the pipeline.
           kept: as in `from_parquet`.
         """
         from rmqio.enrich.sources.sql import Query
 
+        require_no_password(url, shown_url(url))
+        password = SecretSource.of("password", password_env, password_file)
         return cls(Query(url, query, partition_on, partitions, username, password), **_known(kept))
 
     @classmethod

@@ -112,8 +112,12 @@ def test_a_limit_of_the_driver_ends_a_query_that_hangs(url: str, tmp_path: Path)
         loaded(source, "id")
 
 
-def test_a_server_that_is_away_is_an_error_without_the_password(tmp_path: Path) -> None:
-    table = Table.from_sql("mysql://me:secret@127.0.0.1:1/shop", "users", cache_dir=str(tmp_path))
+def test_a_server_that_is_away_is_an_error_without_the_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PASSWORD_OF_TEST", "secret")
+    url = "mysql://me@127.0.0.1:1/shop"
+    table = Table.from_sql(url, "users", password_env="PASSWORD_OF_TEST", cache_dir=str(tmp_path))
     with pytest.raises(LocalError, match="cannot be read") as caught:
         loaded(table, "id")
     assert "secret" not in f"{caught.value} {table!r}"

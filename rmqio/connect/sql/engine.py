@@ -11,7 +11,7 @@ from rmqio.addresses import shown_url
 from rmqio.connect.rows import to_json
 from rmqio.connect.sink.base import Verdict
 from rmqio.errors import LocalError, RmqioError
-from rmqio.security import SecretSource
+from rmqio.security import SecretSource, require_no_password
 from rmqio.serde.json_numbers import json_value
 
 _DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "postgresql": "postgresql+psycopg",
@@ -44,11 +44,6 @@ _SET_UP: Final = re.compile(
     r"no such|has no column|FATAL: +(password authentication failed|no pg_hba|(database|role) .* does not exist)"
 )
 """Texts of SQLite, and of PostgreSQL for a login, whose errors have no code."""
-
-
-_PASSWORD: Final = re.compile(r"pass(word|wd|phrase)|^pwd$|\bpwd=|secret|token", re.IGNORECASE)
-TRAVELS: Final = "which would travel with the pipeline"
-ADVICE: Final = "give password_env=, an environment variable of each process that connects, or password_file="
 
 
 class DatabaseAway(RmqioError):
@@ -96,8 +91,7 @@ class Database:
         scheme, _, rest = self.url.partition(":")
         try:
             url = sa.engine.make_url(f"{_DRIVERS.get(scheme, scheme)}:{rest}")
-            if url.password is not None or any(map(_is_secret, url.query.items())):
-                raise LocalError(f"{self.shown}: the URL holds a password, {TRAVELS}: {ADVICE}")
+            require_no_password(self.url, self.shown)
             url = url if self.username is None else url.set(username=self.username)
             url = url if self.password is None else url.set(password=self.password.get())
             if must_exist and url.get_backend_name() == "sqlite":
@@ -209,12 +203,6 @@ def is_away(error: Exception) -> bool:
     if type(original).__module__.startswith("sqlite3"):
         return "locked" in str(original)
     return verdict_of(error) is Verdict.RETRY
-
-
-def _is_secret(parameter: tuple[str, Any]) -> bool:
-    """Whether a parameter of a URL is a password; `odbc_connect` has several options in its value."""
-    name, value = parameter
-    return _PASSWORD.search(name) is not None or (name == "odbc_connect" and _PASSWORD.search(str(value)) is not None)
 
 
 def _require_file(path: str | None, shown: str) -> None:

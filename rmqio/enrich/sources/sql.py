@@ -19,6 +19,8 @@ from rmqio.errors import LocalError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rmqio.security import SecretSource
+
 _ROWS: Final = 20_000
 _ORDERED: Final = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _NAME: Final = re.compile(r"[A-Za-z_][\w$]*(\.[A-Za-z_][\w$]*)*")
@@ -33,13 +35,13 @@ class Query:
     partition_on: str | None
     partitions: int
     username: str | None
-    password: str | None
+    password: SecretSource | None
 
     def __post_init__(self) -> None:
         if not isinstance(self.partitions, int) or not 1 <= self.partitions <= 64:
             raise LocalError(f"partitions is {self.partitions!r}; it must be from 1 to 64")
 
-    def __repr__(self) -> str:  # the URL can hold a password
+    def __repr__(self) -> str:
         return f"Query({self.shown})"
 
     @property
@@ -63,7 +65,8 @@ class Query:
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """See `Source`. The types of the columns are those of the first rows; what does not fit them is an error."""
-        engine = engine_of(self.url, self.username, self.password, self.shown)
+        password = None if self.password is None else self.password.get()
+        engine = engine_of(self.url, self.username, password, self.shown)
         import sqlalchemy as sa
 
         try:

@@ -17,6 +17,7 @@ pytest.importorskip("pymysql", reason="tables of MySQL need the extra 'sql-datab
 pytest.importorskip("confluent_kafka", reason="Kafka needs the extra 'kafka'")
 
 from rmqio.connect import ReadFromKafka, ReadFromSql, WriteToElasticsearch, WriteToKafka, WriteToSql
+from rmqio.enrich import Enrich, Table
 from rmqio.errors import LocalError
 
 SECRET = "a-secret-93b1e7"
@@ -24,6 +25,7 @@ DATABASE = "mysql://me@127.0.0.1:1/shop"
 MAKE: dict[str, Callable[..., Any]] = {
     "password of WriteToSql": lambda **given: WriteToSql(DATABASE, "users", **given),
     "password of ReadFromSql": lambda **given: ReadFromSql(DATABASE, "users", **given),
+    "password of Enrich": lambda **given: Enrich(Table.from_sql(DATABASE, "users", **given), "id"),
     "password": lambda **given: WriteToElasticsearch("http://h:1", "users", username="me", **given),
     "api_key": lambda **given: WriteToElasticsearch("http://h:1", "users", **given),
     "sasl.password of ReadFromKafka": lambda **given: ReadFromKafka("h:1", "t", config=given),
@@ -37,6 +39,8 @@ def used(transform: Any) -> str:
         return str(transform._database.engine().url.password)
     if isinstance(transform, ReadFromKafka):
         return str(transform._config.cluster._options())
+    if isinstance(transform, Enrich):
+        return str(transform._look_up.wanted.table.source.password.get())
     sink = transform._sink
     if isinstance(transform, WriteToSql):
         return str(sink._database.engine().url.password)
@@ -61,7 +65,8 @@ def test_a_password_is_read_by_the_process_that_connects(
     path.chmod(0o600)
     assert SECRET in used(transform)
     pipeline = beam.Pipeline()
-    _ = (pipeline | beam.Create([{}]) if hasattr(transform, "_sink") else pipeline) | transform
+    is_step = hasattr(transform, "_sink") or isinstance(transform, Enrich)
+    _ = (pipeline | beam.Create([{}]) if is_step else pipeline) | transform
     shown = [pickler.dumps(transform), pipeline.to_runner_api().SerializeToString()]
     if hasattr(transform, "_sink"):
         shown.append(pickle.dumps(transform._sink))
@@ -80,6 +85,8 @@ def test_a_password_is_read_by_the_process_that_connects(
         (lambda: ReadFromSql(f"mysql://h/x?passwd={SECRET}", "t"), "mysql://h/x: the URL holds a password"),
         (lambda: WriteToSql(DATABASE, "t", password_env="A", password_file="b"), "are both given"),
         (lambda: WriteToSql(DATABASE, "t", password_env=f"{SECRET}!"), "password_env is not the name of an env"),
+        (lambda: Table.from_sql(f"postgresql://me:{SECRET}@h/x", "t"), "postgresql://h/x: the URL holds a password"),
+        (lambda: Table.from_sql(DATABASE, "t", password_env=f"{SECRET}!"), "password_env is not the name of an env"),
         (lambda: WriteToElasticsearch(f"http://me:{SECRET}@h", "t"), "url holds credentials.* password_env="),
         (lambda: ReadFromKafka("h:1", "t", config={"sasl.password": SECRET}), "sasl.password would .*sasl.password_"),
         (lambda: WriteToKafka("h:1", "t", config={"ssl.key.pem": SECRET}), "ssl.key.pem would travel"),
