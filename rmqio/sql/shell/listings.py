@@ -26,10 +26,10 @@ def views(catalog: Catalog) -> Listing:
     return ("view",), [(each,) for each in sorted(catalog.views)]
 
 
-def functions(catalog: Catalog) -> Listing:
-    """Returns the functions: those that were created, and those that SQL has."""
-    own = [(each, "created") for each in sorted(catalog.functions)]
-    return ("function", "origin"), [*own, *((each, "SQL") for each in sorted(function_names()))]
+def functions(catalog: Catalog) -> dict[str, list[str]]:
+    """Returns the functions: those that were created, if there are some, and those that SQL has."""
+    created = {"created function": sorted(catalog.functions)} if catalog.functions else {}
+    return {**created, "function of SQL": sorted(function_names())}
 
 
 def described(fields: Sequence[Field], table: Table | None, texts: Texts) -> Listing:

@@ -135,3 +135,13 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], write: Call
     printer.print(found)
     if not found:
         printer.print_head()
+
+
+def print_names(title: str, names: Sequence[str], write: Callable[[str], object]) -> None:
+    """Prints names in order, from the top to the bottom of as many columns as fit."""
+    step = max(map(display_width, names)) + GAP
+    height = -(-len(names) // max(1, (line_width() + GAP) // step))
+    write(title)
+    write("-" * len(title))
+    for line in range(height):
+        write("".join(name + " " * (step - display_width(name)) for name in names[line::height]).rstrip())

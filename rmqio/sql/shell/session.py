@@ -27,7 +27,7 @@ from rmqio.sql.scripts.script import Script
 from rmqio.sql.secret_options import masked
 from rmqio.sql.shell import listings
 from rmqio.sql.shell.plans import Bounds, branches, for_reading, tables
-from rmqio.sql.shell.rendering import RowPrinter, print_table
+from rmqio.sql.shell.rendering import RowPrinter, print_names, print_table
 from rmqio.sql.shell.settings import OWN, START, STOP, Scan
 from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.syntax.pieces import open_token, pieces
@@ -263,11 +263,13 @@ class Session:
                 self.script.binder().named(statement.name).fields
             )  # fmt: skip
             self._list(listings.described(fields, table, self.script.texts))
+        elif statement.kind == "FUNCTIONS":
+            for title, names in listings.functions(catalog).items():
+                print_names(title, names, self.write)
         elif statement.name is not None:
             self.write(self._text_of(statement.kind.removeprefix("CREATE "), statement.name))
         else:
-            listing = {"TABLES": listings.tables, "VIEWS": listings.views, "FUNCTIONS": listings.functions}
-            self._list(listing[statement.kind](catalog))
+            self._list((listings.tables if statement.kind == "TABLES" else listings.views)(catalog))
 
     def _text_of(self, kind: str, name: nodes.Name) -> str:
         found = self.script.catalog.relation(name)
