@@ -152,11 +152,10 @@ class QueryBinder:
         outer = grouping.binder()
         projections: list[Expr] = []
         fields: list[Field] = []
-        for item in select.items:
-            if isinstance(item, nodes.Star):
-                _refuse("* cannot be combined with GROUP BY and aggregates: name the columns", item.span)
-            projections.append(outer.bind(item.expression))
-            fields.append(Field(name_of(item, len(fields)), projections[-1].type))
+        for each in select.items:
+            for item in _without_stars(each, binder.scope):
+                projections.append(outer.bind(item.expression))
+                fields.append(Field(name_of(item, len(fields)), projections[-1].type))
         having = None if select.having is None else outer.condition(select.having)
         emit, place = emit_of(select, grouping.window, self.emit), _place_of_groups(select)
         aggregate = replace(grouping.relation(), emit=emit, span=place)
@@ -336,6 +335,22 @@ def _starred(item: nodes.Star, scope: Scope) -> list[ScopeColumn]:
     merged = {each.name: each for each in reversed(scope.columns) if each.name in scope.merged}
     first = [merged.pop(each.name) for each in scope.columns if each.name in merged]
     return [*first, *(each for each in scope.columns if each.name not in scope.merged)]
+
+
+def _without_stars(item: nodes.Item | nodes.Star, scope: Scope) -> list[nodes.Item]:
+    """The columns of * or t.* as if they were named."""
+    if isinstance(item, nodes.Item):
+        return [item]
+    found = []
+    for each in _starred(item, scope):
+        name = nodes.Name(each.name, span=item.span)
+        column: nodes.Expression = nodes.Column(name, span=item.span)
+        if each.table is not None and each.name not in scope.merged:
+            column = nodes.Member(
+                nodes.Column(nodes.Name(each.table, span=item.span), span=item.span), name, span=item.span
+            )
+        found.append(nodes.Item(column, None, span=item.span))
+    return found
 
 
 def _distinct(calc: Calc, span: Span) -> Relation:

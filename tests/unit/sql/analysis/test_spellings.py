@@ -48,7 +48,46 @@ SAME = [
     ("SELECT JSON_ARRAYAGG(v ABSENT ON NULL) FROM t", "SELECT JSON_ARRAYAGG(v) FROM t"),
     ("SELECT LISTAGG(s, ',') FROM t", "SELECT LISTAGG(s) FROM t"),
     ("SELECT s IS JSON VALUE FROM t", "SELECT s IS JSON FROM t"),
+    (
+        "SELECT DISTINCT * FROM (SELECT k, s FROM t) GROUP BY s, k",
+        "SELECT DISTINCT k, s FROM (SELECT k, s FROM t) GROUP BY s, k",
+    ),
+    (
+        "SELECT x.*, COUNT(*) FROM (SELECT k, s FROM t) AS x GROUP BY k, s",
+        "SELECT x.k, x.s, COUNT(*) FROM (SELECT k, s FROM t) AS x GROUP BY k, s",
+    ),
+    (
+        "SELECT x.id, y.id FROM ((t AS x JOIN t AS y ON x.k = y.k))",
+        "SELECT x.id, y.id FROM t AS x JOIN t AS y ON x.k = y.k",
+    ),
+    (
+        "SELECT x.id, z.id FROM (t AS x JOIN t AS y ON x.k = y.k) LEFT JOIN (SELECT * FROM t) AS z ON y.s = z.s",
+        "SELECT x.id, z.id FROM t AS x JOIN t AS y ON x.k = y.k LEFT JOIN (SELECT * FROM t) AS z ON y.s = z.s",
+    ),
 ]
+
+
+OF_RSQLDB = """
+CREATE TABLE `source` (field_1 INT, field_2 VARCHAR, `position` VARCHAR, ts as PROCTIME()) WITH (
+    type = 'rocketmq', topic = 'a', groupName = 'g', data_format='json');
+CREATE TABLE `sink` (field_1 INT, field_2 VARCHAR) WITH (topic = 'b', data_format='json');
+CREATE TABLE timed (ms BIGINT, k VARCHAR, ts AS TO_TIMESTAMP_LTZ(ms, 3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH (topic = 'c', data_format='json');
+insert into sink select field_1, field_2 from source where field_1=1 and field_2 like '%x' or field_1 between 1 and 10;
+EXPLAIN SELECT `position`, avg(field_1) AS nums FROM source GROUP BY position;
+EXPLAIN select TUMBLE_START(ts, INTERVAL '5' SECOND) AS window_start, position AS position, sum(field_1) AS total
+from source where field_1 > 5 group by TUMBLE(ts, INTERVAL '5' SECOND), position having sum(field_1) < 20;
+EXPLAIN SELECT SUM(a.field_1) as total, b.field_2 as kind FROM source AS a JOIN sink AS b ON a.field_2=b.field_2
+GROUP BY b.field_2 HAVING SUM(a.field_1) > 20;
+EXPLAIN SELECT k, COUNT(*) FROM timed GROUP BY TUMBLE(ts, INTERVAL '5' SECOND), k;
+"""
+
+
+def test_scripts_of_rsqldb_run() -> None:
+    """As docs/migrate/rocketmq-streams.md says: what is not so is refused below."""
+    script = Script()
+    script.run(OF_RSQLDB)
+    assert (len(script.sinks), len(script.explained)) == (1, 4)
 
 
 def plan(query: str) -> str:
@@ -75,6 +114,11 @@ REFUSED = {
     "GROUP BY k, window_start, window_end": "a sub-query cannot be combined with a window",
     f"SELECT 1 FROM {SESSION.format('TABLE t PARTITION BY kk')}": "there is no column kk: did you mean 'k'",
     "SELECT 1 FROM TABLE(TUMBLE(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' DAY))": "belongs to SESSION",
+    "SELECT id, SUM(v) FROM t": "id is neither in GROUP BY nor in an aggregate function",
+    'SELECT id FROM t WHERE s = "a"': "strings are in 'single quotes'",
+    "SELECT id FROM t WHERE s = `a`": "there is no column a; there are id, k, s",
+    "SELECT x.id FROM t AS x WHERE id > 3 JOIN t AS y ON x.k = y.k": "unexpected JOIN",
+    "SELECT id FROM t WHERE id = 'a'": "INT and STRING cannot be compared: use CAST",
     "SELECT GROUP_CONCAT(s) FROM t GROUP BY k": "there is no function GROUP_CONCAT: use LISTAGG",
     "SELECT CONVERT(INT, s) FROM t": r"there is no function CONVERT: use CAST\(a AS type\)",
     "SELECT FOO(s) FROM t GROUP BY k": "there is no function FOO",

@@ -24,6 +24,7 @@ QUERIES = [
     "SELECT k, COUNT(*) AS c, COUNT(n) AS d, SUM(n) AS s, MIN(x) AS lo, MAX(x) AS hi FROM a GROUP BY k",
     "SELECT a.n, b.t, a.k FROM a JOIN b ON a.k = b.k WHERE a.n < 5",
     "SELECT b.t, COUNT(*) AS c, SUM(a.n) AS s FROM a JOIN b ON a.k = b.k GROUP BY b.t HAVING COUNT(*) > 1",
+    "SELECT a.n, b.t FROM b JOIN (a JOIN (SELECT t AS m FROM b) AS c ON a.n = c.m) ON a.k = b.k",
     "SELECT k, n FROM a WHERE n > 0 UNION ALL SELECT k, t FROM b",
     "SELECT COUNT(DISTINCT k) AS c, COUNT(*) FILTER (WHERE n > 2) AS f FROM a GROUP BY n IS NULL",
 ]
