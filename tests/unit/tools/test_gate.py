@@ -288,7 +288,9 @@ def test_these_are_inconclusive(error: Exception, in_setup: bool, is_one: bool) 
     assert inconclusive(error, in_setup=in_setup) == is_one
 
 
-def test_changed_tests_are_those_with_another_body(tmp_path: Path) -> None:
+def test_changed_tests_are_those_with_another_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RMQIO_BASE", raising=False)  # of the run that this is a test of
+
     def commit(**files: str) -> None:
         for name, text in files.items():
             (tmp_path / "tests" / f"test_{name}.py").write_text(text)
