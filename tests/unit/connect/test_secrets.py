@@ -18,6 +18,7 @@ pytest.importorskip("confluent_kafka", reason="Kafka needs the extra 'kafka'")
 
 from rmqio.connect import ReadFromKafka, ReadFromSql, WriteToElasticsearch, WriteToKafka, WriteToSql
 from rmqio.enrich import Enrich, Table
+from rmqio.enrich.sources.sql import Query
 from rmqio.errors import LocalError
 
 SECRET = "a-secret-93b1e7"
@@ -40,7 +41,9 @@ def used(transform: Any) -> str:
     if isinstance(transform, ReadFromKafka):
         return str(transform._config.cluster._options())
     if isinstance(transform, Enrich):
-        return str(transform._look_up.wanted.table.source.password.get())
+        source = transform._look_up.wanted.table.source
+        assert isinstance(source, Query)
+        return str(source.password and source.password.get())
     sink = transform._sink
     if isinstance(transform, WriteToSql):
         return str(sink._database.engine().url.password)
