@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ PATIENCE: Final = "RMQIO_PATIENCE"
 """A variable of the environment: by how much all limits of time grow. The gate measures it, tests/gate/patience.py."""
 _LIMIT_S: Final = 240.0
 """Less than pytest's limit for a test, which calls what takes longer wrong."""
+_CRASHES: Final = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"})
 
 
 class Inconclusive(Exception):
@@ -28,13 +30,16 @@ def patience() -> float:
 
 
 def runs(process: subprocess.Popen[Any], log: Callable[[], object] = lambda: "") -> Callable[[], bool]:
-    """Returns a part of `alive`: a program that ends by itself is wrong, one that is killed says nothing."""
+    """Returns a part of `alive`: a program that ends by itself or crashes is wrong, one that is killed says nothing."""
 
     def is_up() -> bool:
         status = process.poll()
-        if status is not None and status >= 0:
+        if status is None:
+            return True
+        if status >= 0:
             raise AssertionError(f"it ended with {status}\n{log()}")
-        return status is None
+        name = signal.Signals(-status).name
+        raise (AssertionError if name in _CRASHES else Inconclusive)(f"it was ended by {name}\n{log()}")
 
     return is_up
 

@@ -35,8 +35,8 @@ from rmqio.runners.flink.rest import FlinkRest
 from tests.helpers.ledgers.ledger import Entry, Findings, Lab, check
 from tests.helpers.servers.flink_cluster import Cluster as FlinkCluster
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.servers.spark_cluster import END_WITH_THE_TESTS, below, command_of, parent_of
 from tests.helpers.servers.spark_cluster import Cluster as SparkCluster
-from tests.helpers.servers.spark_cluster import below, command_of, end_with_the_tests, parent_of
 
 _REST: Final = re.compile(r"Flink's REST endpoint is (\S+)")
 
@@ -231,8 +231,8 @@ def stop(mode: Mode, job: Job, folder: Path) -> tuple[str, ...]:
 @contextmanager
 def pool() -> Iterator[tuple[list[str], Callable[[Job], object]]]:
     """Starts a pool of Python workers for Flink. Yields the flags that use it, and a function that kills one worker."""
-    command = [sys.executable, "-m", "rmqio.runners.flink", "workers", "--port=0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=end_with_the_tests)
+    command = [*END_WITH_THE_TESTS, sys.executable, "-m", "rmqio.runners.flink", "workers", "--port=0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None
         try:

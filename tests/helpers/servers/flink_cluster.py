@@ -25,7 +25,7 @@ from rmqio.runners.flink.errors import FlinkError
 from rmqio.runners.flink.jobserver.command import java_options
 from rmqio.runners.flink.rest import FlinkRest
 from tests.helpers.servers.ports import reserved_port
-from tests.helpers.servers.spark_cluster import below, end, end_with_the_tests
+from tests.helpers.servers.spark_cluster import END_WITH_THE_TESTS, below, end
 from tests.helpers.waiting import runs, until
 
 VERSION = "1.19.3"
@@ -167,14 +167,12 @@ class Cluster:
         own = {"taskmanager.resource-id": name, "io.tmp.dirs": str(tmp)}
         (conf / "config.yaml").write_text(json.dumps({**self._conf, **own}, indent=1))  # JSON is YAML
         command = [
-            *(str(self._java.executable), *java_options(self._java, heap_mb), "-XX:+UseSerialGC"),
+            *(*END_WITH_THE_TESTS, str(self._java.executable), *java_options(self._java, heap_mb), "-XX:+UseSerialGC"),
             f"-Djava.io.tmpdir={tmp}",
             *("-cp", os.pathsep.join(map(str, self._class_path)), main, "--configDir", str(conf)),
         ]
         with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=self.folder, preexec_fn=end_with_the_tests, env=self._environment()
-            )
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, env=self._environment())
         self.processes.append(process)
         return process
 

@@ -9,8 +9,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from tests.helpers.waiting import runs, until
+
+_HEEDING: Final = ("env", "--default-signal=INT")
+"""Before a command: it reacts to interrupts, also if the tests run in the background, where they are ignored."""
 
 
 class Job:
@@ -25,7 +29,7 @@ class Job:
         self.log, self.output = folder / f"{name}.log", folder / f"{name}.output"
         with self.log.open("wb") as log, self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                command, stdout=output, stderr=log, cwd=cwd, start_new_session=True, preexec_fn=_heed_interrupts
+                [*_HEEDING, *command], stdout=output, stderr=log, cwd=cwd, start_new_session=True
             )
 
     def wait_until(
@@ -82,11 +86,6 @@ class Job:
             raise ProcessLookupError("no Python worker of Spark is running")
         os.kill(max(workers), signal.SIGKILL)
         return max(workers)
-
-
-def _heed_interrupts() -> None:
-    """Makes a child process react to interrupts: otherwise, it would ignore them if the tests run in the background."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager

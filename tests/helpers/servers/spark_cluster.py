@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import pyspark
 
@@ -20,8 +20,8 @@ from tests.helpers.waiting import runs, until
 
 SPARK = Path(pyspark.__file__).parent
 _PORTS = ("--port", "0", "--webui-port", "0")
-_LIBC = ctypes.CDLL(None)
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+END_WITH_THE_TESTS: Final = ("setpriv", "--pdeathsig", "TERM", "--")
+"""Before a command: it ends if the test run is killed. If a Spark worker ends, its executors end as well."""
 
 
 def parent_of(pid: int) -> int:
@@ -49,11 +49,6 @@ def below(pid: int) -> set[int]:
     while more := {each for each, parent in parents.items() if parent in found} - found:
         found |= more
     return found - {pid}
-
-
-def end_with_the_tests() -> None:
-    """Makes a new process end if the test run is killed. If a worker ends, its executors end as well."""
-    _LIBC.prctl(_DIE_WITH_PARENT, signal.SIGTERM)
 
 
 def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -99,12 +94,11 @@ class Cluster:
         environment["SPARK_LOCAL_DIRS"] = str(self.folder / f"{name}-disk")
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [str(SPARK / "bin/spark-class"), main, "--host", host, *_PORTS, *more],
+                [*END_WITH_THE_TESTS, str(SPARK / "bin/spark-class"), main, "--host", host, *_PORTS, *more],
                 stdout=log,
                 stderr=log,
                 env=environment,
                 cwd=self.folder,
-                preexec_fn=end_with_the_tests,
             )
         self.processes.append(process)
         return process
@@ -170,14 +164,13 @@ class Program:
             command = [sys.executable, str(file), f"--spark_master_url={cluster.url}", *confs]
         runner = "--runner=rmqio.runners.spark.SparkRunner"
         self.process = subprocess.Popen(
-            [*command, runner, *flags],
+            [*END_WITH_THE_TESTS, *command, runner, *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
             env=environment,
             start_new_session=True,
-            preexec_fn=end_with_the_tests,
         )
 
     def output(self) -> str:

@@ -18,7 +18,7 @@ from rmqio.runners.flink.jobserver.servers import SERVERS
 from tests.helpers.ledgers.kept import KeptBench
 from tests.helpers.servers.flink_cluster import Cluster
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.servers.spark_cluster import end_with_the_tests
+from tests.helpers.servers.spark_cluster import END_WITH_THE_TESTS
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,10 +42,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def workers() -> Iterator[list[str]]:
     """Yields the flags with which a job uses the pool."""
     pool = subprocess.Popen(
-        [sys.executable, "-m", "rmqio.runners.flink", "workers", "--port=0"],
+        [*END_WITH_THE_TESTS, sys.executable, "-m", "rmqio.runners.flink", "workers", "--port=0"],
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=end_with_the_tests,
     )
     assert pool.stdout is not None
     yield pool.stdout.readline().split()

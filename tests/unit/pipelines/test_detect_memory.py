@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import uuid
@@ -108,14 +107,12 @@ def test_41_rules_and_a_million_rows_run_on_one_core_within_a_gigabyte(tmp_path:
         flags += [f"--rules={tmp_path}/rules.json", f"--enrich={tmp_path}/users.parquet", "--enrich_key=user=id"]
         flags += [f"--enrich_cache_dir={tmp_path}/cache", "--runner=DirectRunner"]
 
-        def limit() -> None:
-            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-            resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))  # without pages of mapped files
+        limits = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
+        limits += ("prlimit", f"--data={LIMIT}")  # without pages of mapped files
+        command = [*limits, sys.executable, "-m", "rmqio.pipelines.detect", *flags]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             if group is not None:
-                (group / "cgroup.procs").write_text(str(os.getpid()))
-
-        command = [sys.executable, "-m", "rmqio.pipelines.detect", *flags]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=limit) as process:
+                (group / "cgroup.procs").write_text(str(process.pid))
             assert process.stderr is not None
             errors = process.stderr.read()
             _, status, used = os.wait4(process.pid, 0)

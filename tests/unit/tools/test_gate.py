@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -90,7 +89,7 @@ class Run:
         options: tuple[str, ...] = (),
         limit_s: float = 600,
         changed: tuple[str, ...] = (),
-        most_bytes: int = resource.RLIM_INFINITY,
+        limited: tuple[str, ...] = (),
         **tests: str,
     ) -> None:
         self._folder = folder
@@ -98,14 +97,14 @@ class Run:
         folder.joinpath("pytest.ini").write_text("[pytest]\n")
         for name, text in tests.items():
             folder.joinpath(f"test_{name}.py").write_text(text)
+        command = (sys.executable, "-c", PROGRAM)
         self._output = folder / "output"
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", PROGRAM, folder, json.dumps(given)],
+                ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *limited, *command, folder, json.dumps(given)],
                 env=os.environ | {"PYTEST_ADDOPTS": "-p no:cacheprovider", "PYTHONPATH": str(ROOT)},
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY)),
             )
 
     def wait(self) -> tuple[int, list[str], dict[str, Any]]:
@@ -197,7 +196,7 @@ def test_it_ends_when_its_time_is_up_and_names_what_ran(tmp_path: Path) -> None:
 def test_a_full_disk_fails(tmp_path: Path) -> None:
     """Here, no file can have more than 50,000 bytes."""
     prints = "def test_prints(capfd):\n    with capfd.disabled(): print('x' * 80_000)\n"
-    status, lines, report = Run(tmp_path, most_bytes=50_000, good=GOOD, prints=prints).wait()
+    status, lines, report = Run(tmp_path, limited=("prlimit", "--fsize=50000"), good=GOOD, prints=prints).wait()
     assert status == 1
     assert re.fullmatch(r"\d passed, [1-9] failed, 0 skipped", lines[-1])
     assert report["result"] == "failed"

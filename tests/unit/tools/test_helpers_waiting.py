@@ -68,12 +68,19 @@ def test_what_lives_may_say_itself_what_is_wrong() -> None:
         until(lambda: False, "it", alive=[fails])
 
 
-def test_a_program_that_ends_by_itself_is_wrong_and_one_that_is_killed_is_inconclusive() -> None:
-    ended = subprocess.Popen(["sh", "-c", "exit 3"])
-    killed = subprocess.Popen(["sh", "-c", "kill -9 $$"])
-    ended.wait()
-    killed.wait()
-    with pytest.raises(AssertionError, match="it ended with 3\nits log"):
-        until(lambda: False, "it", alive=[runs(ended, lambda: "its log")])
-    with pytest.raises(Inconclusive, match="something ended before: it"):
-        until(lambda: False, "it", alive=[runs(killed)])
+@pytest.mark.parametrize(
+    ("program", "raised", "said"),
+    [
+        ("exit 3", AssertionError, "it ended with 3\nits log"),
+        ("ulimit -c 0; kill -SEGV $$", AssertionError, "it was ended by SIGSEGV\nits log"),
+        ("kill -KILL $$", Inconclusive, "it was ended by SIGKILL\nits log"),
+        ("kill -TERM $$", Inconclusive, "it was ended by SIGTERM\nits log"),
+    ],
+)
+def test_a_program_that_ends_or_crashes_is_wrong_and_one_that_is_killed_is_inconclusive(
+    program: str, raised: type[Exception], said: str
+) -> None:
+    process = subprocess.Popen(["sh", "-c", program])
+    process.wait()
+    with pytest.raises(raised, match=said):
+        until(lambda: False, "it", alive=[runs(process, lambda: "its log")])
