@@ -9,7 +9,7 @@ from rmqio.transforms.coders.base import DECODE_ERRORS, ENCODE_ERRORS, ValueCode
 from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.coders.values import RecordCoder
 from rmqio.transforms.failures.handles_failures import HandlesFailures
-from rmqio.transforms.failures.read_failures import failure_of_record, failure_of_value
+from rmqio.transforms.failures.read_failures import failed_of, failure_of_record, failure_of_value
 from rmqio.transforms.metrics import Count, Latency, Share, observe_process
 from rmqio.transforms.reading.batch_failures import failure_of_member, located_member
 from rmqio.transforms.reading.in_process import is_in_process
@@ -45,6 +45,7 @@ __all__ = [
     "check_sendable",
     "copy_of",
     "factory_of",
+    "failed_of",
     "failure_of_member",
     "failure_of_record",
     "failure_of_value",

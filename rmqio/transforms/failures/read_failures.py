@@ -86,7 +86,7 @@ def failure_of_corrupt(error: CorruptMessage) -> ReadFailure:
 def dead_letter(failure: ReadFailure | FailedMessage) -> Message:
     """The message for a dead-letter topic; `rmqio.dead_letters.letter_id` returns the id to write it with."""
     if isinstance(failure, FailedMessage):
-        return make_letter(_failed(failure))
+        return make_letter(failed_of(failure))
     return make_letter(
         Failed(
             failure.body,
@@ -119,7 +119,7 @@ def letter_of_element(
       place: the queue and offset that a value of a `Batch` comes from.
     """
     if not isinstance(element, Record):
-        failed = _failed(failure)._replace(sink_message_id=message_id or "")
+        failed = failed_of(failure)._replace(sink_message_id=message_id or "")
         if place is not None:
             failed = failed._replace(origin=place[0], queue_offset=place[1])
         if failure.message is None and isinstance(element, bytes):
@@ -129,7 +129,7 @@ def letter_of_element(
         read = failure_of_record(element, SerdeError(failure.reason))
         return dead_letter(read._replace(error=failure.error))
     return make_letter(
-        _failed(failure)._replace(
+        failed_of(failure)._replace(
             sink_message_id=message_id or "",
             origin=element.queue,
             queue_offset=element.queue_offset,
@@ -140,7 +140,8 @@ def letter_of_element(
     )
 
 
-def _failed(failure: FailedMessage) -> Failed:
+def failed_of(failure: FailedMessage) -> Failed:
+    """The content of the letter of an element that could not be written."""
     message = failure.message
     if message is None:
         text = failure.element.encode("utf-8", "backslashreplace")

@@ -9,10 +9,11 @@ from typing import Final
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from rmqio.dead_letters.letters import ELEMENT, Failed, make_letter
+from rmqio.dead_letters.letters import ELEMENT, make_letter
 from rmqio.errors import RmqioError
 from rmqio.model import Message
 from rmqio.transforms import FailedMessage
+from rmqio.transforms.parts import failed_of
 
 _BEGINNING: Final = 1 << 16
 """Bytes of a body that is too large: a letter with all of it would be refused, too."""
@@ -49,16 +50,4 @@ def letter_of(failed: FailedMessage) -> FailedMessage | Message:
     message = failed.message
     if message is None or failed.error not in _OF_SIZE or len(message.body) <= _BEGINNING:
         return failed
-    return make_letter(
-        Failed(
-            message.body[:_BEGINNING],
-            failed.error,
-            failed.reason,
-            tags=message.tags or "",
-            keys=message.keys,
-            sharding_key=message.sharding_key or "",
-            properties=tuple(sorted(message.properties.items())),
-            kind=ELEMENT,
-            sink_topic=failed.topic or "",
-        )
-    )
+    return make_letter(failed_of(failed)._replace(body=message.body[:_BEGINNING], kind=ELEMENT))
