@@ -17,6 +17,8 @@ from rmqio.runners.flink.errors import FlinkError, FlinkSilent
 _TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.2
 _MAX_SILENT_POLLS: Final = 10
+_START_S: Final = 60.0
+_STARTING: Final = ("CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RECONCILING")
 ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 
 
@@ -63,12 +65,15 @@ class FlinkRest:
     def stop(self, job_id: str, folder: str | None = None, *, drain: bool = False, timeout_s: float = 600.0) -> str:
         """Stop a job with a savepoint, and return the savepoint's path.
 
+        A savepoint needs all tasks: if some are still starting, this waits for them, for a minute at most.
+
         Args:
           job_id: the job's id in Flink.
           folder: where the savepoint goes; None: as the cluster is configured.
           drain: advance the watermark to the end of time first. Such a job cannot be resumed.
           timeout_s: limits the wait for the savepoint.
         """
+        self._wait_for_tasks(job_id, min(_START_S, timeout_s))
         asked = {"drain": drain} | ({"targetDirectory": folder} if folder is not None else {})
         trigger = self._call("POST", f"/jobs/{job_id}/stop", asked)["request-id"]
         until = time.monotonic() + timeout_s
@@ -91,6 +96,18 @@ class FlinkRest:
                 return str(operation["location"])
             time.sleep(_POLL_S)
         raise FlinkError(f"the savepoint of job {job_id} was not done after {timeout_s:.0f} s; it may still complete")
+
+    def _wait_for_tasks(self, job_id: str, timeout_s: float) -> None:
+        until = time.monotonic() + timeout_s
+        while starting := self._starting(job_id):
+            if time.monotonic() > until:
+                waiting = f"{starting} of its tasks did not start within {timeout_s:.0f} s"
+                raise FlinkError(f"no savepoint of job {job_id}: {waiting}; the cluster may have no free slots")
+            time.sleep(_POLL_S)
+
+    def _starting(self, job_id: str) -> int:
+        vertices = self._call("GET", f"/jobs/{job_id}")["vertices"]
+        return sum(int(each["tasks"].get(state, 0)) for each in vertices for state in _STARTING)
 
     def metrics(self, job_id: str) -> dict[str, Any]:
         """Return records and bytes by vertex, as `/jobs/ID` reports them."""

@@ -56,6 +56,8 @@ class Mode:
     """The address of the cluster's REST interface, if the job does not log its own."""
     kill: Callable[[Job], object] | None = Job.kill_worker
     """Kills one of its workers. None: it has no worker that could be killed."""
+    cancel_all: Callable[[], object] = lambda: None
+    """Ends what a program that was killed leaves on a cluster."""
 
     def with_workers(self, count: int) -> list[str]:
         return [*self.flags, self.workers.format(count)]
@@ -135,8 +137,11 @@ class Copies:
         # Without its checkpoint or savepoint, the job would start from the beginning and copy everything twice.
         goes_on = [f"--checkpoint_dir={self.folder / f'checkpoint-{self.sink}'}", "--start=earliest"]
         command = self.command(*mode.with_workers(workers), *(goes_on if mode.endless else ends), *flags)
-        with started(Job(command, self.folder)) as job:
-            yield job
+        try:
+            with started(Job(command, self.folder)) as job:
+                yield job
+        finally:
+            mode.cancel_all()
 
     def entries(self) -> list[Entry]:
         """Returns what was copied, in the order of the sink. All copies of a queue are in one queue."""
@@ -255,7 +260,7 @@ def killable(mode: Mode) -> Iterator[Mode]:
 def flink_cluster(cluster: FlinkCluster, workers: Sequence[str], kill: Callable[[Job], object]) -> Mode:
     """Returns the mode of a Flink cluster. `workers` are the flags of a pool."""
     flags = (*_FLINK_FLAGS, f"--flink_master={cluster.address}", *workers)
-    return Mode("Flink cluster", flags, "--parallelism={}", True, True, cluster.address, kill)
+    return Mode("Flink cluster", flags, "--parallelism={}", True, True, cluster.address, kill, cluster.cancel_all)
 
 
 def spark_cluster(cluster: SparkCluster, *, streaming: bool) -> Mode:

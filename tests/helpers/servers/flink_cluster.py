@@ -23,7 +23,7 @@ from rmqio.local.fetch import cache_dir
 from rmqio.local.processes.java import find_java
 from rmqio.runners.flink.errors import FlinkError
 from rmqio.runners.flink.jobserver.command import java_options
-from rmqio.runners.flink.rest import FlinkRest
+from rmqio.runners.flink.rest import FlinkJob, FlinkRest
 from tests.helpers.servers.ports import reserved_port
 from tests.helpers.servers.spark_cluster import END_WITH_THE_TESTS, below, end
 from tests.helpers.waiting import runs, until
@@ -133,6 +133,15 @@ class Cluster:
             return int(self.rest.overview()["slots-total"])
         except FlinkError:
             return 0
+
+    def cancel_all(self) -> None:
+        """Ends all jobs, e.g. of a test that failed: they would keep the slots of the next one."""
+        for each in self._running():
+            self.rest.cancel(each.id)
+        until(lambda: not self._running(), "the end of all jobs", alive=[runs(self.processes[0])])
+
+    def _running(self) -> list[FlinkJob]:
+        return [each for each in self.rest.jobs() if not each.has_ended]
 
     def lose(self, task_manager: subprocess.Popen[bytes]) -> None:
         """Kills a TaskManager and the Python workers that it has started, as if its machine were gone."""

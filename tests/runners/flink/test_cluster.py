@@ -54,9 +54,10 @@ def workers() -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def bench(rocketmq: LocalRocketMQ, tmp_path: Path) -> Iterator[KeptBench]:
+def bench(rocketmq: LocalRocketMQ, cluster: Cluster, tmp_path: Path) -> Iterator[KeptBench]:
     made = KeptBench(rocketmq, tmp_path)
     yield made
+    cluster.cancel_all()
     made.client.close()
 
 
