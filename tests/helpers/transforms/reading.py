@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, Literal, TypeVar
@@ -41,6 +42,7 @@ from rmqio.transforms.reading.record_batches import RecordBatch, UnbatchFn
 from rmqio.transforms.reading.restriction import QueueRange
 from rmqio.transforms.reading.watermark import QueueWatermarks, beam_timestamp, timestamp_function
 from rmqio.transforms.shared import close_shared_clients, shared_client
+from tests.helpers.waiting import patience
 
 QUICK = ReadOptions(poll_timeout_ms=1)
 T0 = 1_700_000_000_000
@@ -57,6 +59,17 @@ def clean_cluster(**arguments: Any) -> Iterator[InMemoryCluster]:
         close_shared_clients()
         assert made.open_clients == 0
         assert made.open_readers == 0
+
+
+@contextmanager
+def given_up(cluster: InMemoryCluster, reason: str) -> Iterator[None]:
+    """Fails the polls of an endless pipeline that does not end. From outside, the runner's threads would outlive it."""
+    timer = threading.Timer(45 * patience(), cluster.fail_next, ["poll", Stop(reason), 1_000_000])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

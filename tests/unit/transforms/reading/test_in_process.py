@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +22,6 @@ from tests.helpers.transforms.reading import (
     T0,
     Script,
     ScriptedSink,
-    Stop,
     SubscriptionBundles,
     append,
     bodies,
@@ -32,6 +30,7 @@ from tests.helpers.transforms.reading import (
     clocked_cluster,
     elements_of,
     fill,
+    given_up,
     read,
 )
 
@@ -44,14 +43,9 @@ def run_script(cluster: InMemoryCluster, transform: Any, script: Script) -> None
     """Run an endless pipeline until the script has had its elements; fail when they do not come."""
     pipeline = beam.Pipeline(runner=FnApiRunner())
     _ = pipeline | transform | beam.Map(body) | beam.ParDo(ScriptedSink(cluster.name))
-    # From within: the runner's threads would outlive a test that is given up from outside.
-    give_up = threading.Timer(20, cluster.fail_next, ["poll", Stop("too few elements came"), 1_000_000])
-    give_up.start()
-    try:
-        with pytest.raises(Exception, match=f"Stop: after {script.stop_after} elements|^after {script.stop_after} "):
-            pipeline.run()
-    finally:
-        give_up.cancel()
+    ended = pytest.raises(Exception, match=f"Stop: after {script.stop_after} elements|^after {script.stop_after} ")
+    with given_up(cluster, "too few elements came"), ended:
+        pipeline.run()
 
 
 @pytest.mark.timeout(60)

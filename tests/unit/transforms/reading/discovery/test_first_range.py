@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import Any
 
 import apache_beam as beam
@@ -27,6 +26,7 @@ from tests.helpers.transforms.reading import (
     body,
     clean_cluster,
     fill,
+    given_up,
     read_all,
 )
 
@@ -162,12 +162,9 @@ def test_read_all_reads_on_beside_a_silent_broker() -> None:
         here, away = fill(cluster, 3, 2)
         cluster.fail_next("min_offset", SILENT, times=3, queue=away)
         sink = Script("beside a silent broker", {3: lambda: append(cluster, here, 1)}, 6)
-        give_up = threading.Timer(30, cluster.fail_next, ["poll", RuntimeError("too few elements came"), 1_000_000])
-        give_up.start()
         pipeline = beam.Pipeline(runner=FnApiRunner())
         topics = pipeline | beam.Create(["t"], reshuffle=False)
         _ = topics | read_all(cluster, stop=None) | beam.Map(body) | beam.ParDo(ScriptedSink("beside a silent broker"))
-        with pytest.raises(Exception, match="after 6 elements"):
+        with given_up(cluster, "too few elements came"), pytest.raises(Exception, match="after 6 elements"):
             pipeline.run()
-        give_up.cancel()
     assert sorted(sink.elements) == sorted([*bodies(here, range(4)), *bodies(away, range(2))])

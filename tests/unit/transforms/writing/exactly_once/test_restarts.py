@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import apache_beam as beam
@@ -20,7 +19,7 @@ from rmqio.transforms import write as writes
 from rmqio.transforms.reading.in_process import reads_of
 from rmqio.transforms.writing.exactly_once import sink as sinks
 from rmqio.transforms.writing.exactly_once.sink import Sink
-from tests.helpers.transforms.reading import Stop
+from tests.helpers.transforms.reading import Stop, given_up
 from tests.helpers.transforms.writing_once import GROUP, bodies, position
 
 COUNT = 400
@@ -50,13 +49,8 @@ def run_until_killed(cluster: InMemoryCluster, read: Any, count: int) -> None:
     pipeline = beam.Pipeline(FnApiRunner())
     write = Write("t", exactly_once=LookBack(GROUP), client_factory=InMemoryClientFactory(cluster.name))
     _ = (pipeline | read | write).sent | beam.ParDo(StopWhen(cluster, count))
-    give_up = threading.Timer(20, cluster.fail_next, ["poll", Stop("too few were sent"), 1_000_000])
-    give_up.start()
-    try:
-        with pytest.raises(Exception, match="it is killed"):
-            pipeline.run()
-    finally:
-        give_up.cancel()
+    with given_up(cluster, "too few were sent"), pytest.raises(Exception, match="it is killed"):
+        pipeline.run()
 
 
 HOUR_MS = 3_600_000
