@@ -135,6 +135,7 @@ def test_each_pattern_gives_a_hostile_line_up(name: str) -> None:
     pattern = grok.compiled(f"^%{{{name}}}\x00$", timeout_s=20.0)  # in place of the many minutes
     for part in ("a", "1", ".", ":", "1.", "a.", "a-", "/a", "\\a", '"', "\\", "%", "12:", "Mar ", "x@", "%00", " "):
         assert pattern.match(part * 200_000 + "!") is None
+    assert pattern.match("C:" + "\\a" * 200_000 + "!") is None
 
 
 @pytest.mark.parametrize(
