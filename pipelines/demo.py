@@ -30,6 +30,7 @@ from rmqio.pipelines.addresses import SAMPLE_SIZE, addresses, sample_lines
 from rmqio.pipelines.check import body_of, read_topic
 from rmqio.pipelines.common.arguments import make_parser, options_of
 from rmqio.runners.flags import misspelt
+from rmqio.runners.options import known_runner
 
 SOURCE: Final = "addresses"
 SINK: Final = "provinces"
@@ -157,7 +158,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "exit status: 0 nothing lost or duplicated, 1 otherwise or on failure, 2 wrong usage, 130 interrupted",
         allow_abbrev=False,
     )
-    parser.add_argument("--runner", default="SparkRunner", metavar="NAME", help="default: %(default)s")
+    parser.add_argument(
+        "--runner", type=known_runner, default="SparkRunner", metavar="NAME", help="default: %(default)s"
+    )
     parser.add_argument(
         "--count", type=int, default=SAMPLE_SIZE, metavar="N", help="number of addresses; default: %(default)s"
     )

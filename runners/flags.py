@@ -1,4 +1,4 @@
-"""Misspelt options, found before Beam is imported: that takes seconds."""
+"""Misspelt options and names of runners, found before Beam is imported: that takes seconds."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rmqio.near_names import nearest
 _CLOSE: Final = 0.8
 """Below it, an option is not taken for a misspelt one: a job server can have options that are not known here."""
 _FLAG: Final = re.compile(r"""["'](--[\w-]+)["']""")
+_RUNNER: Final = re.compile(r"""["']apache_beam\.runners\.[\w.]+\.(\w+Runner)["']""")
 _OURS: Final = ("report.py", "usage.py", "checkpoints/options.py", "flink/options.py", "spark/options.py")
 
 
@@ -39,9 +40,19 @@ def known_flags() -> frozenset[str]:
     """Returns the options of Beam and of our runners, as the text of their sources has them."""
     from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
 
-    files = [Path(__file__).parent / name for name in _OURS]
+    texts = [(Path(__file__).parent / name).read_text(encoding="utf-8") for name in _OURS]
+    return frozenset(f"--{name}" for name in JOB_SERVER_OPTIONS).union(*map(_FLAG.findall, [*texts, _text_of_beam()]))
+
+
+@functools.cache
+def beams_runners() -> frozenset[str]:
+    """Returns the names of the runners that Beam knows."""
+    return frozenset(_RUNNER.findall(_text_of_beam()))
+
+
+def _text_of_beam() -> str:
+    """Returns the module with Beam's options; an empty text without Beam."""
     beam = importlib.util.find_spec("apache_beam")
-    for folder in (beam.submodule_search_locations if beam is not None else None) or ():
-        files.append(Path(folder, "options/pipeline_options.py"))
-    texts = [path.read_text(encoding="utf-8") for path in files if path.is_file()]
-    return frozenset(f"--{name}" for name in JOB_SERVER_OPTIONS).union(*map(_FLAG.findall, texts))
+    folders = (beam.submodule_search_locations if beam is not None else None) or ()
+    files = [Path(folder, "options/pipeline_options.py") for folder in folders]
+    return "".join(path.read_text(encoding="utf-8") for path in files if path.is_file())

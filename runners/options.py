@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import importlib
 import sys
@@ -80,23 +81,35 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
 
 def runner_path(name: str) -> str:
     """Returns the fully qualified name, or Beam's name, of the runner that a user names. Raises `LocalError`."""
-    if "." in name:
-        path = name
-    else:
-        from apache_beam.options.pipeline_options import StandardOptions
-
-        names = {known.lower(): known for known in (*StandardOptions.KNOWN_RUNNER_NAMES, *_OURS)}
-        known = names.get(name.lower()) or names.get(f"{name.lower()}runner")
-        if known is None:
-            nearest = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.0)[0]
-            raise LocalError(
-                f"runner {name!r} is unknown; the nearest known one is {names[nearest]!r}. "
-                f"Known runners are {', '.join(_OURS)}, Beam's other runners and fully qualified class names"
-            )
-        path = _OURS.get(known, known)
+    path = _path_of(name)
     if path == SPARK_RUNNER:
         _require_spark_runner()
     return path
+
+
+def known_runner(name: str) -> str:
+    """Returns the name of a runner as it is given. A type of argparse, which needs no import of Beam."""
+    try:
+        _path_of(name)
+    except LocalError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name
+
+
+def _path_of(name: str) -> str:
+    if "." in name:
+        return name
+    from rmqio.runners.flags import beams_runners
+
+    names = {known.lower(): known for known in (*beams_runners(), *_OURS)}
+    known = names.get(name.lower()) or names.get(f"{name.lower()}runner")
+    if known is None:
+        nearest = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.0)[0]
+        raise LocalError(
+            f"runner {name!r} is unknown; the nearest known one is {names[nearest]!r}. "
+            f"Known runners are {', '.join(_OURS)}, Beam's other runners and fully qualified class names"
+        )
+    return _OURS.get(known, known)
 
 
 def unknown_flags(found: PipelineOptions) -> list[str]:

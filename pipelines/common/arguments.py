@@ -14,6 +14,7 @@ from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
 from rmqio.options import parse_name_server
 from rmqio.runners.flags import misspelt
+from rmqio.runners.options import known_runner
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.start.texts import TIME_HELP
@@ -108,7 +109,13 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--runner", default="DirectRunner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner ...")
+    add(
+        "--runner",
+        type=known_runner,
+        default="DirectRunner",
+        metavar="NAME",
+        help="DirectRunner (default), FlinkRunner, SparkRunner ...",
+    )
     add_name_server(parser)
     add("--source_topic", required=True, metavar="TOPIC", help="topic with the addresses")
     add("--sink_topic", required=True, metavar="TOPIC", help="topic for the provinces; must exist")

@@ -13,6 +13,7 @@ from rmqio.command_line.exits import OK, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 from rmqio.runners.flags import misspelt
+from rmqio.runners.options import known_runner
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.fitting import for_terminal
@@ -51,7 +52,7 @@ def add_options(parser: Parser) -> None:
         help="run statements one by one, and print the rows of SELECT; repeatable; long: --execute")  # fmt: skip
     # Not in completions, whose scripts skip values before they know the command: elsewhere, --execute has none.
     add("--execute", action="append", default=[], help=argparse.SUPPRESS)
-    add("--runner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner")
+    add("--runner", type=known_runner, metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner")
     add(
         "--catalog",
         action="append",

@@ -12,6 +12,7 @@ from rmqio.command_line.parser import Parser
 from rmqio.connect.copying.urls import FORMS, End, parse_end
 from rmqio.errors import LocalError
 from rmqio.runners.flags import misspelt
+from rmqio.runners.options import known_runner
 
 _MORE: Final = f"""\
 URLs: {FORMS}
@@ -40,7 +41,7 @@ def add_options(parser: Parser) -> None:
         metavar="TOPIC",
         help="RocketMQ topic for rows that the target refuses; default: the copy fails",
     )
-    add("--runner", metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner")
+    add("--runner", type=known_runner, metavar="NAME", help="DirectRunner (default), FlinkRunner, SparkRunner")
 
 
 def run(arguments: argparse.Namespace) -> int:

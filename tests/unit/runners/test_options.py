@@ -18,7 +18,7 @@ from rmqio import runners
 from rmqio.errors import LocalError
 from rmqio.runners.beam.portable import add_arguments
 from rmqio.runners.direct import DirectRunner
-from rmqio.runners.flags import misspelt
+from rmqio.runners.flags import beams_runners, misspelt
 from rmqio.runners.flink import FlinkRunner
 
 
@@ -60,6 +60,10 @@ def test_other_names_pass_through(name: str, path: str) -> None:
 def test_unknown_name_is_refused_naming_the_nearest(name: str, nearest: str) -> None:
     with pytest.raises(LocalError, match=f"runner '{name}' is unknown; the nearest known one is '{nearest}'"):
         runners.options([f"--runner={name}"])
+
+
+def test_the_text_of_beam_has_the_names_of_its_runners() -> None:
+    assert beams_runners() == {*StandardOptions.KNOWN_RUNNER_NAMES}
 
 
 @pytest.mark.parametrize("missing", ["pyspark.sql", "pandas", "pyarrow.lib", "py4j"])
