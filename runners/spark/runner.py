@@ -49,7 +49,7 @@ from rmqio.runners.spark.sessions.folders import make_local_folder
 from rmqio.runners.spark.sessions.packaging import packages_for
 from rmqio.runners.spark.sessions.session import partitions, session_for, spark_settings, unfit_workers
 from rmqio.runners.spark.speculation import refuse_in_options, refuse_in_session
-from rmqio.runners.spark.streaming.execution import StreamExecution, stream_plan
+from rmqio.runners.spark.streaming.execution import StreamExecution, refuse_local, stream_plan
 from rmqio.runners.spark.streaming.planning.planned_source import PlannedSource
 from rmqio.runners.spark.streaming.planning.test_stream import TEST_STREAM, plan_test_streams
 from rmqio.runners.spark.translation import translate
@@ -115,7 +115,8 @@ class SparkRunner(runner.PipelineRunner):
         if streaming:
             plan = stream_plan(copy.deepcopy(proto), self._is_drain)
             # What is refused leaves no folder.
-            make_local_folder(options.view_as(CheckpointOptions).checkpoint_dir, spark_settings(options))
+            kept = make_local_folder(options.view_as(CheckpointOptions).checkpoint_dir, spark_settings(options))
+            refuse_local(kept, plan)
         else:
             plan = translate(copy.deepcopy(proto), self._is_drain)
         with tempfile.TemporaryDirectory() as folder:

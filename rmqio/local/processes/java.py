@@ -96,8 +96,23 @@ def _version(executable: Path) -> int | str:
     except OSError as error:
         return f"cannot be run ({error.strerror or error})"
     text = (result.stderr + result.stdout).decode(errors="replace")
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
-    if result.returncode != 0 or match is None:
+    major = _major_in(text)
+    if result.returncode != 0 or major is None:
         return f"does not report its version (exit status {result.returncode}): {text.strip()[:200]!r}"
+    return major
+
+
+def released_major(executable: Path) -> int | None:
+    """Return the major version by the file that comes with a Java, so that none starts; None: there is no such file."""
+    try:
+        return _major_in((executable.resolve().parent.parent / "release").read_text(errors="replace"))
+    except OSError:
+        return None
+
+
+def _major_in(text: str) -> int | None:
+    match = re.search(r'(?:\bJAVA_VERSION=|version )"(\d+)(?:\.(\d+))?', text)
+    if match is None:
+        return None
     first, second = match.groups()
     return int(second) if first == "1" and second else int(first)  # Java 8 calls itself 1.8

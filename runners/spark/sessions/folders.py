@@ -18,8 +18,10 @@ _NAMES: Final = ("fs.defaultFS", "fs.default.name")
 _UNKNOWN: Final = "unknown:"
 
 
-def make_local_folder(folder: str | None, given: Mapping[str, str]) -> None:
-    """Makes a folder for checkpoints that is certainly on this machine, before Spark starts. Raises `NotReady`.
+def make_local_folder(folder: str | None, given: Mapping[str, str]) -> Path | None:
+    """Makes a folder for checkpoints that is certainly on this machine, before Spark starts, and returns it.
+
+    Raises `NotReady`. None: the folder may be elsewhere, or Spark runs already.
 
     Without a scheme, a folder is on Spark's default file system, which only a configuration makes another one.
 
@@ -27,9 +29,12 @@ def make_local_folder(folder: str | None, given: Mapping[str, str]) -> None:
       given: Spark's settings.
     """
     if not folder or SparkContext._active_spark_context is not None:
-        return
+        return None
     if folder.startswith("file:") or (":" not in folder and _default_file_system(given).startswith("file:")):
-        make_folder(Path(folder.removeprefix("file://").removeprefix("file:")).absolute())
+        path = Path(folder.removeprefix("file://").removeprefix("file:")).absolute()
+        make_folder(path)
+        return path
+    return None
 
 
 def _default_file_system(given: Mapping[str, str]) -> str:

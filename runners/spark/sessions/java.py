@@ -1,4 +1,4 @@
-"""Whether Spark will find a Java: without one, its launcher and PySpark print forty lines."""
+"""Whether Spark will find a Java: without one, and with an old one, its launcher and PySpark print forty lines."""
 
 from __future__ import annotations
 
@@ -12,20 +12,27 @@ from typing import Final
 from pyspark import SparkContext
 
 from rmqio.local.errors import LocalBrokerError
-from rmqio.local.processes.java import find_java
+from rmqio.local.processes.java import find_java, released_major
 from rmqio.runners.errors import NotReady
 
 _MINIMUM: Final = 17
 
 
 def require_java() -> None:
-    """Raises `NotReady` if Spark's launcher will find no Java: it looks in JAVA_HOME, and without it on the PATH."""
-    home = os.environ.get("JAVA_HOME")
-    if os.access(Path(home, "bin", "java"), os.X_OK) if home else shutil.which("java"):
-        return
+    """Raises `NotReady` if Spark's launcher will find no Java, or one that is too old.
+
+    It looks in JAVA_HOME, and without it on the PATH.
+    """
     if has_own_environment():
         return
-    lacks = f"JAVA_HOME is {home}, which has no bin/java" if home else "JAVA_HOME is not set, and PATH has no java"
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "")
+    if not (java.is_file() and os.access(java, os.X_OK)):
+        lacks = f"JAVA_HOME is {home}, which has no bin/java" if home else "JAVA_HOME is not set, and PATH has no java"
+    elif (major := released_major(java)) is not None and major < _MINIMUM:
+        lacks = f"{java} is Java {major}"
+    else:
+        return
     raise NotReady(
         f"SparkRunner needs Java {_MINIMUM} or newer, but {lacks}. Install it, e.g. with apt install "
         f"openjdk-{_MINIMUM}-jre-headless, and set JAVA_HOME or PATH"

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from apache_beam.transforms.core import CombineFn
@@ -27,7 +28,7 @@ _DRAINED: Final = "rmqio-drained"
 _VERSION: Final = 3  # the format of offsets and the layout of state; a change of either needs a new version
 
 
-class _Begun(TypedDict):
+class Begun(TypedDict):
     """The content of `_FILE`."""
 
     version: int
@@ -61,22 +62,7 @@ class Checkpoint:
         if found is None:
             self._write({"version": _VERSION, "buckets": buckets, "shape": shape})
             return
-        if found.get("version") != _VERSION:
-            raise LocalError(
-                f"{self.folder} was written by another version of rmqio: it has format {found.get('version')}, this "
-                f"version needs format {_VERSION}. Run the version that wrote it, or use another --checkpoint_dir"
-            )
-        if self._files.exists(self._at(_DRAINED)):
-            raise LocalError(
-                f"{self.folder} belongs to a pipeline that was drained: all its windows are closed, and new records "
-                "would be dropped as late. Start with another --checkpoint_dir. Group offsets say where the drained "
-                "pipeline ended"
-            )
-        if found["shape"] != shape:
-            raise LocalError(
-                f"{self.folder} holds the state of another pipeline: {_difference(found['shape'], shape)}. Run the "
-                "pipeline that wrote it, or start from the beginning with another --checkpoint_dir"
-            )
+        refuse_others(self.folder, found, shape, is_drained=self._files.exists(self._at(_DRAINED)))
 
     def close(self) -> None:
         """Notes that the pipeline was drained: any further record would be too late."""
@@ -102,12 +88,12 @@ class Checkpoint:
         """Returns the Hadoop path of a file in the folder."""
         return self._jvm.org.apache.hadoop.fs.Path(self._path, name)
 
-    def _begun(self) -> _Begun | None:
+    def _begun(self) -> Begun | None:
         """Returns what `take` stored; None if nothing was planned after that, because then there is no state either."""
         offsets = self._at("offsets")
         if not self._files.exists(offsets) or not self._files.listStatus(offsets):
             return None
-        found: _Begun | None = self._read(_FILE)
+        found: Begun | None = self._read(_FILE)
         return found
 
     def _read(self, name: str) -> Any:
@@ -136,6 +122,33 @@ class Checkpoint:
                 f"{self.folder}: {name} cannot be written, because the file system did not rename its temporary file. "
                 "Check the permissions of the folder"
             )
+
+
+def refuse_others(folder: str, found: Begun, shape: list[str], *, is_drained: bool) -> None:
+    """Raises as `Checkpoint.take`, if what is kept in a folder is not the state of a pipeline of this shape."""
+    if found.get("version") != _VERSION:
+        raise LocalError(
+            f"{folder} was written by another version of rmqio: it has format {found.get('version')}, this "
+            f"version needs format {_VERSION}. Run the version that wrote it, or use another --checkpoint_dir"
+        )
+    if is_drained:
+        raise LocalError(
+            f"{folder} belongs to a pipeline that was drained: all its windows are closed, and new records "
+            "would be dropped as late. Start with another --checkpoint_dir. Group offsets say where the drained "
+            "pipeline ended"
+        )
+    if found["shape"] != shape:
+        raise LocalError(
+            f"{folder} holds the state of another pipeline: {_difference(found['shape'], shape)}. Run the "
+            "pipeline that wrote it, or start from the beginning with another --checkpoint_dir"
+        )
+
+
+def kept_in(folder: Path) -> tuple[Begun, bool] | None:
+    """Returns what `Checkpoint.take` has stored in a folder of this machine, and whether its pipeline was drained."""
+    if not any(folder.glob("offsets/*")) or not (folder / _FILE).exists():
+        return None
+    return json.loads((folder / _FILE).read_bytes()), (folder / _DRAINED).exists()
 
 
 def shape_of(sources: Sequence[StreamSource], levels: Sequence[LevelTask]) -> list[str]:

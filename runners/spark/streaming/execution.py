@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -25,7 +26,7 @@ from rmqio.runners.spark.reporting.metrics import consolidate
 from rmqio.runners.spark.reporting.reports import TaskKey
 from rmqio.runners.spark.sessions.masters import is_local
 from rmqio.runners.spark.sessions.session import partitions
-from rmqio.runners.spark.streaming.checkpoint import Checkpoint
+from rmqio.runners.spark.streaming.checkpoint import Checkpoint, kept_in, refuse_others, shape_of
 from rmqio.runners.spark.streaming.figures import ProgressLog
 from rmqio.runners.spark.streaming.levels import Levels, endless_splittables
 from rmqio.runners.spark.streaming.planning.planner import TriggerLimits
@@ -178,6 +179,14 @@ def _buckets(checkpoint: Checkpoint, asked: int | None) -> int | None:
             "divided again. Omit --spark_buckets, or start from the beginning with another --checkpoint_dir"
         )
     return kept or asked
+
+
+def refuse_local(folder: Path | None, plan: Plan) -> None:
+    """Raises `LocalError`, before Spark starts, if a folder of this machine holds the state of another pipeline."""
+    if folder is not None and (kept := kept_in(folder)) is not None:
+        found, is_drained = kept
+        made = Levels(plan, "", (0,), {}, None).make()
+        refuse_others(f"file:{folder}", found, shape_of(made.sources, made.levels), is_drained=is_drained)
 
 
 def _check_drain(plan: Plan) -> None:
