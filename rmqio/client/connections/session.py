@@ -258,7 +258,9 @@ class Session:
                 else:
                     call.finish(command, None)
                     done.append(call)
-        except (TransportError, WireError) as error:
+        except WireError as error:
+            self.fail(TransportError(f"{self.address} does not speak RocketMQ's protocol: {error}"))
+        except TransportError as error:
             self.fail(error)
         for command in pushed:
             if self._on_pushed is None or not self._on_pushed(self.address, command):
