@@ -13,7 +13,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from rmqio.errors import CorruptMessage
+from rmqio.errors import CorruptMessage, LocalError
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
@@ -289,6 +289,13 @@ class MessageFilter:
 
     expression: str = "*"
     sql: bool = False
+
+    @classmethod
+    def of_tags(cls, expression: str | None) -> MessageFilter:
+        """The filter for a user's tags. Raises `LocalError` for `a | b`: RocketMQ 5 permits no | in a tag."""
+        if any("|" in tag for tag in (expression or "").split("||")):
+            raise LocalError(f"tags are {expression!r}; write || between two tags: 'a || b'")
+        return cls(expression or "*")
 
     @property
     def is_all(self) -> bool:

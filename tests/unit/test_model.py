@@ -175,6 +175,17 @@ def test_filter_tags(message_filter: MessageFilter, is_all: bool, tags: set[str]
     assert message_filter.tag_set == tags
 
 
+@pytest.mark.parametrize("tags", [None, "", "*", "a", "a || b", "a||b||"])
+def test_tags_of_users_are_a_filter(tags: str | None) -> None:
+    assert MessageFilter.of_tags(tags) == MessageFilter(tags or "*")
+
+
+@pytest.mark.parametrize("tags", ["a | b", "a|b", "a ||| b"])
+def test_tags_with_a_single_bar_are_refused(tags: str) -> None:
+    with pytest.raises(LocalError, match="write || between two tags".replace("|", r"\|")):
+        MessageFilter.of_tags(tags)
+
+
 def test_route_gives_sorted_queues_that_permission_and_master_allow() -> None:
     route = TopicRoute(
         "t",

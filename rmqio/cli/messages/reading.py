@@ -124,7 +124,7 @@ def printer_of(arguments: argparse.Namespace) -> Printer:
 def _filter(arguments: argparse.Namespace) -> MessageFilter:
     if arguments.sql:
         return MessageFilter(arguments.sql, sql=True)
-    return MessageFilter(arguments.tags) if arguments.tags else MessageFilter()
+    return MessageFilter.of_tags(arguments.tags)
 
 
 # ---- peek -----------------------------------------------------------------------------------------------------------

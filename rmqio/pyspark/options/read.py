@@ -287,7 +287,7 @@ def _filter(given: Mapping[str, str]) -> MessageFilter:
         raise LocalError("tags and sqlFilter are both given; a broker accepts only one of them")
     if "sqlFilter" in given:
         return MessageFilter(given["sqlFilter"], sql=True)
-    return MessageFilter(given.get("tags", "*"))
+    return MessageFilter.of_tags(given.get("tags"))
 
 
 def _start(given: Mapping[str, str], fail: bool, *, default: str) -> Start:

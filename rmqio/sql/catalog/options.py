@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rmqio.errors import LocalError
+from rmqio.model import MessageFilter
 from rmqio.sql.catalog import connectors, option_checks
 from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.catalog.names import check_names
@@ -220,6 +221,13 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
             )
         return str(folded)
 
+    def tag() -> str | None:
+        try:
+            found_filter = MessageFilter.of_tags(text("tag"))
+        except LocalError as error:
+            raise Refusal(str(error), found["tag"].value_span) from None
+        return None if found_filter.is_all else found_filter.expression
+
     from rmqio.sql.formats.options import of_format  # formats know tables, which know options
 
     if "connector" in found:
@@ -272,7 +280,7 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
         topic=text("topic"),
         group=text("group"),
         name_server=text("name_server"),
-        tag=None if text("tag") in (None, "*", "") else text("tag"),
+        tag=tag(),
         sql=text("sql"),
         format=format_name,
         start=start,

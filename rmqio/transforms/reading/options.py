@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
+from rmqio.model import MessageFilter
 from rmqio.options import ClientOptions, ReadOptions, WriteOptions, options_of_cluster, parse_name_server
 from rmqio.repeats.look_back import LookBack
 from rmqio.security import UNSECURED, Security
@@ -55,9 +56,11 @@ def check_positions(start: StartFrom, stop: StopAt | None, group: str | None) ->
 
 
 def check_filter(tags: str | None, sql_filter: str | None) -> None:
-    """Raises `LocalError` for more than one filter, or an empty one."""
+    """Raises `LocalError` for more than one filter, or one that matches nothing."""
     if tags is not None and sql_filter is not None:
         raise LocalError("tags and sql_filter cannot be combined; put the tag into the SQL: TAGS = 'a'")
+    if tags is not None:
+        MessageFilter.of_tags(tags)
     if sql_filter is not None and not sql_filter.strip():
         raise LocalError("sql_filter is empty; leave it out to read everything")
 
