@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqio.errors import LocalError
 from rmqio.model import (
     BrokerData,
     Message,

@@ -118,7 +118,11 @@ def test_answer_that_comes_twice_is_dropped_the_second_time() -> None:
         pytest.param([b""], "closed the connection", id="end of stream"),
         pytest.param([answer(1)[:11], b""], "closed the connection", id="end in the middle of a frame"),
         pytest.param([b"\x7f\xff\xff\xff" + b"x" * 20], "frame length", id="hostile length"),
-        pytest.param([b"HTTP/1.1 400 Bad Request\r\n\r\n"], "frame length", id="another protocol"),
+        pytest.param(
+            [b"HTTP/1.1 400 Bad Request\r\n\r\n"],
+            "broker:10911 does not speak RocketMQ's protocol: frame length",
+            id="another protocol",
+        ),
         pytest.param([TransportError("reset by peer")], "reset by peer", id="reset"),
     ],
 )

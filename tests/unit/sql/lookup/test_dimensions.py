@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
+import apache_beam as beam
 from hypothesis import HealthCheck, settings
 from hypothesis import given as given_rows
 from hypothesis import strategies as st
@@ -30,8 +31,9 @@ from rmqio.sql.lookup.database import rows_of
 from rmqio.sql.planning.plan import LookupJoin, Scan
 from rmqio.sql.runtime.bounded import dimension_of, look_up
 from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
-from rmqio.testing import InMemoryCluster
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.lookup.dimension_tables import LOOK_UP, ORDERS, SINK, TOPIC, customer, customers
 from tests.unit.sql.running import in_order, put, rows, run, stored
@@ -295,6 +297,22 @@ def test_no_password_is_in_a_plan_or_its_repr() -> None:
     )
     assert "table c of mysql://h/db" in explain(script.explained)
     assert "secret" not in explain(script.explained) + repr(script.explained)
+
+
+def test_a_password_in_a_script_is_in_no_display_data() -> None:
+    script = Script()
+    script.run(
+        f"{ORDERS} {SINK} CREATE TABLE c (id INT, name STRING) WITH ('connector' = 'jdbc', 'url' = 'sqlite:///x', "
+        "'table-name' = 'c', 'password' = 'secret2');"
+        "INSERT INTO sink SELECT o.id, c.name FROM t AS o JOIN c FOR SYSTEM_TIME AS OF o.proctime AS c ON o.id = c.id;"
+    )
+    with clean_cluster() as cluster:
+        pipeline = beam.Pipeline()
+        Translation(pipeline, Connection(client_factory=InMemoryClientFactory(cluster.name))).add_all(script.sinks)
+    steps = pipeline.to_runner_api().components.transforms.values()
+    shown = [item.SerializeToString() for step in steps for item in step.display_data]
+    assert shown
+    assert b"secret2" not in b"".join(shown)
 
 
 def test_the_plan_shows_the_look_up(tmp_path: Path) -> None:
