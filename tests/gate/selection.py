@@ -84,6 +84,14 @@ GATE: Final[dict[str, tuple[Part, ...]]] = {
     "the command line says and does what it promises": (
         Part("integration/cli/", but=("test_a_command_names_the_broker_that_takes_no_filter",)),
         Part("integration/sql/test_pushdown.py"),
+        Part(
+            "integration/test_mistakes.py",
+            (
+                *("broker away", "a port that is no RocketMQ", "misspelt runner", "topic", "group", "tag expression"),
+                *("column", "a table option", "a start offset beyond the end", "TLS to a plain port"),
+                *("body too large", "Java too old", "checkpoint folder of another pipeline"),
+            ),
+        ),
     ),
     "a local broker starts, restarts, and leaves nothing behind": (
         Part("integration/local/test_local_broker.py::test_both_answer_once_started_and_nothing_is_left_once_stopped"),

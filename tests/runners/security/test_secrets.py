@@ -101,8 +101,13 @@ class Job:
         with out.open("wb") as file:
             process = subprocess.Popen(command, env=self._environment, stdout=file, stderr=file, cwd=self._folder)
         with contextlib.closing(_Ended(process)):
+
+            def has_ended() -> bool:
+                lines.update(command_lines())
+                return process.poll() is not None
+
             until(
-                lambda: lines.update(command_lines()) or process.poll() is not None,
+                has_ended,
                 "the job has ended",
                 progress=lambda: out.stat().st_size,
                 still_s=180,
