@@ -210,9 +210,7 @@ ROWS: Final = {
         PW=PASSWORD,
     ),
     "database table missing": copy(
-        "--from postgresql://postgres@{postgres}#ordrs?password_env=PW --to out/?format=csv",
-        "... ordrs...",
-        PW="postgres",
+        "--from postgresql://postgres@{postgres}#ordrs --to out/?format=csv", "...ordrs... does not exist..."
     ),
     "CSV file missing": copy("--from missing.csv --to out/?format=jsonl", "no file matches missing.csv"),
     "Avro schema file missing": sql(
@@ -336,7 +334,8 @@ def postgres() -> Iterator[str]:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE ROLE reader LOGIN PASSWORD 'another'")
             (file,) = connection.execute("SHOW hba_file").fetchone() or ()
-            connection.execute(f"COPY (SELECT 'host all all 127.0.0.1/32 scram-sha-256') TO '{file}'")
+            ways = "'host all postgres 127.0.0.1/32 trust'), ('host all all 127.0.0.1/32 scram-sha-256'"
+            connection.execute(f"COPY (VALUES ({ways})) TO '{file}'")
             connection.execute("SELECT pg_reload_conf()")
         yield url.partition("@")[2]
 
