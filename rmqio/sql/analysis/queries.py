@@ -39,7 +39,7 @@ class QueryBinder:
 
     Attributes:
       catalog: tables and views.
-      ttl_ms: how long an unbounded join keeps a row, and a rank a partition; 0: it was not said.
+      ttl_ms: how long what nothing else bounds keeps its state, such as a join its rows; 0: it was not said.
       emit: when windows give rows besides at their ends.
       common: the relations of WITH, by name.
       within: views that are being planned, so that none contains itself.
@@ -158,7 +158,8 @@ class QueryBinder:
                 fields.append(Field(name_of(item, len(fields)), projections[-1].type))
         having = None if select.having is None else outer.condition(select.having)
         emit, place = emit_of(select, grouping.window, self.emit), _place_of_groups(select)
-        aggregate = replace(grouping.relation(), emit=emit, span=place)
+        ttl_ms = 0 if grouping.window else self.ttl_ms
+        aggregate = replace(grouping.relation(), emit=emit, ttl_ms=ttl_ms, span=place)
         fields = [field_named(each.name, one, aggregate) for each, one in zip(fields, projections, strict=True)]
         calc = Calc(tuple(fields), aggregate, having, tuple(projections))
         return _distinct(calc, select.span) if select.is_distinct else calc

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rmqio.sql.analysis.sinks.endings import ends_by_itself
 from rmqio.sql.explain.analytic import analytic_lines, call_text, order_text
 from rmqio.sql.expressions import IN_QUERY, conjuncts
 from rmqio.sql.planning.plan import Relation
@@ -114,7 +115,7 @@ def _over(over: Over, names: Names) -> list[str]:
     keys = ", ".join(own[each] for each in over.keys)
     lines = [f"Over {keys or 'all rows'} in order of {own[over.time]}, append-only, final at the watermark"]
     lines += [_call(each, own) for each in over.calls]
-    lines.append(f"shuffles by {keys or 'nothing'}, keeps {_kept(over)} of each key")
+    lines.append(f"shuffles by {keys or 'nothing'}, keeps {_kept(over)} of each key{_ttl(over)}")
     return lines
 
 
@@ -129,6 +130,10 @@ def _kept(over: Over) -> str:
     if any(each.preceding is None for each in over.calls):
         kept.append("partial results")
     return " and ".join(kept)
+
+
+def _ttl(over: Over) -> str:
+    return f", for {duration(over.ttl_ms)} after its last row" if over.ttl_ms and not ends_by_itself(over) else ""
 
 
 def _call(over: OverCall, names: list[str]) -> str:

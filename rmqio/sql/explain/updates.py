@@ -65,7 +65,8 @@ def group_kind(aggregate: Aggregate, keys: Sequence[str]) -> str:
 def group_kept(aggregate: Aggregate) -> str:
     """Returns what a group keeps, and for how long."""
     is_changing = aggregate.window is None and aggregate.origin is None and not ends_by_itself(aggregate)
-    return f"keeps partial results until then{', or forever' if is_changing else ''}"
+    ttl = f"for {duration(aggregate.ttl_ms)} after the last row of each" if aggregate.ttl_ms else "forever"
+    return f"keeps partial results until then{f', or {ttl}' if is_changing else ''}"
 
 
 def emit_lines(emit: Emit | None) -> list[str]:
@@ -120,7 +121,9 @@ def _is_once(rank: Rank, form: Form) -> bool:
 def _kept(rank: Rank, kind: Kind) -> str:
     rows = "a row" if rank.limit == 1 else f"{rank.limit} rows"
     if kind.groups is not None:
-        return "keeps all groups forever"
+        if not rank.ttl_ms:
+            return "keeps all groups forever"
+        return f"keeps the first ones, and all other groups for {duration(rank.ttl_ms)} after their last change"
     if form_of(rank) is Form.WINDOW or _is_once(rank, form_of(rank)):
         return f"keeps {rows} of each until then"
     if form_of(rank) is not Form.UPDATES:

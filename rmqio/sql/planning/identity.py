@@ -43,7 +43,7 @@ _ORIGIN: Final = Metadata(
 )
 _NUMBER: Final = Field("$number", types.INTEGER)
 _COLUMN: Final = Column("$id", _TEXT, _ORIGIN, is_virtual=True)
-_OF_AGGREGATE: Final = {"fields", "input", "keys", "window", "calls", "origin", "is_total", "span"}
+_OF_AGGREGATE: Final = {"fields", "input", "keys", "window", "calls", "ttl_ms", "origin", "is_total", "span"}
 
 
 def has_own_ids(relation: Relation) -> bool:

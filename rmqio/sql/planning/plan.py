@@ -297,7 +297,10 @@ class Emit:
 class Aggregate(Relation):
     """One row per key, and window: the keys, `WINDOW_COLUMNS` if there is a window, and the results of the calls.
 
-    `emit`: if it is there, the row of a window is given several times, and the newest counts.
+    Attributes:
+      emit: if it is there, the row of a window is given several times, and the newest counts.
+      ttl_ms: how long a group without a window is kept after its last row, in milliseconds of processing time; 0: for
+        ever.
     """
 
     input: Relation
@@ -305,6 +308,7 @@ class Aggregate(Relation):
     window: Window | None
     calls: tuple[AggregateCall, ...]
     emit: Emit | None = None
+    ttl_ms: int = 0
     origin: Origin | None = field(default=None, compare=False)
     """The operator that it comes from; None: GROUP BY or DISTINCT."""
     is_total: bool = field(default=False, compare=False)

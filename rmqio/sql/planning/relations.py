@@ -77,12 +77,16 @@ class OverCall:
 
 @dataclass(frozen=True, slots=True)
 class Over(Relation):
-    """The columns of the input, and the results of calls over the rows before each one, in order of time."""
+    """The columns of the input, and the results of calls over the rows before each one, in order of time.
+
+    `ttl_ms`: how long a key is kept after its last row, in milliseconds of processing time; 0: for ever.
+    """
 
     input: Relation
     keys: tuple[int, ...]
     time: int
     calls: tuple[OverCall, ...]
+    ttl_ms: int = 0
     span: Span = field(default=_NOWHERE, compare=False, repr=False)
 
     def inputs(self) -> tuple[Relation, ...]:

@@ -94,7 +94,8 @@ def _steps(relation: Relation) -> Iterator[Step]:
                     for each in relation.calls
                 ],
                 RESULT_TYPES[1]: [each.type.text for each in relation.calls],
-                **_more(relation, {"input", "keys", "window", "calls", "is_total"}),
+                **_lives(relation),
+                **_more(relation, {"input", "keys", "window", "calls", "is_total", "ttl_ms"}),
             }
         case Rank():
             names = _columns(relation.input)
@@ -115,7 +116,9 @@ def _steps(relation: Relation) -> Iterator[Step]:
             pass
         case SubqueryJoin():
             yield {**more_step(relation, _columns), **_kept(relation, "left")}
-        case Over() | Analytic() | Sorted() | Repeated():
+        case Over():
+            yield {**more_step(relation, _columns), **_lives(relation)}
+        case Analytic() | Sorted() | Repeated():
             yield more_step(relation, _columns)
         case _:
             yield {"step": type(relation).__name__.lower(), **_more(relation, {"input", "left", "right"})}
@@ -125,6 +128,11 @@ def _kept(join: Join | SubqueryJoin, *sides: str) -> Step:
     """Whose rows are kept forever, since they end and others do not. Under an earlier version, they were not."""
     found = [each for each in sides if ends_by_itself(getattr(join, each))]
     return {"kept forever": found} if join.ttl_ms and found and not ends_by_itself(join) else {}
+
+
+def _lives(relation: Aggregate | Over) -> Step:
+    """How long a key is kept, if not forever. Under an earlier version, it was, and had no time of its last row."""
+    return {"time to live": duration(relation.ttl_ms)} if relation.ttl_ms and not ends_by_itself(relation) else {}
 
 
 _NO_STATE: Final = frozenset(

@@ -18,7 +18,7 @@ from rmqio.sql.planning.plan import Calc, Relation, Sink
 from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.runtime.joins.subquery_join_fn import SemiFn, SubqueryJoinFn, SubqueryJoinSpec, copied, divided, fewest
 from rmqio.sql.runtime.over.analytic_fn import AnalyticFn, AnalyticSpec
-from rmqio.sql.runtime.over.over_fn import OverAllFn, OverFn, OverSpec
+from rmqio.sql.runtime.over.over_fn import ExpiringOverFn, OverAllFn, OverFn, OverSpec
 from rmqio.sql.runtime.rows.failed_rows import Computing
 from rmqio.sql.runtime.rows.row_outputs import RepeatFn
 from rmqio.sql.runtime.rows.sort_fn import LimitFn, SortFn, SortSpec, in_one_queue
@@ -101,7 +101,8 @@ class MoreRelations:
                     f"SparkRunner --streaming or FlinkRunner. {GIVES_END}",
                     over.span,
                 )
-            return computing.add(rows, label, OverFn(spec))
+            fn = ExpiringOverFn(spec, over.ttl_ms) if over.ttl_ms else OverFn(spec)
+            return computing.add(rows, label, fn)
         return computing.add(rows | f"{label}: by key" >> beam.GroupByKey(), label, OverAllFn(spec))
 
     def _analytic(self, analytic: Analytic, fragment: Fragment, side: int, computing: Computing) -> Any:

@@ -69,7 +69,7 @@ class Settings:
     """Settings of a script.
 
     Attributes:
-      ttl_ms: how long a join without a bound keeps a row, and a rank a partition; 0: it was not said.
+      ttl_ms: how long what nothing else bounds keeps its state, such as a join its rows; 0: it was not said.
       emit: when windows give rows besides at their ends.
       name: the job's name.
       zone: the session's time zone.

@@ -85,7 +85,8 @@ def with_results(
     constants = tuple(dict.fromkeys(known[each] for each in queries))
     rows = lookups.rows
     if over:
-        rows = (analytic.with_calls if whole else _with_over)(rows, scope, over, known)
+        found = analytic.with_calls(rows, scope, over, known) if whole else _with_over(rows, scope, over, known)
+        rows = replace(found, ttl_ms=binder.ttl_ms) if isinstance(found, Over) else found
 
     def result(node: nodes.Expression) -> Expr | None:
         is_ours = isinstance(node, nodes.InQuery | nodes.Exists | nodes.ScalarQuery)
@@ -152,7 +153,7 @@ def _with_over(
         known[each] = replace(place, index=place.index + len(columns))
     results = tuple(Field(f"{each.call.name}${i}", each.call.type) for i, each in enumerate(calls))
     computed = Calc(fields, source, None, tuple(columns))
-    return Over(without_time(fields) + results, computed, keys, time, tuple(calls), first.span)
+    return Over(without_time(fields) + results, computed, keys, time, tuple(calls), span=first.span)
 
 
 def _time(over: nodes.Over, source: Relation, binder: ExpressionBinder) -> int:

@@ -15,14 +15,14 @@ from apache_beam.utils.timestamp import Duration
 
 from rmqio.sql.planning.plan import Emit
 
-_UPDATES_S: Final = 1
+UPDATES_S: Final = 1
 """How often a group that changes is written again, in seconds."""
 
 
 def of_groups() -> dict[str, Any]:
     """Returns the arguments of `WindowInto` for groups without a window, of an input without end."""
     return {
-        "trigger": Repeatedly(AfterProcessingTime(_UPDATES_S)),
+        "trigger": Repeatedly(AfterProcessingTime(UPDATES_S)),
         "accumulation_mode": AccumulationMode.ACCUMULATING,
     }
 

@@ -138,7 +138,8 @@ class GroupChangesFn(ChangesFn):
         window: Any = beam.DoFn.WindowParam,
         timestamp: Any = beam.DoFn.TimestampParam,
     ) -> Iterator[Any]:
-        if not element[1]:  # an empty pane, see `FinishFn`
+        if not element[1]:  # an empty pane, see `FinishFn`, or a group that was forgotten
+            is_there.clear()
             return
         rows = self._finish.row(element[1], window)
         self._letters += self._finish.letters()

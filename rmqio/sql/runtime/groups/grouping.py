@@ -14,6 +14,7 @@ from rmqio.sql.explain.plans import named_fields
 from rmqio.sql.planning.plan import Aggregate
 from rmqio.sql.runtime.groups import emits
 from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec, FinishFn, MergeFn, NoRowsFn
+from rmqio.sql.runtime.groups.expiring_group_fn import ExpiringGroupFn
 from rmqio.sql.runtime.groups.group_changes_fn import GroupChangesFn, GroupsToRanksFn, GroupUpdatesFn
 from rmqio.sql.runtime.groups.processing_fn import ProcessingFn
 from rmqio.sql.runtime.groups.windows import window_fn
@@ -78,8 +79,11 @@ class Grouping:
                 hint_of(self.partial())
             )
             groups = (groups, none) | f"{label}: of all rows" >> beam.Flatten()
-        windowed = groups | f"{label}: windows" >> beam.WindowInto(window_fn(aggregate.window), **repeats)
-        merged = windowed | label >> beam.CombinePerKey(MergeFn(spec))
+        if self.is_changing and aggregate.ttl_ms:
+            merged = groups | label >> beam.ParDo(ExpiringGroupFn(spec)).with_output_types(hint_of(self.partial()))
+        else:
+            windowed = groups | f"{label}: windows" >> beam.WindowInto(window_fn(aggregate.window), **repeats)
+            merged = windowed | label >> beam.CombinePerKey(MergeFn(spec))
         finish: beam.DoFn = FinishFn(spec)
         if self.is_changing and isinstance(target, ToTable):
             is_filtered = any(each.condition is not None for each in self.steps)

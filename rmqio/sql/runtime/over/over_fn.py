@@ -18,6 +18,7 @@ from rmqio.sql.compile.over.frames import Frames
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.planning.relations import OverCall
 from rmqio.sql.rows import unpacker
+from rmqio.sql.runtime import expiry
 from rmqio.sql.runtime.rows.row_outputs import RowsFn
 from rmqio.transforms.parts import Waiting, second_after
 
@@ -158,3 +159,80 @@ class OverFn(_OverFn):
         else:
             following.clear()
         yield from self.emitted_with(ordered, results, until_us)
+
+
+class ExpiringOverFn(OverFn):
+    """Forgets a key after the time to live, if no row of it waits for the watermark: the next row is its first."""
+
+    LAST = ReadModifyWriteStateSpec("last", BytesCoder())
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+    EXPIRY = TimerSpec("expiry", TimeDomain.REAL_TIME)
+
+    def __init__(self, spec: OverSpec, ttl_ms: int) -> None:
+        super().__init__(spec)
+        self._ttl_ms = ttl_ms
+
+    def process(
+        self,
+        element: tuple[bytes, tuple[int, list[bytes]]],
+        pending: Any = beam.DoFn.StateParam(OverFn.PENDING),
+        later_1: Any = beam.DoFn.StateParam(OverFn.LATER_1),
+        later_2: Any = beam.DoFn.StateParam(OverFn.LATER_2),
+        later_3: Any = beam.DoFn.StateParam(OverFn.LATER_3),
+        later_4: Any = beam.DoFn.StateParam(OverFn.LATER_4),
+        used: Any = beam.DoFn.StateParam(OverFn.USED),
+        done: Any = beam.DoFn.StateParam(OverFn.DONE),
+        following: Any = beam.DoFn.StateParam(OverFn.NEXT),
+        due: Any = beam.DoFn.TimerParam(DUE),
+        kept: Any = beam.DoFn.StateParam(OverFn.KEPT),
+        last: Any = beam.DoFn.StateParam(LAST),
+        timer: Any = beam.DoFn.TimerParam(EXPIRY),
+    ) -> None:
+        found = last.read()
+        if found and self._is_over(found, following):  # the timer is late
+            kept.clear()
+            done.clear()
+        last.write(expiry.stamp())
+        if not found:  # once until it fires: a key that always gets rows would never be looked at
+            timer.set((expiry.now_ms() + self._ttl_ms) / 1000)
+        super().process(element, pending, later_1, later_2, later_3, later_4, used, done, following, due)
+
+    @on_timer(DUE)
+    def put_out(
+        self,
+        pending: Any = beam.DoFn.StateParam(OverFn.PENDING),
+        later_1: Any = beam.DoFn.StateParam(OverFn.LATER_1),
+        later_2: Any = beam.DoFn.StateParam(OverFn.LATER_2),
+        later_3: Any = beam.DoFn.StateParam(OverFn.LATER_3),
+        later_4: Any = beam.DoFn.StateParam(OverFn.LATER_4),
+        used: Any = beam.DoFn.StateParam(OverFn.USED),
+        kept: Any = beam.DoFn.StateParam(OverFn.KEPT),
+        done: Any = beam.DoFn.StateParam(OverFn.DONE),
+        following: Any = beam.DoFn.StateParam(OverFn.NEXT),
+        due: Any = beam.DoFn.TimerParam(DUE),
+        last: Any = beam.DoFn.StateParam(LAST),
+    ) -> Iterator[Any]:
+        """The same. The time to live is counted from when the last rows came out, as in Flink."""
+        if last.read():
+            last.write(expiry.stamp())
+        yield from super().put_out(pending, later_1, later_2, later_3, later_4, used, kept, done, following, due)
+
+    @on_timer(EXPIRY)
+    def expire(
+        self,
+        done: Any = beam.DoFn.StateParam(OverFn.DONE),
+        following: Any = beam.DoFn.StateParam(OverFn.NEXT),
+        kept: Any = beam.DoFn.StateParam(OverFn.KEPT),
+        last: Any = beam.DoFn.StateParam(LAST),
+        timer: Any = beam.DoFn.TimerParam(EXPIRY),
+    ) -> None:
+        """Forgets the key, or waits again."""
+        found = last.read()
+        if found and not self._is_over(found, following):
+            timer.set(max(expiry.due_ms(found, self._ttl_ms), expiry.now_ms() + self._ttl_ms // 2) / 1000)
+            return
+        for state in (done, kept, last):
+            state.clear()
+
+    def _is_over(self, found: bytes, following: Any) -> bool:
+        return following.read() is None and expiry.due_ms(found, self._ttl_ms) <= expiry.now_ms()

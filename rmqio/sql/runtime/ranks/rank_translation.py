@@ -15,7 +15,7 @@ from rmqio.sql.planning.plan import Rank
 from rmqio.sql.runtime.ranks.first_fn import ExpiringFirstFn, ExpiringSeenFn, FirstFn, SeenFn
 from rmqio.sql.runtime.ranks.rank_fn import FirstRowsFn, RankedFn, RankSpec
 from rmqio.sql.runtime.ranks.ranking import Ranking
-from rmqio.sql.runtime.ranks.top_fn import ExpiringTopFn, TopFn, TopOfGroupsFn
+from rmqio.sql.runtime.ranks.top_fn import ExpiringTopFn, ExpiringTopOfGroupsFn, TopFn, TopOfGroupsFn
 from rmqio.sql.runtime.rows.failed_rows import Computing
 
 _LEAST_WINDOW: Final = Duration(micros=1000)
@@ -73,4 +73,4 @@ def ranked(
 def of_groups(rank: Rank, rows: Any, fragment: Fragment, computing: Computing, label: str) -> Any:
     """Returns the first rows of partitions of groups that change. `rows`: see `GroupsToRanksFn`."""
     spec = RankSpec(rank, Ranking.of(rank, by_arrival=is_by_arrival(rank)), fragment)
-    return computing.add(rows, label, TopOfGroupsFn(spec))
+    return computing.add(rows, label, (ExpiringTopOfGroupsFn if rank.ttl_ms else TopOfGroupsFn)(spec))

@@ -117,3 +117,22 @@ class ExpiringTopFn(TopFn):
         else:
             kept.clear()
             is_set.clear()
+
+
+class ExpiringTopOfGroupsFn(ExpiringTopFn, TopOfGroupsFn):
+    """Forgets a group, too, whose last change came longer ago, unless the table shows it. Rows begin with its stamp."""
+
+    def merged(self, kept: list[bytes], given: list[bytes]) -> list[bytes]:
+        now = expiry.stamp()
+        pairs = zip(given[::2], given[1::2], strict=True)
+        rows = super().merged(kept, [part for group, row in pairs for part in (group, now + row if row else b"")])
+        shown, now_ms = set(self.first(rows)), expiry.now_ms()
+        return [
+            part
+            for group, row in zip(rows[::2], rows[1::2], strict=True)
+            if row[expiry.SIZE :] in shown or expiry.due_ms(row, self._spec.rank.ttl_ms) > now_ms
+            for part in (group, row)
+        ]
+
+    def first(self, kept: list[bytes]) -> list[bytes]:
+        return self._first([row[expiry.SIZE :] for row in kept[1::2]])

@@ -23,9 +23,9 @@ ROWS = "SELECT k, id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY 
 DELETES = "deletes rows that are no longer there by tombstones"
 
 
-def tree(query: str, more: str = "", key: str = "k") -> str:
+def tree(query: str, more: str = "", key: str = "k", setting: str = "") -> str:
     script = Script()
-    script.run(f"{TABLES.format(more=more, key=key)} EXPLAIN INSERT INTO p {query};")
+    script.run(f"{setting} {TABLES.format(more=more, key=key)} EXPLAIN INSERT INTO p {query};")
     return explain(script.explained)
 
 
@@ -70,6 +70,33 @@ def test_inputs_that_end_have_no_updates_and_no_state_beyond(query: str, endless
 )
 def test_it_says_whether_rows_are_deleted(query: str, key: str, deletes: bool) -> None:
     assert (DELETES in tree(query, key=key)) is deletes
+
+
+TOP = "SELECT k, n FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY n DESC) AS rn FROM ({})) WHERE rn <= 3"
+COUNTS = "SELECT k, COUNT(*) AS n FROM o GROUP BY k"
+
+
+@pytest.mark.parametrize(
+    ("query", "forever", "kept"),
+    [
+        (COUNTS, "partial results until then, or forever", "until then, or for 1 h after the last row of each"),
+        (
+            "SELECT k, SUM(id) OVER (PARTITION BY k ORDER BY ts) FROM o",
+            "partial results of each key",
+            "partial results of each key, for 1 h after its last row",
+        ),
+        (
+            TOP.format(COUNTS),
+            "keeps all groups forever",
+            "keeps the first ones, and all other groups for 1 h after their last change",
+        ),
+    ],
+)
+def test_it_says_how_long_a_key_is_kept(query: str, forever: str, kept: str) -> None:
+    setting = "SET 'table.exec.state.ttl' = '1 h';"
+    lines = [[line.strip("│├└─ ") for line in tree(query, setting=each).split("\n")] for each in ("", setting)]
+    for text, found in zip((forever, kept), lines, strict=True):
+        assert any(each.endswith(text) for each in found), found
 
 
 def test_trees_fit_a_terminal() -> None:

@@ -121,6 +121,36 @@ def test_what_does(before: list[str], now: list[str], said: list[str]) -> None:
     assert changes(kept, signature_of(script_of(*now).sinks)) == said
 
 
+TTL = "SET 'table.exec.state.ttl' = '1 h'"
+
+
+@pytest.mark.parametrize(
+    ("query", "step"),
+    [
+        ("SELECT COUNT(*) FROM o GROUP BY customer", "group"),
+        ("SELECT SUM(id) OVER (PARTITION BY customer ORDER BY ts) FROM o", "over"),
+        (
+            "SELECT n FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY n DESC) AS rn FROM "
+            "(SELECT customer, COUNT(*) AS n FROM o GROUP BY customer)) WHERE rn <= 3",
+            "group",
+        ),
+    ],
+)
+def test_state_without_the_time_of_its_last_row_is_refused(query: str, step: str) -> None:
+    """So is that of an earlier version, which did not obey the setting, and had no such key."""
+    statement = f"INSERT INTO x(a) {query}"
+    forever, kept = signature("SET 'table.exec.state.ttl' = '0 s'", statement), signature(TTL, statement)
+    said = f"INSERT INTO x: {step}: time to live was nothing, and is 1 h"
+    assert said in changes(forever, kept)
+    for each in kept[0]["steps"]:
+        if each["step"] == step:
+            del each["time to live"]
+    assert changes(kept, signature(TTL, statement)) == [said]
+    ends = "CREATE TABLE e (customer STRING) WITH ('topic' = 'e', 'endTime' = '2024-01-01 00:00:00Z')"
+    of_end = "INSERT INTO x(a) SELECT COUNT(*) FROM e GROUP BY customer"
+    assert signature(ends, of_end) == signature("SET 'table.exec.state.ttl' = '0 s'", ends, of_end)
+
+
 DAYS = (
     "(SELECT id, window_start, window_end, window_time FROM TABLE(TUMBLE(TABLE i, DESCRIPTOR(ts), INTERVAL '1' DAY)))"
 )

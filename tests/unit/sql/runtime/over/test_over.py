@@ -28,8 +28,9 @@ from rmqio.sql.planning.plan import AggregateCall, Field
 from rmqio.sql.planning.relations import OverCall
 from rmqio.sql.planning.signature import Signature, signature_of
 from rmqio.sql.rows import pack
+from rmqio.sql.runtime import expiry
 from rmqio.sql.runtime.connection import Connection
-from rmqio.sql.runtime.over.over_fn import OverFn, OverSpec
+from rmqio.sql.runtime.over.over_fn import ExpiringOverFn, OverFn, OverSpec
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.values import ValueFailure, in_order
@@ -309,6 +310,9 @@ class Pending(Cell):
 class Key:
     """An OVER of one key of a stream: rows, and a watermark that passes their times."""
 
+    more: tuple[Cell, ...] = ()
+    """Of one with a time to live: what it keeps, when the last row was there, and the timer."""
+
     def __init__(self, fn: OverFn) -> None:
         self.fn = fn
         self.found: list[Any] = []
@@ -319,13 +323,14 @@ class Key:
     def come(self, *rows: tuple[float, int]) -> None:
         packed = [pack((int(at * 1_000_000), n)) for at, n in rows]
         process: Any = self.fn.process
-        process((b"k", (0, packed)), *self.waiting, self.done, self.following, self.due)
+        process((b"k", (0, packed)), *self.waiting, self.done, self.following, self.due, *self.more)
 
     def pass_time(self, seconds: float) -> None:
         while self.due.value is not None and self.due.value.micros <= seconds * 1_000_000:
             self.due.value = None
             self.fn.start_bundle()
-            for batch in self.fn.put_out(*self.waiting, self.kept, self.done, self.following, self.due):
+            put_out: Any = self.fn.put_out
+            for batch in put_out(*self.waiting, self.kept, self.done, self.following, self.due, *self.more[1:2]):
                 self.found += batch
             for late in self.fn.finish_bundle():
                 self.found += late.value
@@ -369,6 +374,65 @@ def test_a_key_with_hours_of_rows_reads_each_a_few_times() -> None:
         key.pass_time(second)
     assert [row[2] for row in key.rows()] == list(range(1, 2_001))
     assert sum(each.count for each in key.waiting[:-1]) < 40 * 2_000
+
+
+class ExpiringKey(Key):
+    """The same with a time to live, whose clock is another one than that of the watermark."""
+
+    def __init__(self, fn: ExpiringOverFn) -> None:
+        super().__init__(fn)
+        self.last, self.timer = Cell(), Cell()
+        self.more = self.kept, self.last, self.timer
+        self.expire = fn.expire
+
+    def at(self, now_ms: int) -> None:
+        while self.timer.value is not None and self.timer.value * 1000 <= now_ms:
+            Time.now_ms, self.timer.value = round(self.timer.value * 1000), None
+            self.expire(self.done, self.following, *self.more)
+        Time.now_ms = now_ms
+
+
+class Time:
+    now_ms = 0
+
+    @classmethod
+    def time_ns(cls) -> int:
+        return cls.now_ms * 1_000_000
+
+
+def test_a_key_is_forgotten_after_its_time_unless_rows_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "time", Time)
+    fields = (Field("ts", types.TIMESTAMP), Field("n", BIGINT))
+    calls = (
+        OverCall(AggregateCall("SUM", BIGINT, 1), "RANGE", None),
+        OverCall(AggregateCall("LAG", BIGINT, 1), "ROWS", 1),
+    )
+    fragment = Fragment(FromRows((*fields, *(Field(f"r{n}", BIGINT) for n in range(2)))), (), ToRows())
+    key = ExpiringKey(ExpiringOverFn(OverSpec(calls, 0, fields, fragment), 10_000))
+    key.at(0)
+    key.come((1, 1))
+    key.at(25_000)
+    key.pass_time(2)
+    assert key.rows() == [(1, 1, 1, None)], "a row that waits for the watermark is not forgotten"
+    key.at(34_000)
+    key.come((3, 2))
+    key.pass_time(4)
+    assert key.rows() == [(3, 2, 3, 1)], "the time is counted from when the rows before came out"
+    key.at(43_999)
+    assert key.kept.value is not None
+    key.at(70_000)
+    states = [key.kept, key.done, key.following, key.last, key.timer, *key.waiting]
+    assert [each.value for each in states] == [None] * len(states)
+    key.come((5, 4))
+    Time.now_ms = 99_000  # the timer is late
+    key.pass_time(6)
+    key.come((7, 8))
+    key.pass_time(8)
+    assert key.rows() == [(5, 4, 4, None), (7, 8, 12, 4)]
+    Time.now_ms = 109_000
+    key.come((9, 16))
+    key.pass_time(10)
+    assert key.rows() == [(9, 16, 16, None)]
 
 
 # ---- the signature of a job -----------------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ from rmqio.sql.runtime.groups.processing_fn import ProcessingFn
 from rmqio.sql.runtime.groups.windows import bounds_at
 from rmqio.sql.runtime.ranks.first_fn import ExpiringFirstFn, ExpiringSeenFn
 from rmqio.sql.runtime.ranks.rank_fn import RankSpec
-from rmqio.sql.runtime.ranks.ranking import Ranking, payload
-from rmqio.sql.runtime.ranks.top_fn import ExpiringTopFn, TopFn, TopOfGroupsFn
+from rmqio.sql.runtime.ranks.ranking import Ranking, payload, rows_of
+from rmqio.sql.runtime.ranks.top_fn import ExpiringTopFn, ExpiringTopOfGroupsFn, TopFn, TopOfGroupsFn
 from rmqio.sql.scripts.script import Script
 from tests.unit.sql.runtime.ranks.updating import Cell
 
@@ -121,13 +121,19 @@ def test_batches_in_any_order_make_the_same_rows(
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("ttl_ms", [0, 1000])
 @pytest.mark.parametrize(("query", "columns", "key"), STATEMENTS)
 @settings(max_examples=40)
 @given(changes=VALUES)
-def test_groups_come_change_and_go(query: str, columns: str, key: str, changes: list[tuple[int, int | None]]) -> None:
+def test_groups_come_change_and_go(
+    query: str, columns: str, key: str, ttl_ms: int, changes: list[tuple[int, int | None]]
+) -> None:
     """State of groups that come, change and go gives the same as their last rows at once."""
     spec = spec_of(query, columns, key)
-    fn, kept = TopOfGroupsFn(spec), Cell()
+    kept, states = Cell(), (Cell(), Cell()) if ttl_ms else ()
+    fn = TopOfGroupsFn(spec)
+    if ttl_ms:
+        fn = ExpiringTopOfGroupsFn(replace(spec, rank=replace(spec.rank, ttl_ms=ttl_ms)))
     table: dict[str, Any] = {}
     once: dict[str, Any] = {}
     fn.setup()
@@ -140,7 +146,8 @@ def test_groups_come_change_and_go(query: str, columns: str, key: str, changes: 
             groups[group] = group, value
             given_row = packed(spec, (group, value))
         fn.start_bundle()
-        replayed(table, fn, list(fn.process((b"k", payload([pack(group), given_row])), kept, MIN_TIMESTAMP)))
+        process: Any = fn.process
+        replayed(table, fn, list(process((b"k", payload([pack(group), given_row])), kept, MIN_TIMESTAMP, *states)))
     whole = TopFn(spec)
     whole.setup()
     whole.start_bundle()
@@ -174,6 +181,33 @@ def test_a_partition_is_forgotten_when_its_last_row_is_over_its_time(clock: type
     give((3, 1))
     assert table["1"]["id"] == 3, "it begins anew"
     assert table["2"]["id"] == 2, "the table keeps its rows"
+
+
+def test_groups_that_are_over_their_time_are_forgotten_but_for_the_first_ones(clock: type[Time]) -> None:
+    spec = spec_of(*STATEMENTS[0])
+    fn = ExpiringTopOfGroupsFn(replace(spec, rank=replace(spec.rank, ttl_ms=1000)))
+    fn.setup()
+    kept, timer, flag = Cell(), Cell(), Cell()
+    table: dict[str, Any] = {}
+
+    def change(group: int, value: int) -> None:
+        fn.start_bundle()
+        element = b"k", payload([pack(group), packed(spec, (group, value))])
+        replayed(table, fn, list(fn.process(element, kept, MIN_TIMESTAMP, timer, flag)))
+
+    for number in range(100):
+        clock.now_ms = number * 100
+        change(number, -number)
+        groups = rows_of(kept.value[expiry.SIZE :])[::2]
+        assert len(groups) <= 3 + 10
+        assert [table[key]["id"] for key in sorted(table)] == [0, 1, 2][: number + 1]
+    change(1, -99)
+    assert [table[key]["id"] for key in sorted(table)] == [0, 2, 90], "the best of those that are kept follows"
+    clock.now_ms += 1000
+    fn.expire(kept, timer, flag)
+    assert (kept.value, flag.value) == (None, None)
+    change(200, -200)
+    assert [table[key]["id"] for key in sorted(table)] == [200, 2, 90], "it begins anew, and the table keeps its rows"
 
 
 FIELDS = (Field("n", types.BIGINT),)
