@@ -107,8 +107,8 @@ def test_41_rules_and_a_million_rows_run_on_one_core_within_a_gigabyte(tmp_path:
         flags += [f"--rules={tmp_path}/rules.json", f"--enrich={tmp_path}/users.parquet", "--enrich_key=user=id"]
         flags += [f"--enrich_cache_dir={tmp_path}/cache", "--runner=DirectRunner"]
 
-        limits = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
-        limits += ("prlimit", f"--data={LIMIT}")  # without pages of mapped files
+        limits = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
+        limits += ["prlimit", f"--data={LIMIT}"]  # without pages of mapped files
         command = [*limits, sys.executable, "-m", "rmqio.pipelines.detect", *flags]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             if group is not None:
