@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 from typing import Final
 
+import rmqio.errors
 from rmqio.errors import RmqioError
 from rmqio.runners.errors import PipelineFailed
 
@@ -18,6 +19,9 @@ _OF_A_QUERY: Final = "=== Streaming Query ==="
 """The start of what Spark appends to the failure of a query: its ids, offsets and plan."""
 _LINES: Final = 30
 _WHERE: Final = re.compile(r"\s*\[while running '(.*)'\]\s*$", re.DOTALL)
+_OURS: Final = re.compile(
+    "|".join(re.escape(str(each)) for each in (Path(rmqio.errors.__file__).parent, Path(__file__).parents[1]))
+)
 # The code in Beam that calls a DoFn, and our code that calls Beam
 _CALLERS: Final = re.compile(
     rf"(^|/)apache_beam/(runners/(common|worker/)|transforms/core\.py)|^{re.escape(str(Path(__file__).parent))}/"
@@ -68,7 +72,7 @@ def without_java_frames(error: BaseException, running: str = "") -> BaseExceptio
 def described(error: BaseException, otherwise: str = "") -> str:
     """Returns the transform's name and the error, then the traceback from the first frame of user code on.
 
-    `otherwise` names the transform if the error does not.
+    `otherwise` names the transform if the error does not. An error of ours that no user code has met is only its text.
     """
     where = next((found[1] for each in _chain(error) if (found := _WHERE.search(str(each)))), otherwise)
     text = _WHERE.sub("", "".join(traceback.format_exception_only(error))).strip()
@@ -79,7 +83,7 @@ def described(error: BaseException, otherwise: str = "") -> str:
         theirs = [frame for frame in frames if not _CALLERS.search(frame.filename)]
         if not theirs and each is not error:
             continue  # Beam raised the error again
-        if not theirs and isinstance(error, RmqioError):
+        if isinstance(error, RmqioError) and all(_OURS.match(frame.filename) for frame in theirs):
             continue  # the text says it all
         trace = "".join(traceback.format_list(theirs or frames))
         end = _WHERE.sub("", "".join(traceback.format_exception_only(each))).strip()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.errors import OffsetOutOfRange, RmqioError, TopicNotExist, TransportError
+from rmqio.errors import OffsetOutOfRange, QueueGone, RmqioError, TopicNotExist, TransportError
 from rmqio.interfaces import MicroBatchLimits, OffsetQuery, QueueClient
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.start import StopAt
@@ -62,6 +62,8 @@ class QueuePlanner:
         """Whether the runner permits a cut. False until it asks for a new range: one that is read again is not cut."""
         self._away: set[MessageQueue] = set()
         """Queues that were found after the start, but whose broker does not answer."""
+        self._gone: set[str] = set()
+        """Queues that were removed, which has been said."""
         self._sizes: dict[str, tuple[float, float]] = {}
         self._pace = None if config.rate_limit is None else PlanPace(config.rate_limit.records_per_second)
 
@@ -86,7 +88,7 @@ class QueuePlanner:
         left: dict[str, int] = {}
         now_ms = int(time.time() * 1000)  # taken before the queries: messages that arrive meanwhile are not older
         reading = [name for name, each in found.items() if each["stop"] is None or each["at"] < each["stop"]]
-        for name, end in self._ends(client, {name: found[name]["at"] for name in reading}).items():
+        for name, end in self._ends(client, {name: found[name] for name in reading}).items():
             each = found[name]
             each["end"] = end
             target = end if each["stop"] is None else min(each["stop"], end)
@@ -194,16 +196,34 @@ class QueuePlanner:
             found[topic] = found.get(topic, 0) + max(0, each["end"] - each["at"])
         return found
 
-    def _ends(self, client: QueueClient, read_to: Mapping[str, int]) -> dict[str, int]:
-        """The ends of queues whose brokers answer. The others do not advance, not even with the clock."""
-        queries = [OffsetQuery(queue_of(name), "max", at_least=at) for name, at in read_to.items()]
+    def _ends(self, client: QueueClient, reading: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """The ends of queues whose brokers answer. The others do not advance, not even with the clock.
+
+        A queue that an operator has removed is one without messages, if it had been read to its end.
+        """
+        queries = [OffsetQuery(queue_of(name), "max", at_least=each["at"]) for name, each in reading.items()]
         found: dict[str, int] = {}
-        for name, end in zip(read_to, client.look_up(queries), strict=True):
-            if isinstance(end, RmqioError):
+        for name, end in zip(reading, client.look_up(queries), strict=True):
+            if isinstance(end, QueueGone):
+                found[name] = self._end_of_gone(end, name, **reading[name])
+            elif isinstance(end, RmqioError):
                 self._pass_over(end)
             elif end is not None:
                 found[name] = end
         return found
+
+    def _end_of_gone(self, error: QueueGone, name: str, *, at: int, end: int, **_: object) -> int:
+        topic = queue_of(name).topic
+        if at < end:
+            raise QueueGone(
+                f"{error}. It was removed when the read was at offset {at}, and {end - at} messages or more were left. "
+                f"Give the topic its queues again, with 'rmqio topics update {topic} --queues N': the read goes on. To "
+                "remove queues, lower --write_queues first, wait until they are read to their ends, then lower --queues"
+            )
+        if name not in self._gone:
+            self._gone.add(name)
+            _LOGGER.warning("%s. The read was at its end, offset %d, and goes on without it", error, at)
+        return at
 
     def _known(self, client: QueueClient, position: Position | None, until_now: bool) -> dict[str, Any]:
         """The queues of a position, and those found now."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
+from rmqio.errors import RmqioError
+from rmqio.model import MessageQueue
 from rmqio.runners.spark.errors import TaskFailure, described, failure_in, without_java_frames
+from rmqio.testing import InMemoryCluster
+from rmqio.testing.cluster import find_cluster
 
 
 def raised(error: BaseException) -> BaseException:
@@ -59,6 +65,19 @@ def test_a_full_disk_is_one_line(java: str, what: str) -> None:
         f"there is no room left {what}: --checkpoint_dir, and Spark's own files in spark.local.dir, need room; a "
         "stream that is started again goes on from its last commit"
     )
+
+
+def test_an_error_of_ours_that_comes_from_our_code_is_its_text() -> None:
+    def of_a_user() -> None:
+        InMemoryCluster("none").stored_queue(MessageQueue("t", "b", 1))
+
+    texts = []
+    for call in (of_a_user, functools.partial(find_cluster, "no such cluster")):
+        try:
+            call()
+        except RmqioError as error:
+            texts.append(str(TaskFailure(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))))
+    assert ["Traceback" in each for each in texts] == [True, False]
 
 
 def test_a_failure_of_sparks_own_is_reported_without_its_frames() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio import MessageQueue, ReadOptions, StartFrom, StopAt
-from rmqio.errors import TopicNotExist
+from rmqio.errors import QueueGone, TopicNotExist
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.reading.planned import planner as planned
 from rmqio.transforms.reading.planned.planner import name_of, queue_of
@@ -210,6 +210,31 @@ def test_offsets_are_committed_once_an_interval_and_when_the_run_ends(
         append(clocked, Q0, 1)
     planner.committed(advance(planner, position), last=True)
     assert clocked.committed("g", Q0) == 11
+
+
+@pytest.mark.parametrize("read_to_its_end", [False, True])
+def test_a_queue_that_was_removed_is_an_error_unless_it_was_read_to_its_end(
+    read_to_its_end: bool, clocked: InMemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The read of a restart, or a running one. If the queue is given back, the read goes on where it was."""
+    fill(clocked, 5, 7)
+    position = advance(planner_of(clocked), None, ALL if read_to_its_end else TriggerLimits(max_records=8))
+    removed = clocked.stored_topic("t").queues.pop(queue_of(N1))
+    planner = planner_of(clocked)
+    if not read_to_its_end:
+        with pytest.raises(QueueGone, match=r"t/broker-a/1 does not exist.* 3 messages or more .*update t --queues N"):
+            planner.advance(position, ALL, False)
+        clocked.stored_topic("t").queues[queue_of(N1)] = removed
+        assert ranges(planner, position, advance(planner, position))[N1] == (4, 7)
+        return
+    append(clocked, Q0, 2)
+    for _ in range(2):
+        before, position = position, advance(planner, position)
+    assert caplog.text.count("The read was at its end, offset 7, and goes on without it") == 1
+    assert (position["queues"][N0]["at"], before["queues"][N0]["at"]) == (7, 7)
+    clocked.stored_topic("t").queues[queue_of(N1)] = removed
+    append(clocked, Q1, 1)
+    assert ranges(planner, position, advance(planner, position)) == {N1: (7, 8)}
 
 
 def test_names_of_queues_are_read_back() -> None:
