@@ -93,6 +93,16 @@ def test_events_that_join_a_session_that_is_over_are_counted_as_late_ones() -> N
     assert shown(runs.run([("a", b"4", 3)], 22 * SECOND)) == [([b"1", b"2", b"3", b"4"], LATE, 1, False)]
 
 
+@pytest.mark.parametrize(("second", "late"), [(4, 0), (3, 1)])
+def test_an_event_whose_own_session_is_over_is_late_though_it_would_join_an_open_one(second: int, late: int) -> None:
+    """As in Beam, in Java and in Python: they look at the own window of an event first. Flink merges first."""
+    runs = Batches(windowing_of(window.Sessions(10), trigger.DefaultTrigger()))
+    assert runs.run([("a", b"%d" % n, n) for n in (0, 8, 16, 24)], 14 * SECOND - 1) == []
+    assert (runs.run([("a", b"more", second)], 24 * SECOND), runs.late) == ([], late)
+    (pane,) = runs.run([], 34 * SECOND)
+    assert (pane[1], len(pane[2])) == (window.IntervalWindow(0, 34), 5 - late)
+
+
 def test_an_earliest_timestamp_holds_the_output_watermark_until_its_pane() -> None:
     earliest = TimestampCombiner.OUTPUT_AT_EARLIEST
     runs = Batches(windowing_of(window.FixedWindows(10), trigger.DefaultTrigger(), timestamp_combiner=earliest))
