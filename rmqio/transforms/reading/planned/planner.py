@@ -222,7 +222,12 @@ class QueuePlanner:
             )
         if name not in self._gone:
             self._gone.add(name)
-            _LOGGER.warning("%s. The read was at its end, offset %d, and goes on without it", error, at)
+            _LOGGER.warning(
+                "%s. The read goes on without it from offset %d, its end when it was last seen. What came after that "
+                "is read once the topic has this queue again",
+                error,
+                at,
+            )
         return at
 
     def _known(self, client: QueueClient, position: Position | None, until_now: bool) -> dict[str, Any]:

@@ -230,7 +230,7 @@ def test_a_queue_that_was_removed_is_an_error_unless_it_was_read_to_its_end(
     append(clocked, Q0, 2)
     for _ in range(2):
         before, position = position, advance(planner, position)
-    assert caplog.text.count("The read was at its end, offset 7, and goes on without it") == 1
+    assert caplog.text.count("goes on without it from offset 7, its end when it was last seen") == 1
     assert (position["queues"][N0]["at"], before["queues"][N0]["at"]) == (7, 7)
     clocked.stored_topic("t").queues[queue_of(N1)] = removed
     append(clocked, Q1, 1)
