@@ -327,6 +327,17 @@ def test_rows_that_were_forgotten_under_an_earlier_version_are_missing(query: st
     assert changes(before, now) == said
 
 
+@pytest.mark.parametrize(
+    ("key", "step"),
+    [("ROW(CAST(amount AS DOUBLE))", "group"), ("ROW(1, CAST(id AS FLOAT))", "group"), ("ROW(amount)", ""), ("id", "")],
+)
+def test_rows_with_a_zero_of_either_sign_were_two_keys(key: str, step: str) -> None:
+    now = signature_of(script_of(f"INSERT INTO x(a) SELECT COUNT(*) FROM o GROUP BY {key}").sinks)
+    before = [{**now[0], "steps": [{k: v for k, v in each.items() if k != "-0.0 in rows"} for each in now[0]["steps"]]}]
+    said = [f"INSERT INTO x: {step}: -0.0 in rows was nothing, and is 0.0"] if step else []
+    assert changes(before, now) == said
+
+
 def test_the_order_of_the_state_is_kept(tmp_path: Path) -> None:
     """Labels are numbered in this order, and Spark finds state by its label."""
     folder = str(tmp_path)
