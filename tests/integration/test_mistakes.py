@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -194,9 +195,8 @@ ROWS: Final = {
         "rmqio: message body has 5000000 bytes; the broker's maximum is 4194304",
     ),
     "disk full": Row(
-        "unshare --mount --map-root-user sh -c 'mount -t tmpfs -o size=4k none full"
-        " && rmqio copy --from many.csv --to full/?format=csv'",
-        "rmqio copy: OSError: [Errno 28] No space left on device ...",
+        "{mounting} sh -c 'mount -t tmpfs -o size=4k none full && rmqio copy --from many.csv --to full/?format=csv'",
+        "rmqio copy: full/...csv cannot be written: No space left on device",
         {"full/none": "", "many.csv": "a,b\n" + "1,2\n" * 5000},
         started=frozenset({BEAM}),
     ),
@@ -289,6 +289,14 @@ def topics(rocketmq: LocalRocketMQ) -> tuple[str, str]:
     with closing(RemotingProducer(ClientOptions(rocketmq.name_server), "a_producer")) as producer:
         producer.send(Message(b'{"id": 1}', topic=found[0]))
     return found
+
+
+@pytest.fixture(scope="module")
+def mounting() -> str:
+    enter = "unshare --mount --map-root-user"
+    if shutil.which("unshare") is None or subprocess.run([*enter.split(), "true"], check=False).returncode:
+        pytest.skip("this machine permits no mount of one's own")
+    return enter
 
 
 @pytest.fixture(scope="module")

@@ -187,8 +187,10 @@ class _WriteFileFn(beam.DoFn):
                 ) from error
             FileSystems.rename([part], [final])
             remove_residues(folder, name)
-        except BaseException:
+        except BaseException as failure:
             remove(part)
+            if isinstance(failure, OSError):  # as if the disk is full; Beam's errors are some, too
+                raise RmqioError(f"{final} cannot be written: {failure.strerror or failure}") from failure
             raise
         self._written.add(sum(1 for _ in rows) - len(refused), _LABELS)
         for row, error in refused:
