@@ -13,6 +13,8 @@ from rmqio.sql.types import SqlType
 
 _NARROWEST: Final = 8
 """Columns of text are not cut below this."""
+_SPARE: Final = 4
+"""How much wider than a later row a column becomes, if there is room: numbers that grow have few heads."""
 _DOTS: Final = "..."
 _WHOLE: Final = {*types.NUMERIC, "BOOLEAN", "DATE", "TIME", *types.TIMESTAMPS, *types.INTERVALS}
 
@@ -20,15 +22,25 @@ _WHOLE: Final = {*types.NUMERIC, "BOOLEAN", "DATE", "TIME", *types.TIMESTAMPS, *
 class RowPrinter:
     """Prints rows of these columns. Columns of text can be cut, with dots; those of numbers and times are whole.
 
-    The first rows say how wide columns are. They widen for later rows, if the terminal has room.
+    The first rows say how wide columns are. They widen for later rows, if there is room. The head comes again then, so
+    that columns stand under their names, but not for a program that reads the rows.
 
     Args:
       fields: the columns.
       write: takes the lines, one at a time.
       width: of the terminal; None: as it is, at least 80.
+      is_read: by a program.
     """
 
-    def __init__(self, fields: Sequence[Field], write: Callable[[str], object], width: int | None = None) -> None:
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        write: Callable[[str], object],
+        width: int | None = None,
+        *,
+        is_read: bool = False,
+    ) -> None:
+        self._is_read = is_read
         self._names = [safe_line(each.name) for each in fields]
         self._texts = [_cell(each.type) for each in fields]
         self._is_right = [each.type.kind in types.NUMERIC for each in fields]
@@ -62,8 +74,12 @@ class RowPrinter:
         self._widths = self._fitted(needed)
         self._is_upright = self._total(self._widths) > self._width
         if not self._is_upright:
-            self._write(self._line(self._names))
-            self._write((" " * GAP).join("-" * each for each in self._widths))
+            self._write_head()
+
+    def _write_head(self) -> None:
+        assert self._widths is not None
+        self._write(self._line(self._names))
+        self._write((" " * GAP).join("-" * each for each in self._widths))
 
     def _fitted(self, needed: list[int]) -> list[int]:
         """Widths that fit, if there are any: the widest of the columns that can be cut gives first."""
@@ -84,10 +100,16 @@ class RowPrinter:
             width if can_be_cut else max(width, display_width(cell))
             for cell, width, can_be_cut in zip(cells, self._widths, self._can_be_cut, strict=True)
         ]
-        self._widths = self._fitted(needed)
-        for i, cell in enumerate(cells):
-            room = self._width - self._total(self._widths)
-            self._widths[i] += max(0, min(room, display_width(cell) - self._widths[i]))
+        widths = self._fitted(needed)
+        wider = [i for i, cell in enumerate(cells) if display_width(cell) > self._widths[i]]
+        for spare in (0, _SPARE):
+            for i in wider:
+                room = self._width - self._total(widths)
+                widths[i] += max(0, min(room, display_width(cells[i]) + spare - widths[i]))
+        if widths != self._widths:
+            self._widths = widths
+            if not self._is_read:
+                self._write_head()
         self._write(self._line(cells))
 
     def _line(self, cells: Sequence[str]) -> str:

@@ -328,7 +328,8 @@ class Session:
         return rows_of(work, plan.fields)
 
     def _print(self, plan: Relation, rows: Rows, limit: int | None, offset: int) -> None:
-        printer = RowPrinter(plan.fields, self.write, _UNCUT if self.is_script and not sys.stdout.isatty() else None)
+        is_read = self.is_script and not sys.stdout.isatty()
+        printer = RowPrinter(plan.fields, self.write, _UNCUT if is_read else None, is_read=is_read)
         began = time.monotonic()
         with closing(rows):
             for found in rows:

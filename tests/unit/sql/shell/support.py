@@ -64,4 +64,5 @@ class Shell:
 
     def rows(self, text: str) -> list[tuple[str, ...]]:
         """Returns the cells of the rows that statements print."""
-        return [tuple(line.split()) for line in self(text)[2:]]
+        names, *lines = (tuple(line.split()) for line in self(text))
+        return [cells for cells in lines if cells != names and set("".join(cells)) != {"-"}]

@@ -17,9 +17,9 @@ from rmqio.sql.planning.plan import Field
 from rmqio.sql.shell.rendering import RowPrinter, print_table, shortened
 
 
-def printed(fields: list[Field], *batches: list[tuple[Any, ...]], width: int = 80) -> list[str]:
+def printed(fields: list[Field], *batches: list[tuple[Any, ...]], width: int = 80, is_read: bool = False) -> list[str]:
     lines: list[str] = []
-    printer = RowPrinter(fields, lines.append, width)
+    printer = RowPrinter(fields, lines.append, width, is_read=is_read)
     for each in batches:
         printer.print(each)
     return lines
@@ -36,15 +36,32 @@ def test_columns_are_aligned_by_what_the_terminal_shows() -> None:
     ]
 
 
-def test_columns_widen_for_later_rows_while_there_is_room() -> None:
+def test_columns_widen_for_later_rows_under_a_head_of_their_own_while_there_is_room() -> None:
     fields = [Field("a", types.VARCHAR), Field("b", types.BIGINT)]
     assert printed(fields, [("x", 1)], [("long text", 123456)], [("y", 2)], width=16) == [
         "a  b",
         "-  -",
         "x  1",
+        "a              b",
+        "--------  ------",
         "long ...  123456",
         "y              2",
     ]
+
+
+def test_numbers_that_grow_have_few_heads_and_stand_below_each_other() -> None:
+    fields = [Field("n", types.BIGINT), Field("text", types.VARCHAR)]
+    lines = printed(fields, *([(10**n, "x" * 60)] for n in range(18)))
+    heads = [i for i, line in enumerate(lines) if "text" in line]
+    assert len(heads) == 5
+    for first, last in zip(heads, [*heads[1:], len(lines)], strict=True):
+        assert len({line.index("x") for line in lines[first + 2 : last]}) == 1
+        assert lines[first].index("text") == lines[first + 2].index("x")
+
+
+def test_a_program_that_reads_the_rows_gets_one_head() -> None:
+    fields = [Field("n", types.BIGINT)]
+    assert printed(fields, [(1,)], [(100,)], is_read=True) == ["n", "-", "1", "    100"]
 
 
 def test_text_is_cut_and_numbers_are_whole() -> None:
