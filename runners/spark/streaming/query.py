@@ -57,6 +57,10 @@ class QuerySettings:
     """Whether a stop ends the sources, so that all windows close."""
 
 
+class _BatchFailed(Exception):
+    """For Spark, in the place of the error."""
+
+
 class Query:
     """Runs until its sources have ended, until `stop`, or until it fails."""
 
@@ -90,6 +94,7 @@ class Query:
         self._waiting: list[BatchReport] = []  # micro-batches that are done, but not known to be committed
         self._is_done = threading.Event()
         self._failure: Exception | None = None
+        """Why a micro-batch has failed."""
         self.running: StreamingQuery | None = None
         """Spark's query; None before it runs."""
 
@@ -154,9 +159,10 @@ class Query:
         began = time.monotonic()
         try:
             reports = [pickle.loads(bytes(row.value)) for row in frame.collect()]
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  `_attend` raises it
             self._failure = error
-            raise
+            # Spark matches the text with (.|\r\n|\r|\n)*, which overflows the stack of its thread if it is long.
+            raise _BatchFailed from None
         report = BatchReport(number, reports, time.monotonic() - began)
         if report.cuts is not None:
             self._cuts.keep(report.cuts)
@@ -165,7 +171,7 @@ class Query:
 
     def _is_news(self, record: logging.LogRecord) -> bool:
         """Returns False for a log record about an error of `_batch`, because `run` raises that error."""
-        return record.exc_info is None or record.exc_info[1] is not self._failure
+        return record.exc_info is None or not isinstance(record.exc_info[1], _BatchFailed)
 
     def _attend(self, running: StreamingQuery) -> None:
         """Does the work that waits for Spark's commits, and stops the query when it is at its end."""
@@ -179,7 +185,7 @@ class Query:
         error = running.exception()
         self._settle()
         if error is not None:
-            raise error
+            raise self._failure or error
         self._commit(last=True)
 
     def _is_between(self, running: StreamingQuery) -> bool:

@@ -59,6 +59,23 @@ def test_each_page_is_in_the_navigation_once() -> None:
     assert sorted(listed) == sorted(PAGES)
 
 
+def test_a_folder_of_pages_has_a_section_of_its_own_that_begins_with_its_index() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2].partition("\n\n")[0]
+    sections = [re.findall(r"([\w/-]+\.md)$", each, re.MULTILINE) for each in re.split(r"- [^:\n]+:\n", nav)]
+    for index in (DOCS).glob("*/index.md"):
+        folder = index.parent.name
+        pages = [f"{folder}/{each.name}" for each in index.parent.glob("*.md")]
+        found = [each for each in sections if f"{folder}/index.md" in each]
+        assert [each[0] for each in found] == [f"{folder}/index.md"], folder
+        assert sorted(each for each in found[0] if each.startswith(f"{folder}/")) == sorted(pages)
+
+
+def test_the_page_of_examples_has_each_question_of_their_readme() -> None:
+    row = r"^\| (.+?\?) \| \W*(?:examples/)?([\w.]+)\W"
+    readme, page = ((ROOT / each).read_text() for each in ("examples/README.md", "docs/examples.md"))
+    assert re.findall(row, readme, re.MULTILINE) == re.findall(row, page, re.MULTILINE) != []
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_reference_has_each_public_name(package: str) -> None:
     require(package)
