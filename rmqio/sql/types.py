@@ -212,8 +212,9 @@ def _join_numbers(left: SqlType, right: SqlType) -> SqlType:
         return FLOAT if kinds <= {"FLOAT", *INTEGERS} else DOUBLE
     if "DECIMAL" in kinds:
         left, right = as_decimal(left), as_decimal(right)
-        scale = max(left.scale, right.scale)
-        return decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
+        whole = max(left.precision - left.scale, right.precision - right.scale)
+        scale = min(max(left.scale, right.scale), MAX_DECIMAL - whole)  # all whole digits have room
+        return SqlType("DECIMAL", precision=whole + scale, scale=scale)
     return max(left, right, key=lambda each: BITS[each.kind])
 
 

@@ -181,7 +181,9 @@ def text_of_double(number: float) -> str:
     if 1e-3 <= abs(number) < 1e7:
         text = repr(number)
         return text if "e" not in text else format(Decimal(text), "f")
-    sign, digits, exponent = Decimal(repr(number)).as_tuple()
+    text = repr(number)
+    # Java prints two digits at least, the nearest ones: 4.9E-324
+    sign, digits, exponent = Decimal(text if "." in text else f"{number:.1e}").as_tuple()
     figures = "".join(map(str, digits)).rstrip("0") or "0"
     power = int(exponent) + len(digits) - 1
     return f"{'-' if sign else ''}{figures[0]}.{figures[1:] or '0'}E{power}"

@@ -280,7 +280,7 @@ def _text_of(kind: SqlType) -> Callable[[Any], str]:
 
 
 def _number(number: float) -> str:
-    text = values.text_of_double(number)
+    text = values.text_of_double(number + 0.0)  # -0.0 is 0.0
     return str(Decimal(text)) if text[-1].isdecimal() else f'"{text}"'
 
 

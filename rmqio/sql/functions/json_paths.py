@@ -79,13 +79,24 @@ def _refuse(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a JSON number")
 
 
+_AFTER_WORD: Final = re.compile(r"[\w$]")
+_AFTER_NUMBER: Final = re.compile(r"[^ \t\r\n]")
 _DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse)
 
 
 @lru_cache(maxsize=8)
 def parsed(text: str) -> Any:
-    """Returns the document; numbers with a fraction are exact. Text after it is left out. Raises `NotJson`."""
+    """Returns the document; numbers with a fraction are exact. Text after it is left out. Raises `NotJson`.
+
+    As in Flink, a space must stand before text after a number, and no letter or digit after `true`, `false` and `null`.
+    """
+    text = text.lstrip(" \t\r\n")
     try:
-        return _DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
+        document, end = _DECODER.raw_decode(text)
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise NotJson(str(error)) from None
+    if not isinstance(document, (str, dict, list)):
+        follows = _AFTER_WORD if document is None or isinstance(document, bool) else _AFTER_NUMBER
+        if follows.match(text, end):
+            raise NotJson(f"{shown(text)} goes on after {shown(text[:end])}")
+    return document

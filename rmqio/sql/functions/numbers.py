@@ -80,7 +80,9 @@ def _whole(rounding: str, of_float: Callable[[float], int]) -> Callable[[Any], A
 
 
 def sign(number: Any) -> Any:
-    """Returns -1, 0 or 1, of the number's type."""
+    """Returns -1, 0 or 1, of the number's type; NaN for NaN."""
+    if number != number:
+        return number
     found = type(number)((number > 0) - (number < 0))
     return found.quantize(number) if isinstance(found, Decimal) else found
 

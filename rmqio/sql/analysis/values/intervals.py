@@ -133,9 +133,6 @@ def rounded(name: str, given: nodes.ToUnit, binder: Any) -> Expr:
     if kind == "TIME" and given.unit not in TIME_FIELDS:
         raise Refusal(f"a TIME has no {given.unit}", given.span)
     unit = Constant(types.VARCHAR.nullable(False), given.unit)
-    if kind == "TIMESTAMP_LTZ":
-        found = Operation(local(operand).type, f"{name} OF TIMESTAMP", (unit, local(operand)))
-        return Operation(operand.type, "INSTANT OF LOCAL", (found,))
     return Operation(operand.type, f"{name} OF {kind}", (unit, operand))
 
 

@@ -148,7 +148,7 @@ def _shortest(number: float) -> str:
     if number != number or abs(number) == float("inf"):
         return repr(number)
     return next(
-        (text for digits in range(1, 10) if single(float(text := f"{number:.{digits}g}")) == number), repr(number)
+        (text for digits in range(2, 10) if single(float(text := f"{number:.{digits}g}")) == number), repr(number)
     )
 
 

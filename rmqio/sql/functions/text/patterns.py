@@ -108,7 +108,7 @@ def text_to_map(text: str, pair_end: str = ",", key_end: str = "=") -> dict[str,
     found: dict[str, str | None] = {}
     between = regular_expression(key_end)
     for pair in _parts(text, regular_expression(pair_end)):
-        end = between.search(pair)
+        end = next((each for each in between.all(pair) if each.end()), None)
         if end is None:
             found[pair] = None
         else:

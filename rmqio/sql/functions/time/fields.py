@@ -124,6 +124,13 @@ def ceil_time(unit: str, micros: int) -> int:
     return floor + _MICROS[unit] if unit in _MICROS else _next(unit, floor // DAY_US) * DAY_US
 
 
+def _of_instant(rounded: Callable[[str, int], int], unit: str, micros: int) -> int:
+    """Rounds by the clock of the session's zone; hours and what is shorter begin there twice when it is set back."""
+    local = values.local_of_instant(micros)
+    found = rounded(unit, local)
+    return micros + found - local if _MICROS.get(unit, DAY_US) < DAY_US else values.instant_of_local(found)
+
+
 def ceil_time_of_day(unit: str, micros: int) -> int:
     """Returns the time of day at which a unit begins. Raises `ValueFailure` if that is the next day."""
     found = ceil_time(unit, micros)
@@ -142,7 +149,8 @@ define("FLOOR OF TIME", "s t", floor_time, returns=_second)
 define("CEIL OF TIME", "s t", ceil_time_of_day, returns=_second)
 define("FLOOR OF TIMESTAMP", "s ts", floor_time, returns=_second)
 define("CEIL OF TIMESTAMP", "s ts", ceil_time, returns=_second)
+define("FLOOR OF TIMESTAMP_LTZ", "s ts", partial(_of_instant, floor_time), returns=_second)
+define("CEIL OF TIMESTAMP_LTZ", "s ts", partial(_of_instant, ceil_time), returns=_second)
 define("TIME OF DAY +", "t any", inline="({0} + {1}) % 86400000000", returns=lambda given: given[0])
 define("LOCAL OF INSTANT", "ts", values.local_of_instant, returns=lambda given: types.TIMESTAMP)
-define("INSTANT OF LOCAL", "ts", values.instant_of_local, returns=lambda given: types.TIMESTAMP_LTZ)
 define("LAST INSTANT", "ts", values.last_instant, returns=lambda given: types.TIMESTAMP_LTZ)

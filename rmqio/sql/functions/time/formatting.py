@@ -64,11 +64,29 @@ def _pieces(pattern: str) -> Iterator[Piece]:
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
+class _Zone(NamedTuple):
+    """The zone of an instant: its offset in minutes, and its short name."""
+
+    offset: int
+    name: str
+
+    @property
+    def digits(self) -> str:
+        """The offset as RFC 822 writes it."""
+        return f"{'-' if self.offset < 0 else '+'}{abs(self.offset) // 60:02}{abs(self.offset) % 60:02}"
+
+    @property
+    def iso(self) -> tuple[str, str, str, str]:
+        """The offset as ISO 8601 writes it, by the count of its letters."""
+        return ("", self.digits[:3], self.digits, f"{self.digits[:3]}:{self.digits[3:]}") if self.offset else ("Z",) * 4
+
+
 @dataclass(frozen=True)
 class _More:
     """Parts of a time that a `datetime` does not have."""
 
     time: datetime
+    zone: _Zone | None
 
     @cached_property
     def day_of_year(self) -> int:
@@ -118,16 +136,18 @@ _FIELDS: Final = {
 
 
 @lru_cache(maxsize=500)
-def _template(pattern: str) -> str:
-    """The pattern as one of `str.format`: of d, the datetime, and x, the rest."""
-    return "".join(map(_field, pieces(pattern)))
+def _template(pattern: str, has_zone: bool) -> str:
+    """The pattern as one of `str.format`: of d, the datetime, and x, the rest. Raises `ValueFailure`."""
+    return "".join(_field(each, has_zone, pattern) for each in pieces(pattern))
 
 
-def _field(piece: Piece) -> str:
+def _field(piece: Piece, has_zone: bool, pattern: str) -> str:
     letter, count, text = piece
     match letter:
         case "":
-            return text.replace("[", "").replace("]", "").replace("{", "{{").replace("}", "}}")
+            # what stands in brackets is optional where it is read, but in the older class, the one with a zone
+            text = text if has_zone else text.replace("[", "").replace("]", "")
+            return text.replace("{", "{{").replace("}", "}}")
         case "y" | "u" if count == 2:
             return "{x.short_year:02}"
         case "M" | "L" if count > 2:
@@ -140,12 +160,14 @@ def _field(piece: Piece) -> str:
             return "{x.half}"
         case "S":
             return f"{{x.fraction:.{count}}}"
+        case "X" | "x" | "Z" | "z" if not has_zone or f"{letter}{count}" in ("x1", "x2", "x3", "z4"):
+            raise ValueFailure(f"the letter {letter} of the format {shown(pattern)} cannot be written of a time without a zone")
         case "X":
-            return "Z"
-        case "x" | "Z":
-            return {"x1": "+00", "x3": "+00:00"}.get(f"{letter}{count}", "+0000")
+            return f"{{x.zone.iso[{count}]}}"
+        case "Z":
+            return "{x.zone.digits}"
         case "z":
-            return "UTC"
+            return "{x.zone.name}"
     return f"{{{_FIELDS[letter]}:0{count}}}"
 
 
@@ -161,14 +183,21 @@ def _unit(pattern: str) -> int:
 
 def formatted(micros: int, pattern: str) -> str:
     """Returns microseconds since 1970 by a pattern. Raises `ValueFailure`."""
-    return _formatted(micros - micros % _unit(pattern), pattern)
+    return _formatted(micros - micros % _unit(pattern), pattern, None)
+
+
+def formatted_instant(micros: int, pattern: str) -> str:
+    """Returns an instant in the zone of the session, as Java's older class writes it. Raises `ValueFailure`."""
+    local = values.local_of_instant(micros)
+    zone = values.datetime_of(micros).replace(tzinfo=UTC).astimezone(values.zone(values.session_zone())).tzname() or ""
+    return _formatted(local - local % _unit(pattern), pattern, _Zone((local - micros) // 60_000_000, zone))
 
 
 @lru_cache(maxsize=2_000)  # neighbours in a topic are of the same day or minute
-def _formatted(micros: int, pattern: str) -> str:
+def _formatted(micros: int, pattern: str, zone: _Zone | None) -> str:
     time = values.datetime_of(micros)
-    template = _template(pattern)
-    return template.format(d=time, x=_More(time) if "{x." in template else None)
+    template = _template(pattern, zone is not None)
+    return template.format(d=time, x=_More(time, zone) if "{x." in template else None)
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -189,7 +218,7 @@ def _reader(pattern: str, is_lenient: bool) -> re.Pattern[str]:
     for position, (letter, count, text) in enumerate(parts):
         if not letter:
             escaped = re.escape(text)
-            found.append(escaped.replace(r"\[", "(?:").replace(r"\]", ")?"))
+            found.append(escaped if is_lenient else escaped.replace(r"\[", "(?:").replace(r"\]", ")?"))
             continue
         follows = position + 1 < len(parts) and parts[position + 1].letter in tuple("yuMdHhmsSkKD")
         group = _GROUPS[letter]
@@ -227,7 +256,7 @@ def parsed(text: str, pattern: str, *, is_lenient: bool) -> tuple[int, int | Non
     """
     reader = _reader(pattern, is_lenient)
     found = reader.match(text.strip()) if is_lenient else reader.fullmatch(text)
-    if found is None:
+    if found is None or (is_lenient and not found[0]):
         return None
     given = found.groupdict()
     year, month, day = _year(given, pattern, is_lenient), _month(given, is_lenient), int(given.get("day") or 1)

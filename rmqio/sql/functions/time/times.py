@@ -54,8 +54,11 @@ def time_of_day() -> int:
 # ---- text to times --------------------------------------------------------------------------------------------------
 
 
-def _of_sql(text: str) -> int | None:
-    """Microseconds of `2020-1-31` or `2020-1-31 23:59:59.123`; None: it is neither."""
+def _of_sql(text: str, *, is_lenient: bool) -> int | None:
+    """Microseconds of `2020-1-31` or `2020-1-31 23:59:59.123`; None: it is neither.
+
+    30 February is the last of February; lenient: 1 or 2 March, as for Java's older class, which Flink asks second.
+    """
     found = _SQL.fullmatch(text)
     if found is None:
         return None
@@ -66,14 +69,15 @@ def _of_sql(text: str) -> int | None:
     last = (datetime.date(year + month // 12, month % 12 + 1, 1) - datetime.timedelta(days=1)).day if (
         (year, month) != (9999, 12)
     ) else 31  # fmt: skip
-    moment = datetime.datetime(year, month, min(day, last), hour, minute, second)
+    moment = datetime.datetime(year, month, 1, hour, minute, second)
+    moment += datetime.timedelta(days=day - 1 if is_lenient else min(day, last) - 1)
     return values.micros_of(moment) + int(f"{found[7] or ''}000000"[:6])
 
 
 def timestamp(text: str, pattern: str | None = None) -> int | None:
     """Returns the TIMESTAMP(3) of text in a format, or in SQL's own; None: it is in neither."""
     found = None if pattern is None else formatting.parsed(text, pattern, is_lenient=False)
-    micros = _of_sql(text) if found is None else found[0]
+    micros = _of_sql(text, is_lenient=pattern is not None) if found is None else found[0]
     return None if micros is None else values.scaled_time(micros, 3)
 
 
@@ -106,19 +110,17 @@ def instant_of_number(number: int | float | Decimal, precision: int = 3) -> int 
     return micros if FIRST_INSTANT <= micros <= LAST_INSTANT else None
 
 
-def instant_of_text(text: str, pattern: str = _STANDARD, zone: str | None = None) -> int | None:
+def instant_of_text(text: str, pattern: str | None = None, zone: str = values.UTC) -> int | None:
     """Returns the TIMESTAMP_LTZ of text in a format, in a zone or that of the text; None: it is no such text."""
-    found = formatting.parsed(text, pattern, is_lenient=False)
+    found = None if pattern is None else formatting.parsed(text, pattern, is_lenient=False)
     if found is None:
-        micros = _of_sql(text)
+        micros = _of_sql(text, is_lenient=pattern is not None)
         found = None if micros is None else (micros, None)
     if found is None:
         return None
     micros, offset = found
     if offset is not None:
         return values.scaled_time(micros - offset, 3)
-    if zone is None:
-        return values.scaled_time(values.instant_of_local(micros), 3)
     local = values.datetime_of(micros).replace(tzinfo=values.zone(zone))
     return values.scaled_time(micros - _offset_us(local), 3)
 
@@ -151,7 +153,7 @@ def seconds(text: str | None = None, pattern: str = _STANDARD) -> int:
 
 def text_of_seconds(seconds: int, pattern: str = _STANDARD) -> str:
     """Returns seconds since 1970 in a format and in the session's zone."""
-    return formatting.formatted(values.local_of_instant(seconds * 1_000_000), pattern)
+    return formatting.formatted_instant(seconds * 1_000_000, pattern)
 
 
 def format_time(time: int | str, pattern: str) -> str | None:

@@ -205,6 +205,8 @@ def test_a_call_is_refused(expression: str, message: str) -> None:
         ("0.25", "DECIMAL(3, 2) NOT NULL"),
         ("-0.025", "DECIMAL(4, 3) NOT NULL"),
         ("12.50", "DECIMAL(4, 2) NOT NULL"),
+        ("COALESCE(CAST(n AS DECIMAL(38, 0)), a)", "DECIMAL(38, 0)"),
+        ("GREATEST(CAST(n AS DECIMAL(38, 38)), a)", "DECIMAL(38, 33)"),
         ("a * a", "DECIMAL(21, 10)"),
         ("a * n", "DECIMAL(21, 5)"),
         ("CAST(a AS DECIMAL(20, 6)) * CAST(a AS DECIMAL(20, 6))", "DECIMAL(38, 9)"),

@@ -127,6 +127,13 @@ AS_FLINK: list[tuple[str, Any]] = [
             "{a: 1}": (),
             "[1": (),
             "NaN": (),
+            "2024-02-30": (),
+            "12 x": ("", "VALUE", "SCALAR"),
+            "12]": (),
+            "true]": ("", "VALUE", "SCALAR"),
+            "truex": (),
+            "null1": (),
+            '"a"b': ("", "VALUE", "SCALAR"),
         }.items()
         for kind in ("", "VALUE", "SCALAR", "ARRAY", "OBJECT")
     ),
@@ -136,6 +143,7 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("JSON_STRING(JSON_OBJECT(KEY 'k' VALUE 'V'))", '{"k":"V"}'),
     ("JSON_STRING(JSON_ARRAY(1))", "[1]"),
     ("JSON_STRING(CAST('x' AS STRING))", '"x"'),
+    ("JSON_STRING(CAST('-0.0' AS DOUBLE))", "0.0"),
 ]
 
 

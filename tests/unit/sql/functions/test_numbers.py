@@ -101,6 +101,7 @@ AS_FLINK: list[tuple[str, Any]] = [
     (f"ROUND(CAST('{'9' * 38}' AS DECIMAL(38, 0)), -1)", None),
     (f"ROUND(CAST('{'9' * 37}.9' AS DECIMAL(38, 1)), 0)", Decimal(10**37)),
     (f"TRUNCATE(CAST('{'9' * 38}' AS DECIMAL(38, 0)), -1)", Decimal(10**38 - 10)),
+    ("SIGN(CAST('NaN' AS DOUBLE))", float("nan")),
 ]
 
 

@@ -85,6 +85,7 @@ AS_FLINK: list[tuple[str, Any]] = [
     (r"REGEXP_REPLACE('aä-5', '[^\p{L}\p{Nd}]', '')", "aä5"),
     (r"REGEXP_REPLACE('aä5', '\PL', '')", "aä"),
     (r"REGEXP_EXTRACT('x €5', '\p{Sc}\d')", "€5"),
+    ("STR_TO_MAP('Straße', 'x', '')", {"S": "traße"}),
 ]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
+from rmqio.sql.errors import SqlError
 from tests.unit.sql.evaluating import evaluate
 
 AS_FLINK: list[tuple[str, Any]] = [
@@ -45,9 +46,16 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("DATE_FORMAT(TIMESTAMP '2020-12-31 23:04:05', 'QQ')", "04"),
     ("DATE_FORMAT('2020-01-02 03:04', 'yyyy')", None),
     ("DATE_FORMAT('2020-01-02 03:04:05.123', 'ss.SSS')", "05.000"),
+    ("FROM_UNIXTIME(0, '[HH]')", "[00]"),
 ]
 
 
 @pytest.mark.parametrize(("expression", "expected"), AS_FLINK)
 def test_a_value_is_that_of_flink(expression: str, expected: Any) -> None:
     assert repr(evaluate(expression)) == repr(expected)
+
+
+@pytest.mark.parametrize("letter", ["X", "x", "Z", "z"])
+def test_a_time_without_a_zone_has_none_to_write(letter: str) -> None:
+    with pytest.raises(SqlError, match=f"the letter {letter} .* cannot be written of a time without a zone"):
+        evaluate(f"DATE_FORMAT(TIMESTAMP '2020-01-02 03:04:05', 'HH {letter}')")

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
+from rmqio.sql.values import in_zone
 from tests.unit.sql.evaluating import evaluate
 
 AS_FLINK: list[tuple[str, Any]] = [
@@ -139,9 +140,37 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("TO_TIMESTAMP_LTZ('2017-09-15 00:00:00.12345', 'yyyy-MM-dd HH:mm:ss.SSS')", 1505433600123000),
     ("TO_TIMESTAMP_LTZ('2017-09-15 00:00:00.1', 'yyyy-MM-dd HH:mm:ss.SSSSSS')", 1505433600100000),
     ("TO_TIMESTAMP_LTZ('2017-09-15 00:00:00.1', 'yyyy-MM-dd HH:mm:ss.SSSSSS', 'Asia/Tokyo')", 1505401200100000),
+    ("TO_TIMESTAMP('2024-02-30')", 1709164800000000),
+    ("TO_TIMESTAMP('2024-02-30', 'yyyy')", 1709251200000000),
+    ("TO_TIMESTAMP_LTZ('2024-02-30', 'x')", 1709251200000000),
+    ("UNIX_TIMESTAMP('x', '')", -9223372036854775808),
 ]
 
 
 @pytest.mark.parametrize(("expression", "expected"), AS_FLINK)
 def test_a_value_is_that_of_flink(expression: str, expected: Any) -> None:
     assert repr(evaluate(expression)) == repr(expected)
+
+
+IN_BERLIN: list[tuple[str, Any]] = [
+    ("TO_TIMESTAMP_LTZ('2024-01-01')", 1704067200000000),
+    ("TO_TIMESTAMP_LTZ('2024-01-01', 'yyyy-MM-dd')", 1704067200000000),
+    ("TO_TIMESTAMP_LTZ('2024-01-01', 'yyyy-MM-dd', 'Asia/Tokyo')", 1704034800000000),
+    ("FLOOR(TO_TIMESTAMP_LTZ(1729992600001, 3) TO SECOND)", 1729992600000000),
+    ("FLOOR(TO_TIMESTAMP_LTZ(1729992600, 0) TO MINUTE)", 1729992600000000),
+    ("FLOOR(TO_TIMESTAMP_LTZ(1729992600, 0) TO HOUR)", 1729990800000000),
+    ("CEIL(TO_TIMESTAMP_LTZ(1729992600, 0) TO MINUTE)", 1729992600000000),
+    ("CEIL(TO_TIMESTAMP_LTZ(1729989000, 0) TO HOUR)", 1729990800000000),
+    ("FROM_UNIXTIME(1729992600, 'HH:mm z Z X XX XXX')", "02:30 CET +0100 +01 +0100 +01:00"),
+]
+
+
+@pytest.mark.parametrize(("expression", "expected"), IN_BERLIN)
+def test_a_value_in_berlin_is_that_of_flink(expression: str, expected: Any) -> None:
+    with in_zone("Europe/Berlin"):
+        assert evaluate(expression) == expected
+
+
+def test_days_begin_by_the_clock_where_it_changes() -> None:
+    with in_zone("Europe/Berlin"):
+        assert evaluate("FLOOR(TO_TIMESTAMP_LTZ(1729992600, 0) TO DAY)") == 1729980000000000
