@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,24 @@ class Rows(NamedTuple):
     rows: list[tuple[Any, ...]]
 
 
+class Column(NamedTuple):
+    """The values of an expression.
+
+    Attributes:
+      type: as Flink writes it.
+      values: for each row, as `FlinkSql.columns` takes them; `Failed` for a row for which the expression fails.
+    """
+
+    type: str
+    values: list[Any]
+
+
+class Failed(NamedTuple):
+    """What Flink refused, or failed for."""
+
+    reason: str
+
+
 class FlinkFailed(BenchError):
     """Flink refused a statement, or a job of it failed."""
 
@@ -60,6 +79,26 @@ class FlinkSql:
         """Runs statements and returns the rows of the last one, a query. Raises `FlinkFailed`."""
         answer = self._ask("run", statements)
         return Rows(answer["types"], [tuple(each) for each in answer["rows"]])
+
+    def columns(
+        self, statements: Sequence[str], rows: Sequence[Sequence[Any]], expressions: Sequence[str]
+    ) -> list[Column | Failed]:
+        """Evaluates expressions over rows of the table `t`, which one of the statements creates, without a job.
+
+        Times are microseconds, days or months; bytes hexadecimal; decimals text; maps lists of pairs; floats, in the
+        result, text.
+        """
+        answer = self._ask("values", [*statements, json.dumps(rows), *expressions])
+        return [
+            Failed(each["failed"])
+            if "failed" in each
+            else Column(each["type"], [Failed(v["failed"]) if isinstance(v, dict) else v for v in each["values"]])
+            for each in answer["columns"]
+        ]
+
+    def refusals(self, statements: Sequence[str], queries: Sequence[str]) -> list[str | None]:
+        """Returns why each query is refused after these statements; None: it can be planned."""
+        return list(self._ask("plan", [*statements, *queries])["refused"])
 
     def seconds(self, statements: Sequence[str]) -> float:
         """Runs all INSERTs among the statements as one job, and returns its wall seconds. Raises `FlinkFailed`."""

@@ -105,7 +105,9 @@ def cotangent(number: float) -> float:
 
 
 def power(base: float, exponent: float) -> float:
-    """Returns the power by IEEE 754."""
+    """Returns the power as Java does: 1 to an infinite power, or to that of NaN, is NaN there."""
+    if math.isnan(exponent) or (math.isinf(exponent) and abs(base) == 1):
+        return float("nan")
     try:
         return math.pow(base, exponent)
     except ValueError:  # 0 to a negative power, or a root of a negative number

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from decimal import Decimal
 from random import Random
 from typing import Any, Final
+
+from rmqio.sql import values
 
 COLUMNS: Final = {
     "b": "BOOLEAN",
@@ -128,20 +130,17 @@ def expression(random: Random, kind: str, depth: int = 3) -> str:
     return _PLACE.sub(lambda found: expression(random, found[1], depth - 1), random.choice(rules))
 
 
-def rows(random: Random, count: int) -> list[dict[str, Any]]:
+def rows(random: Random, count: int) -> list[tuple[Any, ...]]:
     """Returns random rows: the first has NULL in all columns."""
-    return [{name: None if not n else random.choice(_VALUES[name]) for name in COLUMNS} for n in range(count)]
+    return [
+        tuple(None if not n else _value(name, random.choice(_VALUES[name])) for name in COLUMNS) for n in range(count)
+    ]
 
 
-def as_json(row: Mapping[str, Any]) -> str:
-    """Returns a row as one line of JSON, with its decimals as numbers."""
-    texts = {name: json.dumps(value, ensure_ascii=False) for name, value in row.items()}
-    texts |= {name: row[name] for name in ("m", "n") if row[name] is not None}
-    return "{" + ", ".join(f'"{name}": {text}' for name, text in texts.items()) + "}"
+_OF_TEXT: Final[Mapping[str, Callable[[str], Any]]] = {
+    "m": Decimal, "n": Decimal, "t": values.timestamp_of_text, "e": values.date_of_text, "z": values.instant_of_text,
+}  # fmt: skip
 
 
-def table(name: str, folder: str) -> str:
-    """Returns CREATE TABLE of a folder of JSON for Flink; the rows have an id, too."""
-    declared = ", ".join(f"{column} {kind}" for column, kind in {"id": "INT", **COLUMNS}.items())
-    options = f"'connector' = 'filesystem', 'path' = '{folder}', 'format' = 'json'"
-    return f"CREATE TABLE {name} ({declared}) WITH ({options})"
+def _value(name: str, given: Any) -> Any:
+    return given if given is None or name not in _OF_TEXT else _OF_TEXT[name](given)

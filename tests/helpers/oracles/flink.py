@@ -2,131 +2,162 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, NamedTuple
 
-from bench.sql.flink import FlinkFailed, FlinkSql
-from rmqio.sql import types, values
-from rmqio.sql.analysis.scope import Scope
-from rmqio.sql.analysis.values.binder import ExpressionBinder
+from bench.sql.flink import Column, Failed, FlinkSql
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
-from rmqio.sql.planning.plan import Field
-from rmqio.sql.syntax import nodes, statements
-from rmqio.sql.syntax.parser import parse
+from rmqio.sql.errors import SqlError
 from rmqio.sql.types import SqlType
-from rmqio.sql.values import ValueFailure
-from tests.helpers.oracles.expressions import COLUMNS, as_json, table
+from tests.unit.sql.evaluating import bound, type_of
 
-FAILED: Final = "failed"
-"""Stands for the value of an expression that fails for a row."""
+Rows = Sequence[Sequence[Any]]
 
 
-def _parsed(text: str) -> nodes.Expression:
-    (statement,) = parse(f"SELECT {text} FROM t")
-    assert isinstance(statement, statements.QueryStatement)
-    assert isinstance(statement.query.body, nodes.Select)
-    (item,) = statement.query.body.items
-    assert isinstance(item, nodes.Item)
-    return item.expression
+class Difference(NamedTuple):
+    """What differs.
+
+    Attributes:
+      kind: `refused here`, `refused by Flink`, `type`, `fails here`, `fails in Flink` or `value`.
+      detail: what both say, for a person and for `differences.toml`.
+    """
+
+    form: str
+    kind: str
+    detail: str
 
 
-def _type(text: str) -> SqlType:
-    cast = _parsed(f"CAST(NULL AS {text})")
-    assert isinstance(cast, nodes.Cast)
-    return types.resolve(cast.type)
+class Beside:
+    """Evaluates expressions over the rows of one table, in a time zone."""
 
-
-_FIELDS: Final = tuple(Field(name, _type(kind)) for name, kind in COLUMNS.items())
-
-
-def _value(name: str, given: Any) -> Any:
-    """A value of a column as it is at run time."""
-    if given is None:
-        return None
-    match name:
-        case "m" | "n":
-            return Decimal(given)
-        case "t":
-            return values.timestamp_of_text(given)
-        case "e":
-            return values.date_of_text(given)
-        case "z":
-            return values.instant_of_text(given)
-    return given
-
-
-def ours(text: str, rows: Sequence[Mapping[str, Any]]) -> tuple[SqlType, list[Any]]:
-    """Returns the type of an expression and its value for each row."""
-    bound = ExpressionBinder(Scope.of(_FIELDS, "t")).bind(_parsed(text))
-    run = compiled(Fragment(FromRows(_FIELDS), (Step(None, (bound,)),), ToRows()))
-    found: list[Any] = []
-    for row in rows:
-        try:
-            mapped = run([tuple(_value(name, row[name]) for name in COLUMNS)])
-        except ValueFailure as error:
-            found.append((FAILED, str(error)))
-            continue
-        found.append((FAILED, str(mapped.failed[0])) if mapped.failed else mapped.values[0][0])
-    return bound.type, found
-
-
-class Flink:
-    """Evaluates expressions over rows in few jobs."""
-
-    def __init__(self, flink: FlinkSql, rows: Sequence[Mapping[str, Any]], folder: Path, zone: str = "UTC") -> None:
+    def __init__(self, flink: FlinkSql, columns: Mapping[str, str], rows: Rows, zone: str = "UTC") -> None:
         self._flink = flink
-        self._count = len(rows)
-        folder.mkdir(exist_ok=True)
-        lines = [as_json({"id": number, **row}) for number, row in enumerate(rows)]
-        (folder / "rows.json").write_text("".join(f"{each}\n" for each in lines), "utf-8")
-        self._before = [f"SET 'table.local-time-zone' = '{zone}'", table("t", str(folder))]
+        self._columns = columns
+        self._rows = rows
+        self._zone = zone
 
-    def columns(self, texts: Sequence[str]) -> list[tuple[str, list[Any]] | str]:
-        """Returns type and values of each expression, or why Flink fails for it: then the others are asked again."""
+    def differences(self, texts: Mapping[str, str]) -> list[Difference]:
+        """Returns what differs of expressions: their texts by their forms."""
+        found: list[Difference] = []
+        for (form, text), theirs in zip(texts.items(), self.flinks(list(texts.values())), strict=True):
+            ours = self.ours(text)
+            if isinstance(ours, Failed) and isinstance(theirs, Failed):
+                continue
+            if isinstance(ours, Failed):
+                found.append(Difference(form, "refused here", ours.reason))
+            elif isinstance(theirs, Failed):
+                found.append(Difference(form, "refused by Flink", theirs.reason))
+            else:
+                kind, values = ours
+                if not same_type(kind, theirs.type):
+                    found.append(Difference(form, "type", f"{kind} | {theirs.type}"))
+                for row, our, flinks in zip(self._rows, values, theirs.values, strict=True):
+                    if different := _difference(kind, our, flinks):
+                        names = [name for name in self._columns if re.search(rf"\b{name}\b", text)]
+                        given = dict(zip(self._columns, row, strict=True))
+                        told = f"{our} | {flinks} | {[given[each] for each in names]}"
+                        found.append(Difference(form, different, told))
+        return found
+
+    def flinks(self, texts: Sequence[str]) -> list[Column | Failed]:
+        """Returns Flink's type and values of each expression."""
+        declared = ", ".join(f"{name} {kind}" for name, kind in self._columns.items())
+        before = [
+            f"SET 'table.local-time-zone' = '{self._zone}'",
+            f"CREATE TABLE t ({declared}) WITH ('connector' = 'datagen')",
+        ]
+        kinds = [type_of(each) for each in self._columns.values()]
+        rows = [[_plain(kind, value) for kind, value in zip(kinds, row, strict=True)] for row in self._rows]
+        return self._flink.columns(before, rows, texts)
+
+    def ours(self, text: str) -> tuple[SqlType, list[Any]] | Failed:
+        """Returns our type and values of an expression; `Failed` stands for a row that fails."""
         try:
-            selected = ", ".join(f"{text} AS c{n}" for n, text in enumerate(texts))
-            found = self._flink.rows([*self._before, f"SELECT id, {selected} FROM t"])
-        except FlinkFailed as error:
-            if len(texts) == 1:
-                return [str(error)]
-            half = len(texts) // 2
-            return [*self.columns(texts[:half]), *self.columns(texts[half:])]
-        ordered = sorted(found.rows)
-        assert [row[0] for row in ordered] == list(range(self._count))
-        return [(kind, [row[n] for row in ordered]) for n, kind in enumerate(found.types) if n]
+            expression, fields = bound(text, {name: (kind, None) for name, kind in self._columns.items()})
+        except SqlError as error:
+            return Failed(str(error).splitlines()[0])
+        run = compiled(Fragment(FromRows(fields), (Step(None, (expression,)),), ToRows()))
+        found: list[Any] = []
+        for row in self._rows:
+            mapped = run([tuple(row)])
+            found.append(Failed(str(mapped.failed[0])) if mapped.failed else mapped.values[0][0])
+        return expression.type, found
+
+
+def _plain(kind: SqlType, value: Any) -> Any:
+    """A value as JSON carries it to Flink."""
+    if value is None:
+        return None
+    match kind.kind:
+        case "VARBINARY":
+            return value.hex()
+        case "DECIMAL" | "FLOAT" | "DOUBLE":
+            return str(value).replace("inf", "Infinity").replace("nan", "NaN")
+        case "ARRAY":
+            return [_plain(kind.elements[0], each) for each in value]
+        case "MAP":
+            return [[_plain(each, x) for each, x in zip(kind.elements, pair, strict=True)] for pair in value.items()]
+        case "ROW":
+            return [_plain(each, x) for each, x in zip(kind.elements, value, strict=True)]
+    return value
+
+
+def _difference(kind: SqlType, our: Any, flinks: Any) -> str:
+    match isinstance(our, Failed), isinstance(flinks, Failed):
+        case True, False:
+            return "fails here"
+        case False, True:
+            return "fails in Flink"
+        case False, False if not same_value(kind, our, flinks):
+            return "value"
+    return ""
 
 
 def same_type(ours: SqlType, flinks: str) -> bool:
     """Tells whether a type is Flink's, but for NOT NULL and the length of text."""
     plain, flinks_plain = (
-        re.sub(r"(VAR)?CHAR(\(\d+\))?| NOT NULL", lambda m: "" if "NULL" in m[0] else "STRING", each)
+        re.sub(r"(VAR)?CHAR(\(\d+\))?| NOT NULL|`", lambda m: "STRING" if "CHAR" in m[0] else "", each)
         for each in (str(ours), flinks)
     )
     return plain == flinks_plain
 
 
 def same_value(kind: SqlType, our: Any, flinks: Any) -> bool:
-    """Tells whether a value is Flink's, which comes as text. Doubles may differ in their last digits."""
+    """Tells whether a value is Flink's. Floats may differ in their last digits."""
     if our is None or flinks is None:
         return our is flinks
     match kind.kind:
         case "DOUBLE" | "FLOAT":
-            return _close(our, float(flinks))
+            return _close(our, float(flinks), 1e-12 if kind.kind == "DOUBLE" else 1e-6)
         case "DECIMAL":
             return bool(Decimal(flinks) == our)
-        case "TIMESTAMP":
-            return bool(values.micros_of(dt.datetime.fromisoformat(flinks)) == our)
-        case "TIMESTAMP_LTZ":
-            return bool(values.micros_of(dt.datetime.fromisoformat(flinks).replace(tzinfo=None)) == our)
-        case "DATE":
-            return bool(values.date_of_text(flinks) == our)
+        case "VARBINARY":
+            return bool(bytes.fromhex(flinks) == our)
+        case "ARRAY":
+            return len(our) == len(flinks) and all(
+                same_value(kind.elements[0], *pair) for pair in zip(our, flinks, strict=True)
+            )
+        case "MAP":
+            return _same_map(kind, our, flinks)
+        case "ROW":
+            return all(same_value(*each) for each in zip(kind.elements, our, flinks, strict=True))
     return type(our) is type(flinks) and our == flinks
 
 
-def _close(one: float, other: float) -> bool:
-    return one == other or abs(one - other) <= 1e-12 * max(abs(one), abs(other)) or (one != one and other != other)
+def _same_map(kind: SqlType, our: Mapping[Any, Any], flinks: Sequence[Sequence[Any]]) -> bool:
+    """Maps have no order."""
+
+    def found(key: Any) -> list[Any]:
+        return [value for each, value in flinks if same_value(kind.elements[0], key, each)]
+
+    return len(our) == len(flinks) and all(
+        len(found(key)) == 1 and same_value(kind.elements[1], value, found(key)[0]) for key, value in our.items()
+    )
+
+
+def _close(one: float, other: float, by: float) -> bool:
+    return math.isclose(one, other, rel_tol=by) or (math.isnan(one) and math.isnan(other))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -11,8 +12,10 @@ from typing import Any, Final, NamedTuple
 from rmqio.sql.functions import registry
 
 _MOMENTS: Final = (
-    0, 1, -1, 1_000_000_123_456, -62_135_596_800_000_000, 253_402_300_799_999_999, 1_711_846_799_999_999,
+    0, 1_000, -1_000, 1_000_000_123_000, -62_135_596_800_000_000, 253_402_300_799_999_000,
+    1_711_846_799_999_000, 1_711_852_200_000_000, 1_729_989_000_000_000, 1_729_992_600_000_000,
 )  # fmt: skip
+"""The last ones: where the clocks of Berlin change, as an instant, and as what they show or show twice."""
 VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "STRING": (
         "", "a", "\\", "%", "Straße", "设备", "😀", "\x00", "\ufeff", "\ud800", "a" * 300, "12", "-7.5", "+", "1e400",
@@ -26,7 +29,7 @@ VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "DECIMAL(38, 38)": (Decimal("0." + "9" * 38),),
     "DOUBLE": (0.0, -0.0, 1.5, -2.5, 1e18, 1e308, 5e-324, math.inf, -math.inf, math.nan),
     "FLOAT": (0.0, 3.4028234663852886e38, math.inf, math.nan), "BOOLEAN": (True, False),
-    "DATE": (0, 19_782, -719_162, 2_932_896), "TIME": (0, 86_399_999_999),
+    "DATE": (0, 19_782, -719_162, 2_932_896), "TIME": (0, 86_399_000_000),
     "TIMESTAMP(3)": _MOMENTS, "TIMESTAMP_LTZ(3)": _MOMENTS, "BYTES": (b"", b"\x00", b"\xff\xfe", b"a" * 100),
     "ARRAY<STRING>": ([], [None], ["a", "b", "a"], [""]), "ARRAY<INT>": ([], [None, 1], [2**31 - 1]),
     "ARRAY<DOUBLE>": ([math.nan, 1.0, math.nan], [math.inf, -math.inf]), "ARRAY<ARRAY<INT>>": ([], [[1], None, []]),
@@ -73,11 +76,19 @@ _FORMS: Final = (
 """What is no call of a function by its name."""
 
 
+_COLUMN: Final = re.compile(r"\bc(\d)\b")
+
+
 class Call(NamedTuple):
     """An expression over columns `c0`, `c1` and so on, and their types."""
 
     text: str
     types: tuple[str, ...]
+
+    @property
+    def form(self) -> str:
+        """The expression with types instead of columns: `ABS(INT)`."""
+        return _COLUMN.sub(lambda found: self.types[int(found[1])], self.text).replace("`", "")
 
 
 def calls(random: Random) -> Iterator[Call]:
@@ -88,8 +99,10 @@ def calls(random: Random) -> Iterator[Call]:
         for signature in function.signatures:
             types = _arguments(signature.partition("->")[0].split(), random)
             yield Call(f"`{name}`({', '.join(f'c{at}' for at in range(len(types)))})", types)
-    for form in _FORMS:
+    for form in _FORMS * 4:
         types = tuple(random.choice(TYPES) for _ in range(2 if "{1}" in form else 1))
+        if random.random() < 0.5:
+            types = types[:1] * len(types)
         text = form.format(*(f"c{at}" for at in range(2)), type=random.choice(TYPES), unit=random.choice(_UNITS))
         yield Call(text, types)
 
@@ -112,3 +125,31 @@ def _arguments(parameters: list[str], random: Random) -> tuple[str, ...]:
 def row(types: tuple[str, ...], random: Random) -> tuple[Any, ...]:
     """Returns a row of columns of these types: NULLs and extremes."""
     return tuple(random.choice((None, *VALUES[each])) for each in types)
+
+
+class Grid:
+    """One table for many calls: a column for each position and type of an argument.
+
+    Attributes:
+      columns: their names and types.
+      rows: each column has NULL and all values of its type, if there are as many rows.
+    """
+
+    def __init__(self, calls: Sequence[Call], random: Random, count: int) -> None:
+        self.columns = {_name(at, each): each for call in calls for at, each in enumerate(call.types)}
+        columns = [_shuffled(VALUES[each], random, count) for each in self.columns.values()]
+        self.rows = list(zip(*columns, strict=True))
+
+    def text(self, call: Call) -> str:
+        """Returns a call over columns of this table."""
+        return _COLUMN.sub(lambda found: _name(int(found[1]), call.types[int(found[1])]), call.text)
+
+
+def _name(at: int, kind: str) -> str:
+    return f"c{at}_{TYPES.index(kind)}"
+
+
+def _shuffled(values: Sequence[Any], random: Random, count: int) -> list[Any]:
+    # UTF-8, and so Flink, has no half of a surrogate pair
+    some = [None, *(each for each in values if each != "\ud800")]
+    return random.sample((some * count)[:count], count)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -18,14 +17,13 @@ from bench.sql.flink import FlinkFailed, FlinkSql
 from rmqio.sql import values
 from rmqio.testing import InMemoryCluster
 from tests.helpers.oracles import expressions, queries
-from tests.helpers.oracles.flink import FAILED, Flink, ours, same_type, same_value
+from tests.helpers.oracles.differences import CALLS, idle, unexplained
+from tests.helpers.oracles.flink import Beside, Difference
+from tests.helpers.oracles.grid import Grid, calls
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.running import put, run, stored
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
-
-_AT_ONCE = 40
-"""Expressions of one query: each is a job of about a second."""
 
 
 @pytest.fixture(scope="module")
@@ -48,37 +46,38 @@ EXPRESSIONS = [
 
 @pytest.mark.parametrize(("seed", "zone", "count", "depth"), EXPRESSIONS)
 def test_expressions_have_the_types_and_values_of_flink(
-    seed: int, zone: str, count: int, depth: int, flink: FlinkSql, tmp_path: Path
+    seed: int, zone: str, count: int, depth: int, flink: FlinkSql
 ) -> None:
     random = Random(seed)
     rows = expressions.rows(random, 20)
     kinds = expressions.KINDS
     texts = [expressions.expression(random, kinds[n % len(kinds)], depth) for n in range(count)]
-    wrong: list[tuple[Any, ...]] = []
-    refused = 0
-    theirs = Flink(flink, rows, tmp_path / "rows", zone)
     with values.in_zone(zone):
-        for at in range(0, count, _AT_ONCE):
-            some = texts[at : at + _AT_ONCE]
-            for text, found in zip(some, theirs.columns(some), strict=True):
-                if isinstance(found, str):
-                    refused += 1  # a few break Flink's optimizer
-                    continue
-                kind, wanted = found
-                type_, given = ours(text, rows)
-                if not same_type(type_, kind):
-                    wrong.append((text, type_, kind))
-                for row, our, flinks in zip(rows, given, wanted, strict=True):
-                    if isinstance(our, tuple) and our[0] == FAILED and _overflows(our[1]):
-                        continue  # Flink wraps integers, and has NULL for a DECIMAL
-                    if not same_value(type_, our, flinks):
-                        wrong.append((text, our, flinks, row))
-    assert wrong == []
-    assert refused <= count // 50
+        found = Beside(flink, expressions.COLUMNS, rows, zone).differences({each: each for each in texts})
+    refused = [each for each in found if each.kind == "refused by Flink"]  # a few break its optimizer
+    assert unexplained(CALLS, [each for each in found if each not in refused]) == []
+    assert len(refused) <= count // 50
 
 
-def _overflows(reason: str) -> bool:
-    return "out of range" in reason or "has too many digits for DECIMAL" in reason
+def differences_of_calls(flink: FlinkSql, seed: int, step: int) -> list[Difference]:
+    """What differs of each function and form, over a grid of types and their extremes."""
+    random = Random(seed)
+    some = list(calls(random))[::step]
+    grid = Grid(some, random, 40)
+    zone = "UTC" if seed % 2 else "Europe/Berlin"
+    with values.in_zone(zone):
+        return Beside(flink, grid.columns, grid.rows, zone).differences({each.form: grid.text(each) for each in some})
+
+
+def test_calls_of_a_grid_are_those_of_flink(flink: FlinkSql) -> None:
+    assert unexplained(CALLS, differences_of_calls(flink, 2, 9)) == []
+
+
+@pytest.mark.exhaustive
+def test_differences_of_calls_all_have_a_reason_and_each_reason_a_difference(flink: FlinkSql) -> None:
+    found = [each for seed in range(1, 17) for each in differences_of_calls(flink, seed, 1)]
+    assert unexplained(CALLS, found) == []
+    assert idle(CALLS, found) == []
 
 
 QUERIES = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,7 @@ def _expression(text: str) -> nodes.Expression:
     return item.expression
 
 
+@functools.cache
 def type_of(text: str) -> SqlType:
     """Returns the type that SQL writes so; NOT NULL counts."""
     is_nullable = not text.endswith(" NOT NULL")

@@ -58,6 +58,8 @@ def _decimals(operator: str, left: Expr, right: Expr) -> Expr:
         case _:
             scale = max(one.scale, other.scale)
             precision = min(one.precision - one.scale, other.precision - other.scale) + scale
+            if scale == 0:
+                precision = other.precision
     # A result of too many digits is NULL.
     kind = types.decimal(precision, scale)
     return Operation(kind, f"DECIMAL {operator}", (_as(left, one), _as(right, other)))

@@ -161,7 +161,9 @@ def _field(piece: Piece, has_zone: bool, pattern: str) -> str:
         case "S":
             return f"{{x.fraction:.{count}}}"
         case "X" | "x" | "Z" | "z" if not has_zone or f"{letter}{count}" in ("x1", "x2", "x3", "z4"):
-            raise ValueFailure(f"the letter {letter} of the format {shown(pattern)} cannot be written of a time without a zone")
+            raise ValueFailure(
+                f"the letter {letter} of the format {shown(pattern)} cannot be written of a time without a zone"
+            )
         case "X":
             return f"{{x.zone.iso[{count}]}}"
         case "Z":

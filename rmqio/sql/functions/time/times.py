@@ -164,7 +164,7 @@ def format_time(time: int | str, pattern: str) -> str | None:
 def format_text(text: str, pattern: str) -> str | None:
     """Returns text such as `2020-01-31 23:59:59` in another format; None: it is not a time."""
     found = formatting.parsed(text, _STANDARD, is_lenient=True)
-    return None if found is None else formatting.formatted(found[0], pattern)
+    return None if found is None else formatting.formatted_instant(values.instant_of_local(found[0]), pattern)
 
 
 def convert_zone(text: str, given: str, wanted: str) -> str | None:

@@ -207,6 +207,7 @@ def test_a_call_is_refused(expression: str, message: str) -> None:
         ("12.50", "DECIMAL(4, 2) NOT NULL"),
         ("COALESCE(CAST(n AS DECIMAL(38, 0)), a)", "DECIMAL(38, 0)"),
         ("GREATEST(CAST(n AS DECIMAL(38, 38)), a)", "DECIMAL(38, 33)"),
+        ("n % CAST(n AS DECIMAL(38, 0))", "DECIMAL(38, 0)"),
         ("a * a", "DECIMAL(21, 10)"),
         ("a * n", "DECIMAL(21, 5)"),
         ("CAST(a AS DECIMAL(20, 6)) * CAST(a AS DECIMAL(20, 6))", "DECIMAL(38, 9)"),

@@ -102,6 +102,9 @@ AS_FLINK: list[tuple[str, Any]] = [
     (f"ROUND(CAST('{'9' * 37}.9' AS DECIMAL(38, 1)), 0)", Decimal(10**37)),
     (f"TRUNCATE(CAST('{'9' * 38}' AS DECIMAL(38, 0)), -1)", Decimal(10**38 - 10)),
     ("SIGN(CAST('NaN' AS DOUBLE))", float("nan")),
+    ("POWER(-1, CAST('Infinity' AS DOUBLE))", float("nan")),
+    ("POWER(1, CAST('NaN' AS DOUBLE))", float("nan")),
+    ("POWER(CAST('NaN' AS DOUBLE), 0)", 1.0),
 ]
 
 

@@ -47,6 +47,7 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("DATE_FORMAT('2020-01-02 03:04', 'yyyy')", None),
     ("DATE_FORMAT('2020-01-02 03:04:05.123', 'ss.SSS')", "05.000"),
     ("FROM_UNIXTIME(0, '[HH]')", "[00]"),
+    ("DATE_FORMAT('2024-03-31 02:30:00', '[HH z]')", "[02 UTC]"),
 ]
 
 
