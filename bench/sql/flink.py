@@ -58,13 +58,16 @@ class FlinkFailed(BenchError):
 class FlinkSql:
     """One process. Raises `BenchError` if the jars cannot be had."""
 
-    def __init__(self, jdk: Jdk, folder: Path, *, parallelism: int = 1, heap: str = "768m") -> None:
+    def __init__(
+        self, jdk: Jdk, folder: Path, *, parallelism: int = 1, heap: str = "768m", options: Sequence[str] = ()
+    ) -> None:
         self._file = folder / "statements.sql"
         try:
             class_path = os.pathsep.join(map(str, fetch(read_lock(LOCK))))
         except LocalBrokerError as error:
             raise BenchError(str(error)) from error
         command = [str(jdk.java), f"-Xmx{heap}", "-XX:+UseSerialGC", f"-Dparallelism={parallelism}", "-cp", class_path]
+        command[1:1] = options
         command += [f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in _OPENED]
         command += [f"-Djava.io.tmpdir={folder}", "-Dfile.encoding=UTF-8", str(JAVA / "FlinkSql.java")]
         self._process = LineProcess("Flink's SQL", command, folder / "flink.log", cwd=folder)

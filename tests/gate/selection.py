@@ -160,6 +160,7 @@ GATE: Final[dict[str, tuple[Part, ...]]] = {
         Part("runners/flink/test_runner.py::test_ctrl_c_ends_a_users_program_with_one_line"),
         Part("runners/flink/test_runner.py::test_a_second_one_on_the_same_checkpoints_is_refused"),
         Part("runners/flink/test_runner.py::test_a_savepoint_that_is_not_there_is_refused"),
+        Part("runners/flink/test_sql_oracle.py::test_calls_of_a_grid_are_those_of_flink"),
         Part("runners/test_capabilities.py", ("direct",)),
     ),
     "plain PySpark": (

@@ -30,6 +30,7 @@ class Entry(NamedTuple):
 
 _FILE: Final = tomllib.loads(Path(__file__).with_name("differences.toml").read_text("utf-8"))
 CALLS: Final = tuple(Entry(**each) for each in _FILE["call"])
+QUERIES: Final = tuple(Entry(**each) for each in _FILE["query"])
 
 
 def unexplained(entries: Sequence[Entry], differences: Iterable[Difference]) -> list[Difference]:

@@ -16,10 +16,12 @@ from bench.common.tally import BenchError
 from bench.sql.flink import FlinkFailed, FlinkSql
 from rmqio.sql import values
 from rmqio.testing import InMemoryCluster
-from tests.helpers.oracles import expressions, queries
-from tests.helpers.oracles.differences import CALLS, idle, unexplained
+from tests.helpers.oracles import expressions, forms, queries
+from tests.helpers.oracles.differences import CALLS, QUERIES, idle, unexplained
 from tests.helpers.oracles.flink import Beside, Difference
 from tests.helpers.oracles.grid import Grid, calls
+from tests.helpers.oracles.jobs import Jobs
+from tests.helpers.servers.jvms import SHORT_LIVED
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.running import put, run, stored
 
@@ -32,7 +34,7 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkSql]:
         jdk = find_jdk()
     except BenchError as error:
         pytest.skip(f"no JDK: {error}")
-    with FlinkSql(jdk, tmp_path_factory.mktemp("flink-sql")) as started:
+    with FlinkSql(jdk, tmp_path_factory.mktemp("flink-sql"), options=SHORT_LIVED.split()) as started:
         yield started
 
 
@@ -80,7 +82,7 @@ def test_differences_of_calls_all_have_a_reason_and_each_reason_a_difference(fli
     assert idle(CALLS, found) == []
 
 
-QUERIES = [
+RANDOM = [
     pytest.param(1, 8, id="a few"),
     pytest.param(2, 40, id="many", marks=pytest.mark.exhaustive),
     pytest.param(3, 40, id="others", marks=pytest.mark.exhaustive),
@@ -93,7 +95,7 @@ def cluster() -> Iterator[InMemoryCluster]:
         yield made
 
 
-@pytest.mark.parametrize(("seed", "count"), QUERIES)
+@pytest.mark.parametrize(("seed", "count"), RANDOM)
 def test_queries_have_the_rows_of_flink(
     seed: int, count: int, flink: FlinkSql, cluster: InMemoryCluster, tmp_path: Path
 ) -> None:
@@ -128,3 +130,15 @@ def test_queries_have_the_rows_of_flink(
             wrong.append((text, found - wanted, wanted - found))
     assert wrong == []
     assert len(refused) <= count // 10, refused
+
+
+@pytest.mark.exhaustive
+def test_differences_of_queries_all_have_a_reason_and_each_reason_a_difference(
+    flink: FlinkSql, cluster: InMemoryCluster, tmp_path: Path
+) -> None:
+    zone = "Europe/Berlin"
+    given = [*forms.windows(), *forms.aggregates(), *forms.joins(), *forms.ranks()]
+    with values.in_zone(zone):
+        found = Jobs(flink, cluster, tmp_path, Random(1), zone).differences(given)
+    assert unexplained(QUERIES, found) == []
+    assert idle(QUERIES, found) == []

@@ -28,6 +28,11 @@ def run(cluster: InMemoryCluster, text: str) -> Any:
     """Runs a script until all that the topics hold is read."""
     script = Script()
     script.run(text)
+    return run_script(cluster, script)
+
+
+def run_script(cluster: InMemoryCluster, script: Script) -> Any:
+    """Runs all INSERTs of a script, as one job."""
     pipeline = beam.Pipeline(options=options([]))
     connection = Connection(
         start=StartFrom.earliest(), stop=StopAt.latest(), client_factory=InMemoryClientFactory(cluster.name)

@@ -89,8 +89,8 @@ def _finish(name: str, kind: SqlType) -> _Finish:
         divisor = count - 1 if is_sample else count
         if divisor < 1:
             return None
-        if kind.kind in BITS and total is not None and squares is not None:  # in integers, as Flink
-            whole = (int(squares) - int(total * total) // count) // divisor
+        if kind.kind in BITS and total is not None and squares is not None:  # cut off at the end only, as in Flink
+            whole = math.floor((squares - total * total / count) / divisor)
             whole = math.isqrt(whole) if is_deviation else whole
             if whole >= 1 << (BITS[kind.kind] - 1):
                 raise ValueFailure(f"{name} is {whole}, out of range of {kind.text}: CAST the argument to DOUBLE")

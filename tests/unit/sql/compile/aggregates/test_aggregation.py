@@ -153,11 +153,11 @@ def test_variances_are_exact_whatever_the_batches(kind: str, is_distinct: bool, 
             assert given_ is None
             continue
         squares, total = sum((each * each for each in exact), Fraction()), sum(exact, Fraction())
-        if kind == "BIGINT":  # in integers, as in Flink
-            whole = (int(squares) - int(total * total) // len(exact)) // count
+        variance = (squares - total * total / len(exact)) / count
+        if kind == "BIGINT":  # cut off at the end, as in Flink
+            whole = math.floor(variance)
             assert given_ == (math.isqrt(whole) if name.startswith("STDDEV") else whole)
             continue
-        variance = (squares - total * total / len(exact)) / count
         if kind == "DOUBLE":
             wanted_ = float(variance)
             assert given_ == (math.sqrt(wanted_) if name.startswith("STDDEV") else wanted_) or (
@@ -167,6 +167,14 @@ def test_variances_are_exact_whatever_the_batches(kind: str, is_distinct: bool, 
             near = float(variance) ** 0.5 if name.startswith("STDDEV") else float(variance)
             assert abs(float(given_) - near) <= 1e-6 + 1e-12 * abs(near)
             assert given_.as_tuple().exponent == -6
+
+
+@pytest.mark.parametrize("is_distinct", [False, True])
+def test_a_variance_of_integers_is_cut_off_at_the_end_only(is_distinct: bool) -> None:
+    names = ["VAR_POP", "VAR_SAMP", "STDDEV_SAMP"]
+    calls = [AggregateCall(name, INTEGER, 0, is_distinct=is_distinct) for name in names]
+    assert result(INTEGER, calls, [[5, -1], [0]]) == [6, 10, 3]
+    assert result(INTEGER, calls, [[1, 2, 4], [0]]) == [2, 2, 1]
 
 
 def test_a_variance_of_what_is_not_finite_is_not_a_number() -> None:
