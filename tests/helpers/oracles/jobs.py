@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Final
 
 from bench.sql.flink import FlinkSql
+from rmqio.sql import values
 from rmqio.sql.errors import SqlError
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
@@ -27,14 +28,15 @@ Query = tuple[Form, ...]
 
 
 class Jobs:
-    """Tables with the same rows for Flink and for us, in a time zone."""
+    """Tables with the same rows for Flink and for us."""
 
-    def __init__(self, flink: FlinkSql, cluster: InMemoryCluster, folder: Path, random: Random, zone: str) -> None:
+    def __init__(self, flink: FlinkSql, cluster: InMemoryCluster, folder: Path, random: Random) -> None:
         self._flink = flink
         self._cluster = cluster
         self._number = count()
-        settings = [each.format(zone) for each in _SETTINGS]
-        self._theirs, self._ours = list(settings), list(settings)
+        self._theirs: list[str] = []
+        self._ours: list[str] = []
+        self._settings: list[str] = []
         for name in forms.TABLES:
             found = forms.bodies(name, random, 48)
             (folder / name).mkdir()
@@ -45,9 +47,14 @@ class Jobs:
             put(cluster, name, *found, queue_id=0)
             self._ours.append(forms.table(name, f"'topic' = '{name}'"))
 
-    def differences(self, given: Sequence[Form]) -> list[Difference]:
-        """Returns what differs of queries."""
-        theirs = self._flink.refusals(self._theirs, [forms.query([each]) for each in given])
+    def differences(self, given: Sequence[Form], zone: str) -> list[Difference]:
+        """Returns what differs of queries in a time zone."""
+        self._settings = [each.format(zone) for each in _SETTINGS]
+        with values.in_zone(zone):
+            return self._differences(given)
+
+    def _differences(self, given: Sequence[Form]) -> list[Difference]:
+        theirs = self._flink.refusals([*self._settings, *self._theirs], [forms.query([each]) for each in given])
         found, both = [], []
         for form, refusal, own in zip(given, theirs, self._refusals(given), strict=True):
             if (own is None) != (refusal is None):
@@ -76,8 +83,8 @@ class Jobs:
             columns = [f"c{n}" if n < _width(query) else "CAST(NULL AS STRING)" for n in range(width)]
             parts.append(f"SELECT {number}, {', '.join(columns)} FROM ({forms.query(query)})")
         found: list[list[tuple[Any, ...]]] = [[] for _ in given]
-        for number, *values in self._flink.rows([*self._theirs, " UNION ALL ".join(parts)]).rows:
-            found[number].append(tuple(values[: _width(given[number])]))
+        for number, *row in self._flink.rows([*self._settings, *self._theirs, " UNION ALL ".join(parts)]).rows:
+            found[number].append(tuple(row[: _width(given[number])]))
         return found
 
     def _of_ours(self, given: Sequence[Query]) -> list[list[tuple[Any, ...]]]:
@@ -99,7 +106,7 @@ class Jobs:
 
     def _script(self, given: Sequence[Query], topics: Sequence[str]) -> Script:
         script = Script()
-        texts = list(self._ours)
+        texts = [*self._settings, *self._ours]
         for query, topic in zip(given, topics, strict=True):
             texts.append(_inserted(topic, query))
         script.run(";\n".join(texts) + ";")

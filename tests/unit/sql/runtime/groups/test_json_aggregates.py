@@ -125,7 +125,7 @@ FLINK_ROWS = [
     {"id": 5, "k": "b", "s": "z", "n": 0, "d": -1},
     {"id": 6, "k": "a", "s": "q", "n": 4, "d": 0.01},
 ]
-# What Flink 2.0.0 gives for these rows, in their order; variances are those of 2.3.0, which cuts them off at the end only.
+# What Flink 2.0.0 gives for these rows, in their order; variances are of 2.3.0, which cuts them off at the end only.
 AS_FLINK = {
     "JSON_ARRAYAGG(JSON_OBJECT(KEY 'a' VALUE n)) FROM t": '[{"a":1},{"a":2},{"a":null},{"a":7},{"a":0},{"a":4}]',
     "JSON_ARRAYAGG(JSON_ARRAY(n)) FROM t": "[[1],[2],[],[7],[0],[4]]",
