@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import apache_beam as beam
@@ -13,6 +14,7 @@ from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from rmqio import ReadFromRocketMQ, StopAt
 from rmqio.errors import LocalError
 from rmqio.runners.flink.jobserver.command import STREAM_RESTARTS
+from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
 from rmqio.runners.flink.options import FlinkOptions, Job, dangers, flink_conf, job_of, set_defaults
 from rmqio.runners.flink.rest import FlinkJob
 from rmqio.runners.flink.resuming import checkpoints
@@ -206,3 +208,11 @@ def test_the_checkpoints_of_a_job_that_still_runs_are_its_own(tmp_path: Path) ->
 def test_a_file_system_that_beam_does_not_know_is_refused() -> None:
     with pytest.raises(LocalError, match="--savepoint_path"):
         checkpoints.newest("oss2://bucket/a")
+
+
+def test_each_flag_that_the_page_names_is_an_option_of_ours_or_of_the_job_server() -> None:
+    """Such as those that shorten the first checkpoint in a backlog."""
+    page = (Path(__file__).parents[4] / "docs/flink.md").read_text()
+    flags = set(re.findall(r"--([a-z]\w+_\w+)", page)) - {"flink_cluster"}
+    assert "unaligned_checkpoint_enabled" in flags
+    assert flags - JOB_SERVER_OPTIONS - PipelineOptions([]).get_all_options().keys() == set()
