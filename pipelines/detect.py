@@ -12,9 +12,11 @@ import argparse
 import contextlib
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -63,7 +65,11 @@ class ToMessagesFn(beam.DoFn):
 
 
 def to_message(match: Match, queue: MessageQueue, offset: int) -> Message:
-    """Return the message for the sink. Its key is the rule, its tag the level."""
+    """Return the message for the sink. Its key is the rule, its tag the level.
+
+    A rule without an id has a title instead. A key has no white space, so it is percent-encoded, as in keys of SQL.
+    """
+    keys = (re.sub(r"\s", lambda found: quote(found[0]), match.rule_id),)
     body = {
         "rule": match.rule_id,
         "title": match.title,
@@ -84,8 +90,8 @@ def to_message(match: Match, queue: MessageQueue, offset: int) -> Message:
             event = _encoded(match.message)
     encoded = _encoded(body)
     if event and len(encoded) + len(event) <= _MOST_BYTES:
-        return Message(b'%b,"event":%b}' % (encoded[:-1], event), keys=(match.rule_id,), tags=match.level)
-    return Message(_encoded({**body, "event_left_out": True}), keys=(match.rule_id,), tags=match.level)
+        return Message(b'%b,"event":%b}' % (encoded[:-1], event), keys=keys, tags=match.level)
+    return Message(_encoded({**body, "event_left_out": True}), keys=keys, tags=match.level)
 
 
 def _encoded(body: dict[str, Any]) -> bytes:

@@ -142,6 +142,13 @@ def hit_of(event: Any, **values: Any) -> Any:
     return to_message(Match(record if body else event, "r", "", "high", (), "v", atoms), record.queue, 7)
 
 
+def test_a_rule_whose_id_is_a_title_makes_a_key() -> None:
+    record = Record("events", "broker-a", 3, 7, b"{}", 1, 2, b"", 0, 0, 0, 0, 0, b"", b"", 0, 0)
+    hit = to_message(Match(record, "A shell\u3000起", "", "high", (), "v", ()), record.queue, 7)
+    assert hit.keys == ("A%20shell%E3%80%80起",)
+    assert parsed(hit)["rule"] == "A shell\u3000起"
+
+
 def parsed(message: Message) -> Any:
     return json.loads(message.body, parse_constant=pytest.fail)
 
