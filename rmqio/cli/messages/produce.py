@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from rmqio.command_line.commands import new_command
 from rmqio.command_line.connect import attended_options, missing_topic, queue_client, short
 from rmqio.command_line.errors import CommandFailed
+from rmqio.command_line.exits import INTERRUPTED
 from rmqio.command_line.output import duration, note, plural, print_json, time_text
 from rmqio.command_line.values import parse_coming_time, parse_count, parse_property
 from rmqio.errors import BrokerSystemError, LocalError, RmqioError, TopicNotExist
@@ -147,7 +148,7 @@ class _Sending:
                     self.send(batch)
         except KeyboardInterrupt:
             note(f"interrupted; {plural(self._sent, 'message')} sent before")
-            raise
+            return INTERRUPTED
         took_ms = (time.monotonic() - begin) * 1000
         if not self._as_json:
             where = plural(len(self._used), "queue")

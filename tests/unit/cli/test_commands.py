@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rmqio.cli.main import make_parser, parse
-from rmqio.cli.messages import reading
+from rmqio.cli.messages import produce, reading
 from rmqio.cli.messages.produce import _lines_of
 from rmqio.command_line.contents import Item
 from rmqio.errors import TopicNotExist
@@ -230,6 +231,16 @@ def test_lines_are_taken_as_they_come() -> None:
             return self.read(4)
 
     assert list(_lines_of(Slow(b"a\nbcdefg\n\nh"))) == [[b"a"], [b"bcdefg", b""], [b"h"]]
+
+
+def test_an_interrupted_produce_says_how_far_it_got(rmqio: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def typed(_: object) -> Iterator[list[bytes]]:
+        yield [b"a", b"b"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(produce, "_lines_of", typed)
+    rmqio("produce", "orders", "--lines", "-", status=130)
+    assert rmqio.err == "rmqio: interrupted; 2 messages sent before\n"
 
 
 def test_a_batch_that_fails_says_how_far_it_got(
