@@ -15,9 +15,9 @@ _MORE = """\
 It completes commands, options, their choices, files, and the topics and groups of the cluster in NAMESRV_ADDR.
 
 examples, for the file that the shell reads at its start:
-  eval "$(rmqio completion bash)"        ~/.bashrc
-  eval "$(rmqio completion zsh)"         ~/.zshrc, after compinit
-  rmqio completion fish | source         ~/.config/fish/config.fish"""
+  eval "$(rmqio completion bash)"        # ~/.bashrc
+  eval "$(rmqio completion zsh)"         # ~/.zshrc, after compinit
+  rmqio completion fish | source         # ~/.config/fish/config.fish"""
 
 _NEW_TOPIC: Final = "topics create"
 _FILES: Final = frozenset({"FILE", "PEM", "DIR", "FOLDER"})

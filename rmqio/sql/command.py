@@ -38,7 +38,7 @@ All other options go to Beam and its runner, such as --streaming --checkpoint_di
 Statements on standard input are one job, or, if a SELECT or SHOW is among them, run one by one.
 
 examples:
-  rmqio sql job.sql --name_server mq:9876 --runner SparkRunner --streaming
+  rmqio sql job.sql --runner SparkRunner --streaming
   rmqio sql -e "SELECT * FROM orders LIMIT 5" --name_server 127.0.0.1:9876"""
 
 

@@ -33,7 +33,7 @@ Messages are in the order in which the brokers stored them.
 {TIME_HELP}.
 
 examples:
-  rmqio peek orders                              the newest ten
+  rmqio peek orders                              # the newest ten
   rmqio peek orders -n 3 --from 2h --tags 'paid || sent'
   rmqio peek orders --queue broker-a:3 --offset 17 -n 1 --max_bytes 0
   rmqio peek orders --json | jq -r .body"""

@@ -34,7 +34,7 @@ proxy, which refuses other messages; brokers since 5.0 keep it.
 
 examples:
   rmqio topics create orders --queues 8
-  rmqio topics create orders --message_type FIFO --order --dry_run"""
+  rmqio topics create refunds --message_type FIFO --order --dry_run"""
 
 _UPDATE_MORE = """\
 Changes what the options say, and nothing else, on every broker that has the topic. Fewer queues hide the messages in

@@ -25,7 +25,7 @@ commands, each with its own --help:
 examples:
   rmqio topics
   rmqio topics 'order*' -l
-  rmqio topics --all        also retry, dead-letter and system topics
+  rmqio topics --all        # also retry, dead-letter and system topics
   rmqio topics create orders --queues 8"""
 
 _NOTHING_FOUND = 1
