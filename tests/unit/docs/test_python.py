@@ -27,7 +27,7 @@ import rmqio
 from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt
 from rmqio.runners import options
 from rmqio.testing import FakeBroker
-from tests.helpers.doc_blocks import BLOCKS, NAME_SERVER, SCHEMA, Block, blocks_that_need
+from tests.helpers.doc_blocks import BLOCKS, NAME_SERVER, ROOT, SCHEMA, Block, blocks_that_need
 
 _SHOWS: Final = re.compile(r"print\(record|Map\(show\)|(?<!failed )\| beam\.Map\(print\)")
 HERE: Final = sorted({block.page for block in BLOCKS if block.runs_on == "here"})
@@ -203,3 +203,26 @@ def test_a_name_that_nothing_defines_is_found() -> None:
     assert _unbound("x = ReadFrom('a')\npipeline | x", {}) == ["ReadFrom", "pipeline"]
     with pytest.raises(NameError, match="'ReadFrom'"):
         _given("ReadFrom", beam.Pipeline(options=options([])))
+
+
+# ---- what all have ---------------------------------------------------------------------------------------------------
+
+_WITHOUT_OPTIONS: Final = re.compile(r"\bPipeline\((?!.*\boptions=)")
+_PACKAGES: Final = ("examples", "pipelines", "pyspark_rocketmq", "rmqio", "runners")
+
+
+def _docstrings(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def test_no_snippet_ignores_the_command_line() -> None:
+    """`beam.Pipeline()` runs on the DirectRunner, whatever `--runner` says."""
+    snippets = [(f"{block.page}:{block.line}", block.code) for block in BLOCKS]
+    for path in (path for package in _PACKAGES for path in (ROOT / package).rglob("*.py")):
+        if "Pipeline(" in (source := path.read_text()):
+            snippets += [(str(path), source)] if path.parent.name == "examples" else []
+            snippets += [(str(path), text) for text in _docstrings(source)]
+    assert [place for place, code in snippets if _WITHOUT_OPTIONS.search(code)] == []
+    assert _WITHOUT_OPTIONS.search("with beam.Pipeline() as pipeline:")
