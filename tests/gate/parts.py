@@ -36,7 +36,7 @@ MARKERS: Final = {
 """Each test has the markers of one of them."""
 FOLDERS: Final = {
     "clusters": ("tests/runners", "tests/examples"),
-    "examples": ("tests/examples",),
+    "examples": ("tests/examples", "tests/integration/test_commands.py"),
     "systems": ("tests/integration",),
 }
 """They save imports."""

@@ -83,6 +83,7 @@ GATE: Final[dict[str, tuple[Part, ...]]] = {
     ),
     "the command line says and does what it promises": (
         Part("integration/cli/", but=("test_a_command_names_the_broker_that_takes_no_filter",)),
+        Part("integration/test_commands.py", ("docs/operate/find.md", "docs/operate/watch.md", "rmqio produce --help")),
         Part("integration/sql/test_pushdown.py"),
         Part(
             "integration/test_mistakes.py",

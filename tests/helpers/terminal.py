@@ -69,7 +69,7 @@ class Terminal:
 
         self._shown_by(type_again, wanted, 60)
 
-    def wait(self) -> int:
+    def wait(self, still_s: float = 60) -> int:
         """Waits until the program ends, and returns its exit status."""
 
         def ended() -> tuple[int, ...]:
@@ -77,8 +77,22 @@ class Terminal:
             process, status = os.waitpid(self._process, os.WNOHANG)
             return (status,) if process else ()
 
-        (status,) = until(ended, "the end of the program", details=lambda: repr(self.shown[-500:]), pause_s=0)
+        (status,) = until(
+            ended, "the end of the program", details=lambda: repr(self.shown[-500:]), still_s=still_s, pause_s=0
+        )
         return os.waitstatus_to_exitcode(status)
+
+    def wait_until(self, condition: Callable[[], object], what: str, still_s: float = 60) -> None:
+        """Waits until a condition holds. Fails if the program ends first."""
+
+        def holds() -> object:
+            self._read(0.1)
+            return condition()
+
+        def goes_on() -> bool:
+            return self._goes_on(condition, f"{what} in {self.shown}")
+
+        until(holds, what, alive=[goes_on], details=lambda: self.shown, still_s=still_s, pause_s=0)
 
     def _shown_by(self, act: Callable[[], object], pattern: str, still_s: float) -> str:
         """Acts until what is shown since the last call matches, and returns it."""
@@ -95,14 +109,7 @@ class Terminal:
             return repr(self.shown[self._at :])
 
         def goes_on() -> bool:
-            if (ended := os.waitid(os.P_PID, self._process, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
-                return True
-            while self._read(0):
-                pass
-            by_itself = ended.si_code == os.CLD_EXITED or ended.si_status == signal.SIGINT  # by a typed Ctrl-C
-            if found() is None and by_itself:
-                raise AssertionError(f"it ended with {ended.si_status} before: {pattern!r} in {rest()}")
-            return False
+            return self._goes_on(found, f"{pattern!r} in {rest()}")
 
         until(is_shown, repr(pattern), alive=[goes_on], details=rest, still_s=still_s, pause_s=0)
         match = found()
@@ -110,6 +117,17 @@ class Terminal:
         part = self.shown[self._at : self._at + match.end()]
         self._at += match.end()
         return part
+
+    def _goes_on(self, found: Callable[[], object], what: str) -> bool:
+        """Returns whether the program runs. Fails if it has ended by itself before something was found."""
+        if (ended := os.waitid(os.P_PID, self._process, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
+            return True
+        while self._read(0):
+            pass
+        by_itself = ended.si_code == os.CLD_EXITED or ended.si_status == signal.SIGINT  # by a typed Ctrl-C
+        if not found() and by_itself:
+            raise AssertionError(f"it ended with {ended.si_status} before: {what}")
+        return False
 
     def _read(self, timeout_s: float) -> bool:
         """Returns whether something was shown."""
@@ -126,6 +144,7 @@ def on_terminal(command: Sequence[str], environment: Mapping[str, str], columns:
     """Runs a program on a terminal, and kills it at the end."""
     process, descriptor = pty.fork()
     if process == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # in the background, the tests ignore it
         os.execvpe(command[0], list(command), dict(environment))
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     try:

@@ -1,6 +1,7 @@
-"""Each command line in README and docs names programs that are there, and options that their parsers know.
+"""Each command line in README, docs and help texts names programs that are there, and options that their parsers know.
 
-Nothing runs: a program's `main` is called, and stopped when its parser has accepted the arguments.
+Nothing runs: a program's `main` is called, and stopped when its parser has accepted the arguments. They are started in
+tests/integration/test_commands.py.
 """
 
 from __future__ import annotations
@@ -14,43 +15,17 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[3]
-PAGES: Final = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
-_FENCE: Final = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_KINDS: Final = {"python", "json", "sql", "text", "sh", "console", "yaml", ""}
-_ELSEWHERE: Final = frozenset({"cd", "conda-pack", "docker", "export", "gcc", "git", "jq", "seq", "venv-pack"})
+from tests.helpers.commands import LINES, ROOT, SPECIAL
+
+_ELSEWHERE: Final = frozenset(
+    {"cd", "conda-pack", "docker", "eval", "export", "gcc", "git", "jq", "seq", "source", "tail", "venv-pack"}
+)
 """Programs that are not ours."""
 _SEPARATORS: Final = frozenset({"|", ";", "&", "&&", "<", ">"})
-
-
-class Line(NamedTuple):
-    """A command on a page."""
-
-    page: str
-    words: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.page}: {shlex.join(self.words)[:60]}"
-
-
-def commands(page: Path) -> Iterator[Line]:
-    """Yields the commands of a page, without assignments before them and without pipes between them."""
-    for _, kind, text in _FENCE.findall(page.read_text()):
-        assert kind in _KINDS, f"{page}: a block of {kind!r}; known are {sorted(_KINDS)}"
-        prompted = "$ " in text and text.lstrip().startswith("$ ")
-        if kind not in ("sh", "console", "") or (kind == "" and not (prompted or text.startswith("make "))):
-            continue
-        lines = re.sub(r"\\\n\s*", "", text).splitlines()
-        lines = [line.strip()[2:] for line in lines if line.strip().startswith("$ ")] if prompted else lines
-        for line in lines:
-            yield from (Line(str(page.relative_to(ROOT)), words) for words in _split(line))
 
 
 def _split(line: str) -> Iterator[tuple[str, ...]]:
@@ -70,7 +45,8 @@ def _split(line: str) -> Iterator[tuple[str, ...]]:
             yield tuple(words)
 
 
-LINES: Final = sorted({line for page in PAGES for line in commands(page)})
+COMMANDS: Final = sorted({(line.page, words) for line in LINES for words in _split(line.text)})
+"""The commands of pages, without assignments before them and without pipes between them."""
 
 
 class _Parsed(Exception):
@@ -219,11 +195,22 @@ def _unknown_to_runners(arguments: list[str]) -> str | None:
     return f"no runner knows {unknown}" if unknown else None
 
 
-@pytest.mark.parametrize("line", LINES, ids=str)
-def test_a_command_can_run(line: Line) -> None:
-    if any("spark" in word.lower() or word.startswith("tests.helpers.") for word in line.words):
+@pytest.mark.parametrize(
+    ("page", "words"), COMMANDS, ids=[f"{page}: {shlex.join(words)[:60]}" for page, words in COMMANDS]
+)
+def test_a_command_can_run(page: str, words: tuple[str, ...]) -> None:
+    if any("spark" in word.lower() or word.startswith("tests.helpers.") for word in words):
         pytest.importorskip("pyspark", reason="the options of the Spark runner, and clusters for tests, need it")
-    assert problem(line.words) is None
+    assert problem(words) is None, page
+
+
+def test_lines_that_are_not_started_only_become_fewer() -> None:
+    assert len([line for line in LINES if line.of("excepted")]) == 60
+
+
+@pytest.mark.parametrize("table", ["excepted", "endless", "status"])
+def test_what_is_special_is_about_a_line(table: str) -> None:
+    assert [each for each in SPECIAL[table] if not any(re.search(each, str(line)) for line in LINES)] == []
 
 
 @pytest.mark.parametrize(
@@ -252,4 +239,4 @@ def test_commands_are_split() -> None:
         ("rmqio", "produce", "orders", "--lines", "-"),
     ]
     assert list(_split("rmqio produce orders - < picture.png")) == [("rmqio", "produce", "orders", "-")]
-    assert len(LINES) > 40
+    assert len(COMMANDS) > 40
