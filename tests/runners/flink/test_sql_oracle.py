@@ -75,9 +75,13 @@ def test_calls_of_a_grid_are_those_of_flink(flink: FlinkSql) -> None:
     assert unexplained(CALLS, differences_of_calls(flink, 2, 9)) == []
 
 
+SEEDS = (1, 2, 3, 4, 5, 11, 12, 13, 14, 15, 16)
+"""Each entry of the file has a difference with one of them."""
+
+
 @pytest.mark.exhaustive
 def test_differences_of_calls_all_have_a_reason_and_each_reason_a_difference(flink: FlinkSql) -> None:
-    found = [each for seed in range(1, 11) for each in differences_of_calls(flink, seed, 1)]
+    found = [each for seed in SEEDS for each in differences_of_calls(flink, seed, 1)]
     assert unexplained(CALLS, found) == []
     assert idle(CALLS, found) == []
 
