@@ -72,6 +72,11 @@ FLINK: Final = Mode("Flink", (*_FLINK_FLAGS, "-v"), "--parallelism={}", True, is
 MODES: Final = (DIRECT, SPARK, SPARK_STREAMING, FLINK)
 
 
+def held_by(mode: Mode) -> int:
+    """Returns how many of two queues are held at the same time: Flink may read both in one subtask, which waits."""
+    return 1 if mode.is_flink else 2
+
+
 class Copies:
     """A topic, the topic to which it is copied, and the results."""
 
