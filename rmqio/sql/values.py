@@ -333,7 +333,11 @@ def instant_of_local(micros: int) -> int:
     name = _SESSION.get()
     if name == UTC:
         return micros
-    return micros_of(datetime_of(micros).replace(tzinfo=zone(name)).astimezone(_UTC).replace(tzinfo=None))
+    moment = datetime_of(micros)
+    try:
+        return micros_of(moment.replace(tzinfo=zone(name)).astimezone(_UTC).replace(tzinfo=None))
+    except OverflowError:
+        raise ValueFailure(f"{moment:%Y-%m-%d %H:%M} in the zone {name} is not in the years 1 to 9999 of UTC") from None
 
 
 @lru_cache(maxsize=1000)

@@ -170,7 +170,7 @@ def unquoted(text: str) -> str:
         found = json.loads(text, strict=False)
     except ValueError:
         return text
-    return found if isinstance(found, str) else text
+    return json_paths.without_halves(found) if isinstance(found, str) else text
 
 
 # ---- writing: the first argument is the type of the value, and those of the values ----------------------------------

@@ -81,6 +81,7 @@ def _refuse(text: str) -> NoReturn:
 
 _AFTER_WORD: Final = re.compile(r"[\w$]")
 _AFTER_NUMBER: Final = re.compile(r"[^ \t\r\n]")
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse)
 
 
@@ -99,4 +100,15 @@ def parsed(text: str) -> Any:
         follows = _AFTER_WORD if document is None or isinstance(document, bool) else _AFTER_NUMBER
         if follows.match(text, end):
             raise NotJson(f"{shown(text)} goes on after {shown(text[:end])}")
-    return document
+    return without_halves(document) if _HALF.search(text) else document
+
+
+def without_halves(value: Any) -> Any:
+    """Returns a value of JSON; halves of surrogate pairs, which are not UTF-8, are question marks, as in Flink."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [without_halves(each) for each in value]
+    if isinstance(value, dict):
+        return {without_halves(key): without_halves(each) for key, each in value.items()}
+    return value

@@ -119,7 +119,7 @@ def compiled(
     """
     try:
         return Pattern(text, flags, f"the {kind} {shown(written)}", to_end=to_end, timeout_s=timeout_s)
-    except (re.error, OverflowError, RecursionError) as error:
+    except (re.error, ValueError, OverflowError, RecursionError) as error:  # ValueError: flags that exclude each other
         raise ValueFailure(f"{shown(written)} is not a {kind}: {error}") from None
 
 

@@ -13,7 +13,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.sql import values
 from rmqio.sql.compile.expressions.casts import single
-from rmqio.sql.formats.base import bounded
+from rmqio.sql.formats.base import bounded, well_formed
 from rmqio.sql.transform.row_types import row_type
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.values import ValueFailure
@@ -89,7 +89,7 @@ def _float(value: Any) -> float | None:
 
 
 def _text(value: Any) -> str | None:
-    return str(value) if isinstance(value, str) else None
+    return well_formed(str(value)) if isinstance(value, str) else None
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -31,7 +31,7 @@ from rmqio.sql.expressions import (
 )
 from rmqio.sql.functions import registry
 from rmqio.sql.functions.time.times import now_us
-from rmqio.sql.types import BITS
+from rmqio.sql.types import BITS, INTERVALS
 from rmqio.sql.user.definition import UserCall
 from rmqio.sql.values import ValueFailure
 
@@ -160,9 +160,11 @@ def _code(expression: Operation, arguments: list[str], out: Emitter) -> str:
 
 def _check(expression: Operation, name: str) -> str:
     kind = expression.type.kind
-    if expression.name.startswith("INTEGER ") and expression.name[-1] in "+-*/" and kind in BITS:
+    if expression.name.startswith("INTEGER ") and expression.name[-1] in "+-*/" and kind in _BITS:
         return "bits"
-    if expression.name in ("NEGATE", "ABS") and kind in BITS:
+    if expression.name in ("NEGATE", "ABS") and kind in _BITS:
+        return "bits"
+    if expression.name in ("TIME +", "TIME -") and kind in INTERVALS:
         return "bits"
     if kind == "DECIMAL" and expression.name.startswith("DECIMAL "):
         return "digits"
@@ -176,7 +178,7 @@ def _check(expression: Operation, name: str) -> str:
 def _emit_check(check: str, expression: Operation, name: str, out: Emitter) -> None:
     kind = expression.type
     if check == "bits":
-        limit = 1 << (BITS[kind.kind] - 1)
+        limit = 1 << (_BITS[kind.kind] - 1)
         out.constants["out_of_range"] = out_of_range
         out.line(f"if not {-limit} <= {name} < {limit}: out_of_range({name}, {kind.text!r})")
     elif check == "years":
@@ -246,6 +248,7 @@ _DEPTH: Final = 15
 """Blocks that are nested before a flag takes over: Python has a limit of 100, counting those around."""
 _DEEP: Final = 20
 """Blocks around an expression from which on a flag takes over at once."""
+_BITS: Final = {**BITS, "INTERVAL_DAY": 64, "INTERVAL_MONTH": 32}
 
 
 def _more_operands(operands: tuple[Expr, ...], start: int, name: str, decided: str, out: Emitter) -> None:

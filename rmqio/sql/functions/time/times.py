@@ -119,10 +119,9 @@ def instant_of_text(text: str, pattern: str | None = None, zone: str = values.UT
     if found is None:
         return None
     micros, offset = found
-    if offset is not None:
-        return values.scaled_time(micros - offset, 3)
-    local = values.datetime_of(micros).replace(tzinfo=values.zone(zone))
-    return values.scaled_time(micros - _offset_us(local), 3)
+    if offset is None:
+        offset = _offset_us(values.datetime_of(micros).replace(tzinfo=values.zone(zone)))
+    return values.scaled_time(micros - offset, 3) if FIRST_INSTANT <= micros - offset <= LAST_INSTANT else None
 
 
 def instant(value: int | float | Decimal | str, *how: Any) -> int | None:

@@ -27,6 +27,12 @@ GROUP = "SELECT a, CAST(10 / SUM(a - 1) AS STRING) FROM t GROUP BY a"
 
 CASES: dict[str, tuple[str, list[tuple[Any, ...]], str, dict[str, Any]]] = {
     "group": (GROUP, [(2, "5")], "10 / (SUM(a - 1)): division by zero", {"a": 1, "SUM(a - 1)": 0}),
+    "key of a group": (
+        "SELECT a, CAST(COUNT(*) AS STRING) FROM t WHERE b <> 'x' GROUP BY a, (a - 1) * 200000000 * INTERVAL '1' DAY",
+        [(1, "1")],
+        "((a - 1) * 200000000) * (1 d): 17280000000000000000 is out of range of INTERVAL DAY TO SECOND",
+        {"a": 2, "b": "3"},
+    ),
     "sum": (
         "SELECT a, CAST(SUM(a + 9223372036854775800) AS STRING) FROM t GROUP BY a",
         [(1, "9223372036854775801")],

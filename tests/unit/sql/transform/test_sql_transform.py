@@ -166,14 +166,15 @@ REASONS = [
     "column n: it is None, but its type is not Optional",
     "column n: 9223372036854775808 is out of range of an integer of 64 bits",
     "column text: 2 is not a valid str",
+    r"column text: 'x\ud83d' has half of a surrogate pair, which is not UTF-8",
     "the element has no field text",
     "10 / n: division by zero",
 ]
 
 
 BAD: list[Any] = [
-    Loose("1", "x"), Loose(True, "x"), Loose(None, "x"), Loose(1 << 63, "x"), Loose(1, 2), beam.Row(n=1),  # type: ignore[arg-type]
-    Loose(0, "div"),
+    Loose("1", "x"), Loose(True, "x"), Loose(None, "x"), Loose(1 << 63, "x"), Loose(1, 2),  # type: ignore[arg-type]
+    Loose(1, "x\ud83d"), beam.Row(n=1), Loose(0, "div"),
 ]  # fmt: skip
 
 
@@ -188,7 +189,7 @@ def test_bad_rows_are_an_output(pipeline: beam.Pipeline) -> None:
         label="bad",
     )
     rows = bad | "rows" >> beam.Map(lambda row: json.loads(row.row)["n"])
-    assert_that(rows, equal_to(["1", True, None, 1 << 63, 1, 1, 0]), label="rows")
+    assert_that(rows, equal_to(["1", True, None, 1 << 63, 1, 1, 1, 0]), label="rows")
     run(pipeline)
 
 

@@ -47,6 +47,8 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("TO_TIMESTAMP_LTZ('2020-01-02 03:04:05', 'yyyy-MM-dd HH:mm:ss', 'Asia/Shanghai')", 1577905445000000),
     ("TO_TIMESTAMP_LTZ('2020-01-02T03:04:05Z', 'yyyy-MM-dd''T''HH:mm:ssX')", 1577934245000000),
     ("TO_TIMESTAMP_LTZ(253402300800000, 3)", None),
+    ("TO_TIMESTAMP_LTZ('9999-12-31 23:59:59', 'yyyy-MM-dd HH:mm:ss', 'America/New_York')", None),
+    ("TO_TIMESTAMP_LTZ('0001-01-01 00:00:00', 'yyyy-MM-dd HH:mm:ss', 'Asia/Tokyo')", None),
     ("TO_DATE('2020-01-02')", 18263),
     ("TO_DATE('2020-1-2')", 18263),
     ("TO_DATE('2020-01-02 03:04:05')", 18263),
@@ -162,6 +164,7 @@ IN_BERLIN: list[tuple[str, Any]] = [
     ("CEIL(TO_TIMESTAMP_LTZ(1729992600, 0) TO MINUTE)", 1729992600000000),
     ("CEIL(TO_TIMESTAMP_LTZ(1729989000, 0) TO HOUR)", 1729990800000000),
     ("FROM_UNIXTIME(1729992600, 'HH:mm z Z X XX XXX')", "02:30 CET +0100 +01 +0100 +01:00"),
+    ("TRY_CAST('0001-01-01 00:00:00' AS TIMESTAMP_LTZ(3))", None),
 ]
 
 
