@@ -64,7 +64,7 @@ _SECRETS: Final = (
     "password", "passwd", "passphrase", "secret", "token", "credential", "apikey", "accesskey", "privatekey",
     "userinfo",
 )  # fmt: skip
-_SHORT: Final = frozenset(("pass", "pwd", "pw", "psw"))
+_SHORT: Final = frozenset(("auth", "authorization", "pass", "pwd", "pw", "psw"))
 _PLACES: Final = frozenset(("env", "file", "path", "location", "variable"))
 """The last words of options that say where a secret is."""
 _SIMILAR: Final = 0.75

@@ -14,6 +14,7 @@ from rmqio.sql.secret_options import is_secret, masked
         ("'pasword' = 'hunter2', 'table-name' = 'c'", "'pasword' = '***', 'table-name' = 'c'"),
         ("'password' = 'it''s' 'table-name' = 'c'", "'password' = '***' 'table-name' = 'c'"),
         ("'secretKey' 'abcd'", "'secretKey' '***'"),
+        ("'auth' = 'hunter2', 'headers.Authorization' = 'Basic x'", "'auth' = '***', 'headers.Authorization' = '***'"),
         ("'username' 'password' = 'hunter2'", "'username' 'password' = '***'"),
         ("'password' =\n  'hunter2'", "'password' =\n  '***'"),
         ("'password' = 'hunter2", "'password' = '***"),

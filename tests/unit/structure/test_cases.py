@@ -20,3 +20,13 @@ def test_a_case_has_tests(number: str) -> None:
     for test in CASES[number]:
         path, _, name = test.partition("::")
         assert re.search(rf"^\s*def {name}\(", (ROOT / path).read_text(), re.MULTILINE), test
+
+
+NUMBERS: Final = {
+    "W": (1, 2, 4, 10, 11), "V": range(1, 13), "J": range(1, 13), "R": range(1, 11), "B": range(2, 16),
+    "T": range(1, 4), "D": range(1, 11), "S": range(1, 12), "K": range(1, 15), "X": range(1, 6),
+}  # fmt: skip
+
+
+def test_no_case_is_without_tests() -> None:
+    assert [*CASES] == [f"{letter}{number}" for letter, numbers in NUMBERS.items() for number in numbers]
