@@ -17,7 +17,7 @@ from rmqio.enrich.merging import KeyOf, Merge, fields_of
 from rmqio.enrich.refresh import Lease, Rows, Schedule, acquire
 from rmqio.enrich.sources.topic import Topic
 from rmqio.errors import LocalError, SerdeError
-from rmqio.internal_errors import internal_error
+from rmqio.internal_errors import internal_error, require_of_row
 from rmqio.transforms.parts import (
     ERRORS_TAG,
     Count,
@@ -174,7 +174,8 @@ class EnrichFn(beam.DoFn):
                 else:
                     results.append(merge(element, row))
                     positions.append(place)
-            except (SerdeError, TypeError) as error:  # also of an output_type that does not take the fields
+            except Exception as error:  # noqa: BLE001  # also of an output_type that does not take the fields
+                require_of_row(error)
                 failed[place] = error
         self._lookups.add(len(keys), ())
         if missing:

@@ -138,6 +138,11 @@ def test_elements_get_columns(
         assert list(found[0].offsets) == [7] * len(expected) + [8] * len(expected)
 
 
+class Refusing:
+    def __init__(self, **fields: Any) -> None:
+        raise ValueError("no such order")
+
+
 BAD: list[tuple[Any, dict[str, Any], str]] = [
     ({"id": 5}, {}, r"the key has the type int \(id\), and in the table id is text"),
     ({"id": "a", "tier": 1}, {}, "has a field tier already: give Enrich a prefix"),
@@ -146,6 +151,7 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     (b"[]", {}, "the body is JSON, but not an object"),
     ({"id": "x"}, {"on_missing": "error"}, "the table has no row with the key id = 'x'"),
     (Order("a", 1), {"output_type": Order}, "unexpected keyword"),
+    (Order("a", 1), {"output_type": Refusing}, "no such order"),
 ]
 
 
