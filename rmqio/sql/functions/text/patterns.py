@@ -12,6 +12,7 @@ from typing import Final
 from rmqio.sql.functions.registry import define
 from rmqio.sql.regexes.categories import members
 from rmqio.sql.regexes.limited import Pattern, compiled
+from rmqio.sql.values import ValueFailure, shown
 
 _CLASSES: Final = {
     "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9", "Upper": "A-Z", "Lower": "a-z", "XDigit": "0-9a-fA-F",
@@ -21,7 +22,7 @@ _CLASSES: Final = {
 _JAVA: Final = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\p(?:\{(?P<in_class>\w+)\}|(?P<in_letter>\w))"
     r"|\\P(?:\{(?P<not_in_class>\w+)\}|(?P<not_in_letter>\w))"
-    r"|\\k<(?P<reference>\w+)>|\(\?<(?P<group>[a-zA-Z]\w*)>|(?P<other>\\.|\[\^?\]?|\])",
+    r"|\\k<(?P<reference>\w+)>|\(\?<(?P<group>[a-zA-Z]\w*)>|(?P<other>\\.|\[\^?\]?|\]|&&)",
     re.DOTALL,
 )
 _OTHERS: Final = {r"\z": r"\Z", r"\Z": r"(?=\n?\Z)", r"\h": r"[ \t\xa0]", r"\R": r"(?:\r\n|[\n-\r])", r"\e": r"\x1b"}
@@ -58,6 +59,9 @@ def _translated(pattern: str) -> str:
         other = found["other"]
         if other is None:  # a class that is not known: an error of the compiler
             return found[0]
+        if in_set and other[0] in "[&":  # which `re` would take for characters
+            hint = rf"escape it: \{other[0]}" if other[0] == "[" else "write the class that is meant"
+            raise ValueFailure(f"{shown(pattern)}: {other} within a class (Java's union or intersection); {hint}")
         if other[0] == "[":
             in_set = True
         elif other == "]":

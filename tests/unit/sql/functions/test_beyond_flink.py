@@ -105,6 +105,8 @@ def test_a_value(expression: str, expected: Any) -> None:
         ("INSTR('x', 'x', 1, a)", {"a": ("INT", 0)}, "INSTR looks for occurrence 0"),
         ("REGEXP_COUNT('x', a)", {"a": ("STRING", "(")}, "'(' is not a regular expression"),
         ("REGEXP('x', a)", {"a": ("STRING", "(?u)x")}, "'(?u)x' is not a regular expression: ASCII and"),
+        ("REGEXP('b', a)", {"a": ("STRING", "^[a-z&&[^a]]$")}, "&& within a class (Java's union or intersection)"),
+        ("REGEXP('b', a)", {"a": ("STRING", "[a-c[x-z]]")}, "[ within a class"),
         ("a * INTERVAL '1' DAY", {"a": ("BIGINT", 1 << 60)}, "is out of range of INTERVAL DAY TO SECOND"),
         ("a * INTERVAL '1' YEAR", {"a": ("BIGINT", 1 << 30)}, "is out of range of INTERVAL YEAR TO MONTH"),
         ("'x' SIMILAR TO a", {"a": ("STRING", "(")}, "'(' is not a pattern of SIMILAR TO"),
