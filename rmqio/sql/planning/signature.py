@@ -7,7 +7,6 @@ The format of a table is not in it either: state holds decoded values.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -38,8 +37,11 @@ from rmqio.sql.text import duration, text_of
 Step = dict[str, Any]
 Signature = list[dict[str, Any]]
 
-_FLOATS: Final = re.compile(r"\b(DOUBLE|FLOAT)\b")
-VERSION: Final = 1
+VERSION: Final = 2
+"""Another one when values have another meaning than in state that was written: of functions, casts, comparisons, keys.
+
+2: those of Flink 2.3.0, as `CAST` to `CHAR(5)`, `SIMILAR TO`, `TO_TIMESTAMP_LTZ` of text; -0.0 in a row is 0.0.
+"""
 WATERMARK_DELAY: Final = "watermark delay"
 KEY_TYPES: Final = ("types of the keys",)
 RESULT_TYPES: Final = ("types of the arguments", "types of the results")
@@ -97,7 +99,6 @@ def _steps(relation: Relation) -> Iterator[Step]:
                 ],
                 RESULT_TYPES[1]: [each.type.text for each in relation.calls],
                 **_lives(relation),
-                **_zeros(relation),
                 **_more(relation, {"input", "keys", "window", "calls", "is_total", "ttl_ms"}),
             }
         case Rank():
@@ -110,7 +111,6 @@ def _steps(relation: Relation) -> Iterator[Step]:
                 "limit": str(relation.limit),
                 "columns": _typed(names, relation.input),
                 "time to live": duration(relation.ttl_ms),
-                **_zeros(relation),
                 **_more(relation, {"input", "keys", "order", "limit", "is_numbered", "ttl_ms"}),
             }
         case Windowed():
@@ -121,7 +121,7 @@ def _steps(relation: Relation) -> Iterator[Step]:
         case SubqueryJoin():
             yield {**more_step(relation, _columns), **_kept(relation, "left")}
         case Over():
-            yield {**more_step(relation, _columns), **_lives(relation), **_zeros(relation)}
+            yield {**more_step(relation, _columns), **_lives(relation)}
         case Analytic() | Sorted() | Repeated():
             yield more_step(relation, _columns)
         case _:
@@ -137,12 +137,6 @@ def _kept(join: Join | SubqueryJoin, *sides: str) -> Step:
 def _lives(relation: Aggregate | Over) -> Step:
     """How long a key is kept, if not forever. Under an earlier version, it was, and had no time of its last row."""
     return {"time to live": duration(relation.ttl_ms)} if relation.ttl_ms and not ends_by_itself(relation) else {}
-
-
-def _zeros(relation: Aggregate | Rank | Over) -> Step:
-    """In rows as keys, -0.0 is 0.0. Under an earlier version, it was a key of its own."""
-    keys = [relation.input.fields[each].type.text for each in relation.keys]
-    return {"-0.0 in rows": "0.0"} if any("ROW<" in each and _FLOATS.search(each) for each in keys) else {}
 
 
 _NO_STATE: Final = frozenset(

@@ -37,8 +37,14 @@ def check_signature(
     path = FileSystems.join(folder, _FILE)
     if _exists(FileSystems.join(folder, "offsets", "*")):
         kept = _read(path)
-        if kept is None or kept.get("version") != VERSION:
+        if kept is None:
             return list(sinks)
+        if kept.get("version") != VERSION:
+            raise SqlError(
+                f"{folder} holds the state of another version of rmqio, in which some functions have other values: the "
+                "rows to come would not meet those that it has. Run that version, or start with another "
+                "--checkpoint_dir"
+            )
         found = compared(kept["sinks"], now)
         if found.refused:
             raise SqlError(
