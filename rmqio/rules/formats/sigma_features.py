@@ -12,7 +12,15 @@ from typing import Any, Final
 
 from sigma.exceptions import SigmaConditionError, SigmaValueError
 from sigma.modifiers import SigmaExpandModifier, SigmaModifier, SigmaValueModifier, SigmaWideModifier, modifier_mapping
-from sigma.types import Placeholder, SigmaExpansion, SigmaRegularExpression, SigmaString, SigmaType
+from sigma.types import (
+    Placeholder,
+    SigmaExpansion,
+    SigmaNumber,
+    SigmaRegularExpression,
+    SigmaString,
+    SigmaType,
+    type_map,
+)
 
 _SELECTOR: Final = re.compile(r"\b(1|any|all)\s+of\s+([A-Za-z0-9_*-]*-[A-Za-z0-9_*-]*)")
 _DASH: Final = re.compile(r"\B[-/]\b")
@@ -46,6 +54,17 @@ class _Expand(SigmaExpandModifier):
         return made
 
 
+class _Whole(int):
+    """An integer of more than 53 bits, of which pySigma's numbers would be a float."""
+
+
+def _number(value: _Whole) -> SigmaNumber:
+    made = SigmaNumber(0)
+    made.number = int(value)
+    return made
+
+
+type_map[_Whole] = _number  # type: ignore[assignment]
 _OURS: Final[dict[str, type[SigmaModifier[Any, Any]]]] = {
     "utf16le": SigmaWideModifier,
     "windash": _WindowsDash,
@@ -79,6 +98,7 @@ def item_of(key: str, value: Any) -> tuple[str, Any]:
         if "cased" in modifiers:
             raise SigmaValueError("fieldref ignores case: cased with it is not supported")
         values = [str(each) if type(each) in (int, float) else each for each in values]
+    values = [*map(_exact, values)]
     if "expand" in modifiers:
         values = [_ESCAPED.sub(_unescaped, each) if isinstance(each, str) else each for each in values]
     return "|".join((field, *(_NAMES.get(each, each) for each in modifiers))), values
@@ -90,7 +110,11 @@ def _items(name: str, value: Any) -> Any:
     if isinstance(value, list):
         item_of(name, value)  # a list of keywords, or of items
         return [_items(name, each) for each in value]
-    return value
+    return _exact(value)
+
+
+def _exact(value: Any) -> Any:
+    return _Whole(value) if type(value) is int and value.bit_length() > 53 else value
 
 
 def _condition(text: str, names: Sequence[str]) -> str:
