@@ -155,6 +155,7 @@ def test_bad_arguments_are_refused_at_once(arguments: dict[str, object]) -> None
         (["--topic", "a:0"], "NAME or NAME:QUEUES"),
         (["--topic", ":3"], "NAME or NAME:QUEUES"),
         (["--topic", "a:b"], "NAME or NAME:QUEUES"),
+        (["--topic", "a b:2"], "topic name 'a b' is illegal"),
         (["--broker-config", "x"], "KEY=VALUE"),
         (["--port", "x"], "invalid int value"),
         (["--nonsense"], "unknown argument '--nonsense'"),
