@@ -166,7 +166,7 @@ class SecretSource:
         return password_from(self.variable, self.file) or ""
 
 
-_IN_URL: Final = re.compile(r"[\w.+-]+://[^:/@]*:[^@]*@")
+_IN_URL: Final = re.compile(r"[\w.+-]+://[^:/]*:[^@]*@")  # as SQLAlchemy: a user can have an @
 _SECRET: Final = re.compile(r"pass(word|wd|phrase)|^pwd$|\bpwd=|secret|token", re.IGNORECASE)
 
 
