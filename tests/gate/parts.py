@@ -125,7 +125,10 @@ class Kept:
 
     def __init__(self, file: Path, head: str | None) -> None:
         self._file, self._head = file, head
-        self._reports: dict[str, dict[str, Any]] = json.loads(file.read_text()) if file.exists() else {}
+        self._reports = self._read()
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        return json.loads(self._file.read_text()) if self._file.exists() else {}
 
     @property
     def left(self) -> list[str]:
@@ -133,9 +136,9 @@ class Kept:
         return [name for name in PARTS if self._reports.get(name, {}).get("result") != "passed"]
 
     def keep(self, name: str, report: dict[str, Any]) -> None:
-        """Keeps a report, if it is about the commit and nothing else."""
+        """Keeps a report, if it is about the commit and nothing else. Other clones may run other parts meanwhile."""
         if report["clean"] and report["commit"] == self._head:
-            self._reports[name] = report
+            self._reports = {**self._read(), name: report}
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._file.write_text(json.dumps(self._reports, indent=2) + "\n")
 

@@ -46,6 +46,13 @@ def test_a_part_that_fails_later_has_not_passed(tmp_path: Path) -> None:
     assert FIRST in kept.left
 
 
+def test_two_clones_run_parts_at_once(tmp_path: Path) -> None:
+    one, other = (Kept(tmp_path / "c0ffee.json", "c0ffee") for _ in range(2))
+    one.keep(FIRST, _REPORT)
+    other.keep(SECOND, _REPORT)
+    assert {FIRST, SECOND}.isdisjoint(Kept(tmp_path / "c0ffee.json", "c0ffee").left)
+
+
 def test_the_table_has_all_parts(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "c0ffee.json", "c0ffee")
     kept.keep(SECOND, _REPORT)
