@@ -117,9 +117,12 @@ def test_41_rules_and_a_million_rows_run_on_one_core_within_a_gigabyte(tmp_path:
             errors = process.stderr.read()
             _, status, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
-        found = [json.loads(each.body) for each in broker.cluster.records("hits")]
+        # a send that is tried again on a busy machine stores a copy with the same id
+        stored = {each.message_id: each.body for each in broker.cluster.records("hits")}
+        found = [json.loads(body) for body in stored.values()]
         limited = None if group is None else int((group / "memory.max_usage_in_bytes").read_text())
-    assert process.returncode == 0, errors[-2000:]
+    print(errors)
+    assert process.returncode == 0
     wanted = []
     for event in given:
         user = int(event["user"].removeprefix("user-"))
