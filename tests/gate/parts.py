@@ -34,9 +34,11 @@ MARKERS: Final = {
     "systems": "systems and not cluster",
 }
 """Each test has the markers of one of them."""
+_EXAMPLES: Final = "tests/examples"
+_COMMANDS: Final = "tests/integration/test_commands.py"
 FOLDERS: Final = {
-    "clusters": ("tests/runners", "tests/examples"),
-    "examples": ("tests/examples", "tests/integration/test_commands.py"),
+    "clusters": ("tests/runners", _EXAMPLES),
+    "examples": (_EXAMPLES, _COMMANDS),
     "systems": ("tests/integration",),
 }
 """They save imports."""
@@ -54,6 +56,12 @@ REAL: Final = {
 }
 """Files and folders below tests/ with tests on real brokers and runners. Of two that hold a file, the longer one is
 meant."""
+_CLUSTERS: Final = {
+    "clusters-flink": "flink",
+    "clusters-spark": "not flink and not streaming",
+    "clusters-streams": "not flink and streaming",
+}
+"""What stands in the names of their tests: together they have all of them."""
 _VERSIONS: Final = (("2.75.0-4.1.0", "2.75.0-4.2.0"), ("2.76.0-4.2.1", "2.77.0-4.3.0"))
 _MUTANTS: Final = 5
 """Planted faults of a part."""
@@ -100,7 +108,13 @@ PARTS: Final[Mapping[str, tuple[Stage, ...]]] = {
     "release": tuple(map(_make, ("audit", "lint", "docs", "dist"))),
     "unit": (_pytest("unit", MARKERS["unit"], *_TWO),),
     **{part: (_real(part),) for part in REAL},
-    **{name: (_pytest(name, MARKERS[name], *folders),) for name, folders in FOLDERS.items()},
+    **{
+        name: (_pytest(name, MARKERS["clusters"], "-k", words, *FOLDERS["clusters"]),)
+        for name, words in _CLUSTERS.items()
+    },
+    "examples": (_pytest("examples", MARKERS["examples"], _EXAMPLES),),
+    "commands": (_pytest("commands", MARKERS["examples"], _COMMANDS),),
+    "systems": (_pytest("systems", MARKERS["systems"], *FOLDERS["systems"]),),
     "pythons": tuple(map(_make, ("test-oldest", "test-newest", "test-pythons"))),
     **{
         f"versions-{at}": tuple(_make("test-versions", f"VERSIONS={each}") for each in versions)
