@@ -193,7 +193,7 @@ def _join(left: SqlType, right: SqlType) -> SqlType | None:
         if {left.kind, right.kind} == {"DATE", "TIMESTAMP"}:
             return left if left.kind == "TIMESTAMP" else right
         if {left.kind, right.kind} == set(TIMESTAMPS):
-            return left if left.kind == "TIMESTAMP_LTZ" else right
+            return replace(TIMESTAMP_LTZ, precision=max(left.precision, right.precision))
         return None
     if left.kind in ("ARRAY", "MAP", "ROW", "MULTISET"):
         if len(left.elements) != len(right.elements):

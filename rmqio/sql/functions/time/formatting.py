@@ -214,7 +214,7 @@ _GROUPS: Final = {
 
 @lru_cache(maxsize=500)
 def _reader(pattern: str, is_lenient: bool) -> re.Pattern[str]:
-    """The regular expression that reads a pattern; lenient: as many digits as there are, and text after them."""
+    """The regular expression that reads a pattern; lenient: any number of digits, spaces before and text after."""
     found, known = [], set[str]()
     parts = pieces(pattern)
     for position, (letter, count, text) in enumerate(parts):
@@ -225,7 +225,8 @@ def _reader(pattern: str, is_lenient: bool) -> re.Pattern[str]:
         follows = position + 1 < len(parts) and parts[position + 1].letter in tuple("yuMdHhmsSkKD")
         group = _GROUPS[letter]
         code = _digits(letter, count, is_lenient and not follows)
-        found.append(f"(?P={group})" if group in known else f"(?P<{group}>{code})")
+        spaces = "[ \\t]*" if is_lenient else ""
+        found.append(spaces + (f"(?P={group})" if group in known else f"(?P<{group}>{code})"))
         known.add(group)
     try:
         return re.compile("".join(found), re.ASCII | (re.IGNORECASE if is_lenient else re.NOFLAG))
@@ -257,7 +258,7 @@ def parsed(text: str, pattern: str, *, is_lenient: bool) -> tuple[int, int | Non
     read too, and text after it is left out.
     """
     reader = _reader(pattern, is_lenient)
-    found = reader.match(text.strip()) if is_lenient else reader.fullmatch(text)
+    found = reader.match(text) if is_lenient else reader.fullmatch(text)
     if found is None or (is_lenient and not found[0]):
         return None
     given = found.groupdict()

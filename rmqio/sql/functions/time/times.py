@@ -57,9 +57,10 @@ def time_of_day() -> int:
 def _of_sql(text: str, *, is_lenient: bool) -> int | None:
     """Microseconds of `2020-1-31` or `2020-1-31 23:59:59.123`; None: it is neither.
 
-    30 February is the last of February; lenient: 1 or 2 March, as for Java's older class, which Flink asks second.
+    30 February is the last of February; lenient: 1 or 2 March, as for Java's older class, which Flink asks second,
+    without the spaces around it.
     """
-    found = _SQL.fullmatch(text)
+    found = _SQL.fullmatch(text.strip() if is_lenient else text)
     if found is None:
         return None
     year, month, day = map(int, found.groups()[:3])

@@ -16,7 +16,7 @@ from rmqio.sql.functions import registry
 
 _TEXT = (Path(__file__).parents[4] / "docs/sql/functions.md").read_text()
 PAGE = re.sub(r"```.*?```", "", _TEXT, flags=re.DOTALL)
-TYPES = {"STRING", "BOOLEAN", "INT", "BIGINT", "DOUBLE", "DECIMAL", "BYTES"}
+TYPES = {"STRING", "VARCHAR", "BOOLEAN", "INT", "BIGINT", "DOUBLE", "DECIMAL", "BYTES", "TIMESTAMP", "TIME", "DATE"}
 JSON = {"IS", "JSON", "VALUE", "SCALAR", "OBJECT", "NOT", "ON", "ABSENT", "OVER", "AS", "CAST", "FALSE"}
 OPERATORS = (
     JSON
