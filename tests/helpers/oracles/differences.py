@@ -18,16 +18,20 @@ class Entry(NamedTuple):
     differs: str
     reason: str
     says: str = ""
+    given: str = ""
 
     def explains(self, difference: Difference) -> bool:
         """Tells whether the difference is one of these."""
         return bool(
-            re.fullmatch(self.form, difference.form)
+            re.fullmatch(_TYPES.sub(lambda found: _NAMED[found[0]], self.form), difference.form)
             and re.fullmatch(self.differs, difference.kind)
             and re.search(self.says, difference.detail)
+            and re.search(self.given, difference.given)
         )
 
 
+_NAMED: Final = {"<text>": r"(?:STRING|(?:VAR)?CHAR\(\d\))", "<nested>": "(?:ARRAY|MAP|ROW)<"}
+_TYPES: Final = re.compile("|".join(_NAMED))
 _FILE: Final = tomllib.loads(Path(__file__).with_name("differences.toml").read_text("utf-8"))
 CALLS: Final = tuple(Entry(**each) for each in _FILE["call"])
 QUERIES: Final = tuple(Entry(**each) for each in _FILE["query"])

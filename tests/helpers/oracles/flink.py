@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from bench.sql.flink import Column, Failed, FlinkSql
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
@@ -24,11 +24,13 @@ class Difference(NamedTuple):
     Attributes:
       kind: `refused here`, `refused by Flink`, `type`, `fails here`, `fails in Flink` or `value`.
       detail: what both say, for a person and for `differences.toml`.
+      given: the arguments that they say it of, if it is about values.
     """
 
     form: str
     kind: str
     detail: str
+    given: str = ""
 
 
 class Beside:
@@ -59,8 +61,8 @@ class Beside:
                     if different := _difference(kind, our, flinks):
                         names = [name for name in self._columns if re.search(rf"\b{name}\b", text)]
                         given = dict(zip(self._columns, row, strict=True))
-                        told = f"{our} | {flinks} | {[given[each] for each in names]}"
-                        found.append(Difference(form, different, told))
+                        arguments = str([given[each] for each in names])
+                        found.append(Difference(form, different, f"{our} | {flinks}", arguments))
         return found
 
     def flinks(self, texts: Sequence[str]) -> list[Column | Failed]:
@@ -118,12 +120,15 @@ def _difference(kind: SqlType, our: Any, flinks: Any) -> str:
 
 
 def same_type(ours: SqlType, flinks: str) -> bool:
-    """Tells whether a type is Flink's, but for NOT NULL and the length of text."""
+    """Tells whether a type is Flink's, but for NOT NULL and the length of text and bytes: only a CAST has them here."""
     plain, flinks_plain = (
-        re.sub(r"(VAR)?CHAR(\(\d+\))?| NOT NULL|`", lambda m: "STRING" if "CHAR" in m[0] else "", each)
-        for each in (str(ours), flinks)
+        _LENGTH.sub(lambda found: _PLAIN.get(found[1] or "", ""), each) for each in (str(ours), flinks)
     )
     return plain == flinks_plain
+
+
+_LENGTH: Final = re.compile(r"\b(?:VAR)?(CHAR|BINARY)(?:\(\d+\))?| NOT NULL|`")
+_PLAIN: Final = {"CHAR": "STRING", "BINARY": "BYTES"}
 
 
 def same_value(kind: SqlType, our: Any, flinks: Any) -> bool:

@@ -31,6 +31,9 @@ VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "FLOAT": (0.0, 3.4028234663852886e38, math.inf, math.nan), "BOOLEAN": (True, False),
     "DATE": (0, 19_782, -719_162, 2_932_896), "TIME": (0, 86_399_000_000),
     "TIMESTAMP(3)": _MOMENTS, "TIMESTAMP_LTZ(3)": _MOMENTS, "BYTES": (b"", b"\x00", b"\xff\xfe", b"a" * 100),
+    "CHAR(3)": ("abc", "   ", "é设 "), "VARCHAR(2)": ("", "ab", "😀"), "BINARY(2)": (b"\x00\x00", b"\xffa"),
+    "TIMESTAMP(0)": tuple(each // 1_000_000 * 1_000_000 for each in _MOMENTS),
+    "TIMESTAMP(6)": (*_MOMENTS, 1, -1, 253_402_300_799_999_999), "TIMESTAMP_LTZ(6)": (*_MOMENTS, 1, -1),
     "ARRAY<STRING>": ([], [None], ["a", "b", "a"], [""]), "ARRAY<INT>": ([], [None, 1], [2**31 - 1]),
     "ARRAY<DOUBLE>": ([math.nan, 1.0, math.nan], [math.inf, -math.inf]), "ARRAY<ARRAY<INT>>": ([], [[1], None, []]),
     "ARRAY<DECIMAL(38, 0)>": ([Decimal("9" * 38)] * 3,), "ARRAY<ROW<a INT>>": ([(1,), None, (None,)],),
@@ -42,11 +45,12 @@ _ARRAYS: Final = tuple(each for each in TYPES if each.startswith("ARRAY"))
 _NUMBERS: Final = (
     "TINYINT", "INT", "BIGINT", "DECIMAL(5, 2)", "DECIMAL(38, 0)", "DECIMAL(38, 38)", "DOUBLE", "FLOAT",
 )  # fmt: skip
-_TIMES: Final = ("TIMESTAMP(3)", "TIMESTAMP_LTZ(3)")
+_TIMES: Final = ("TIMESTAMP(3)", "TIMESTAMP_LTZ(3)", "TIMESTAMP(0)", "TIMESTAMP(6)", "TIMESTAMP_LTZ(6)")
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "s": ("STRING",), "i": ("INT", "BIGINT", "TINYINT"), "l": ("BIGINT", "INT"), "n": _NUMBERS, "f": _NUMBERS,
-    "b": ("BOOLEAN",), "d": ("DATE",), "t": ("TIME",), "ts": _TIMES, "dt": ("DATE", *_TIMES), "x": ("BYTES",),
-    "a": _ARRAYS, "m": ("MAP<STRING, STRING>", "MAP<INT, DOUBLE>"), "any": TYPES,
+    "s": ("STRING", "STRING", "CHAR(3)", "VARCHAR(2)"), "i": ("INT", "BIGINT", "TINYINT"), "l": ("BIGINT", "INT"),
+    "n": _NUMBERS, "f": _NUMBERS, "b": ("BOOLEAN",), "d": ("DATE",), "t": ("TIME",), "ts": _TIMES,
+    "dt": ("DATE", *_TIMES), "x": ("BYTES", "BINARY(2)"), "a": _ARRAYS, "any": TYPES,
+    "m": ("MAP<STRING, STRING>", "MAP<INT, DOUBLE>"),
     "o": (*_NUMBERS, "STRING", "DATE", "TIME", *_TIMES, "BOOLEAN", "BYTES"),
 }  # fmt: skip
 """The types of a parameter, by its letters in a signature (`rmqio.sql.functions.registry`)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -51,7 +52,7 @@ class Jobs:
         """Returns what differs of queries in a time zone."""
         self._settings = [each.format(zone) for each in _SETTINGS]
         with values.in_zone(zone):
-            return self._differences(given)
+            return [each._replace(given=zone) for each in self._differences(given)]
 
     def _differences(self, given: Sequence[Form]) -> list[Difference]:
         theirs = self._flink.refusals([*self._settings, *self._theirs], [forms.query([each]) for each in given])
@@ -63,12 +64,13 @@ class Jobs:
             elif own is None:
                 both.append(form)
         for some in _pieces(list(_merged(both)), _QUERIES):
-            for form, ours, flinks in zip(
+            for form, *both_rows in zip(
                 (form for query in some for form in query),
                 _tried(self._of_ours, some),
                 _tried(self._of_flink, some),
                 strict=True,
             ):
+                ours, flinks = (_rounded(form, each) for each in both_rows)
                 if (kind := _kind(ours, flinks)) and isinstance(ours, Counter) and isinstance(flinks, Counter):
                     detail = f"{list((ours - flinks).elements())} | {list((flinks - ours).elements())}"
                     found.append(Difference(form.name, kind, detail))
@@ -158,6 +160,20 @@ def _tried(run: Callable[[Sequence[Query]], list[list[tuple[Any, ...]]]], given:
 def _halves(items: Any) -> tuple[Any, Any]:
     half = len(items) // 2
     return items[:half], items[half:]
+
+
+def _rounded(form: Form, rows: Rows | str) -> Rows | str:
+    """Floats with the digits that do not depend on the order of sums, nor on Java's version."""
+    digits = 12 if "DOUBLE" in form.name else 6 if "FLOAT" in form.name else 0
+    if not digits or isinstance(rows, str):
+        return rows
+    return Counter(
+        tuple(cell and _FLOAT.sub(lambda found: f"{float(found[0]):.{digits}g}", cell) for cell in row)
+        for row in rows.elements()
+    )
+
+
+_FLOAT: Final = re.compile(r"\d+\.\d+(E[+-]?\d+)?")
 
 
 def _kind(ours: Rows | str, flinks: Rows | str) -> str:
