@@ -1,4 +1,8 @@
-"""Functions of arrays and maps. Elements are compared as `=` does, and NULL is equal to NULL."""
+"""Functions of arrays and maps. Elements are compared as `=` does, and NULL is equal to NULL.
+
+A NaN is equal to none, but those in arrays, maps and rows are equal, and a map has one of them as a key. Which objects
+of Python they are must not matter.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Any
 
 from rmqio.sql import types
 from rmqio.sql.functions.registry import define
+from rmqio.sql.rows import once
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure, in_order
 
@@ -16,13 +21,25 @@ Map = dict[Any, Any]
 
 def key(value: Any) -> Any:
     """Returns what stands for a value in a set: arrays and maps are not hashable."""
-    if isinstance(value, list):
-        return ("array", *map(key, value))
-    if isinstance(value, dict):
-        return ("map", frozenset((key(k), key(v)) for k, v in value.items()))
-    if isinstance(value, tuple):
-        return ("row", *map(key, value))
+    if isinstance(value, _NESTED):
+        return _hashable(once(value))
     return value if value == value else object()  # a NaN is equal to none, as in Flink
+
+
+_NESTED = (list, dict, tuple)
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, list):
+        return ("array", *map(_hashable, value))
+    if isinstance(value, dict):
+        return ("map", frozenset((_hashable(k), _hashable(v)) for k, v in value.items()))
+    return ("row", *map(_hashable, value)) if isinstance(value, tuple) else value
+
+
+def _beside(array: Array, value: Any) -> tuple[Array, Any]:
+    """The array and a value, as `in` and `==` of Python compare them."""
+    return (once(array), once(value)) if isinstance(value, _NESTED) else (array, value)
 
 
 def element(array: Array) -> Any:
@@ -34,7 +51,10 @@ def element(array: Array) -> Any:
 
 def contains(array: Array | None, value: Any) -> bool | None:
     """Returns whether the value, which may be NULL, is in the array."""
-    return None if array is None else bool(value == value) and value in array  # `in` finds a NaN by its identity
+    if array is None:
+        return None
+    array, value = _beside(array, value)
+    return bool(value == value) and value in array  # `in` finds a NaN by its identity
 
 
 def distinct(items: Iterable[Any]) -> Array:
@@ -63,12 +83,16 @@ def least(array: Array) -> Any:
 
 def position(array: Array, value: Any) -> int:
     """Returns where the value first stands, counted from 1; 0: nowhere."""
+    array, value = _beside(array, value)
     return array.index(value) + 1 if value == value and value in array else 0
 
 
 def remove(array: Array | None, value: Any) -> Array | None:
     """Returns the elements that are not the value, which may be NULL."""
-    return None if array is None else [each for each in array if each != value]
+    if array is None:
+        return None
+    others, value = _beside(array, value)
+    return [each for each, other in zip(array, others, strict=True) if other != value]
 
 
 def section(array: Array, start: int, end: int | None = None) -> Array:
@@ -122,14 +146,14 @@ def map_of_arrays(keys: Array, found: Array) -> Map:
     """Returns the map of keys and values. Raises `ValueFailure` if there are not as many of both."""
     if len(keys) != len(found):
         raise ValueFailure(f"MAP_FROM_ARRAYS has {len(keys)} keys and {len(found)} values")
-    return dict(zip(keys, found, strict=True))
+    return dict(zip(map(once, keys), found, strict=True))
 
 
 def map_union(*maps: Map) -> Map:
     """Returns the entries of all of them; of equal keys, the last one."""
     found: Map = {}
     for each in maps:
-        found |= each
+        found |= {once(k): value for k, value in each.items()}
     return found
 
 

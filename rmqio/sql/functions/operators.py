@@ -24,7 +24,7 @@ for _name, _python in (("=", "=="), ("<>", "!="), ("<", "<"), ("<=", "<="), (">"
 define("IS NOT DISTINCT FROM", "any any -> b", inline="{0} == {1}", is_strict=False,
        returns=lambda _: types.BOOLEAN.nullable(False))  # fmt: skip
 
-define("ONE NAN", "any", once, returns=lambda given: given[0])  # of arrays and rows, before they are compared
+define("ONE NAN", "any", once, returns=lambda given: given[0])  # before Python compares arrays and rows, or has keys
 
 # ---- arithmetic: the planner picks one by the types -----------------------------------------------------------------
 
@@ -224,6 +224,17 @@ def item_of_array(array: list[Any], position: int) -> Any:
     return array[position - 1] if 1 <= position <= len(array) else None
 
 
+def item_of_floats(found: dict[Any, Any], key: Any) -> Any:
+    """Returns the value of a key; None: there is none, or it is a NaN, which is equal to no key."""
+    if isinstance(key, tuple):  # in a row, it is equal
+        found, key = {once(each): value for each, value in found.items()}, once(key)
+    return found.get(key) if key == key else None
+
+
+def _value_of(given: Sequence[SqlType]) -> SqlType:
+    return given[0].elements[1]
+
+
 def _pairs(given: Sequence[SqlType]) -> Sequence[SqlType] | None:
     return None if len(given) % 2 or not all(map(types.is_key, given[::2])) else given
 
@@ -235,7 +246,8 @@ def _check_position(position: int) -> None:
 
 define("ITEM OF ARRAY", "a i", item_of_array, returns=lambda given: given[0].elements[0], can_be_null=True,
        constants={1: _check_position})  # fmt: skip
-define("ITEM OF MAP", "m any", inline="{0}.get({1})", returns=lambda given: given[0].elements[1], can_be_null=True)
+define("ITEM OF MAP", "m any", inline="{0}.get({1})", returns=_value_of, can_be_null=True)
+define("ITEM OF FLOATS", "m any", item_of_floats, returns=_value_of, can_be_null=True)
 define("ARRAY", "any ...", inline="[*]", is_strict=False, returns=lambda given: types.array_of(given[0], False))
 define("MAP", "any any ...", inline="{*}", is_strict=False, takes=_pairs,
        returns=lambda given: SqlType("MAP", False, elements=tuple(given[:2])))  # fmt: skip

@@ -20,6 +20,7 @@ from rmqio.sql.analysis.values.failing import check_failing, evaluates_some
 from rmqio.sql.analysis.values.functions import SPECIAL, call_of, require_function
 from rmqio.sql.errors import Refusal
 from rmqio.sql.expressions import Constant, Expr, Is, Logical, Membership, Not, Operation
+from rmqio.sql.rows import has_floats
 from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
 from rmqio.sql.user.definition import AGGREGATE
@@ -116,7 +117,8 @@ def _subscript(node: nodes.Subscript, binder: ExpressionBinder) -> Expr:
             raise Refusal(f"the position in an array is an integer, not {index.type.text}", node.index.span)
         return call_of("ITEM OF ARRAY", [base, index], node)
     if base.type.kind == "MAP":
-        return call_of("ITEM OF MAP", [base, converted(index, base.type.elements[0], node.index)], node)
+        key = converted(index, base.type.elements[0], node.index)
+        return call_of("ITEM OF FLOATS" if has_floats(key.type) else "ITEM OF MAP", [base, key], node)
     raise Refusal(f"[...] takes an element of an ARRAY or a MAP, not of {base.type.text}", node.base.span)
 
 
@@ -280,7 +282,7 @@ def _map(node: nodes.MapOf, binder: ExpressionBinder) -> Expr:
     if not types.is_key(keys[0].type):
         raise Refusal(f"a key of a MAP cannot be {keys[0].type.text}", node.items[0].span)
     found = same_type(items[1::2], list(node.items[1::2]), "MAP")
-    pairs = tuple(each for pair in zip(keys, found, strict=True) for each in pair)
+    pairs = tuple(each for pair in zip(map(conversions.with_one_nan, keys), found, strict=True) for each in pair)
     return Operation(SqlType("MAP", False, elements=(keys[0].type, found[0].type)), "MAP", pairs)
 
 
