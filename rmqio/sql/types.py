@@ -198,7 +198,7 @@ def _join(left: SqlType, right: SqlType) -> SqlType | None:
     if left.kind in ("ARRAY", "MAP", "ROW", "MULTISET"):
         if len(left.elements) != len(right.elements):
             return None
-        elements = [_join(*each) for each in zip(left.elements, right.elements, strict=True)]
+        elements = [common_type(each) for each in zip(left.elements, right.elements, strict=True)]
         return None if None in elements else replace(left, elements=tuple(each for each in elements if each))
     if left.kind in ("VARCHAR", "VARBINARY"):
         precision = max(left.precision, right.precision) if left.precision and right.precision else 0

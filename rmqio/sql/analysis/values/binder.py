@@ -270,7 +270,7 @@ def _array(node: nodes.Array, binder: ExpressionBinder) -> Expr:
     if not items:
         raise Refusal("an ARRAY of nothing has no type: use CAST(NULL AS ARRAY<...>)", node.span)
     items = same_type(items, list(node.items), "ARRAY")
-    return Operation(types.array_of(items[0].type, False), "ARRAY", tuple(items))
+    return Operation(types.array_of(_type_of(items), False), "ARRAY", tuple(items))
 
 
 @_bind.register
@@ -283,7 +283,12 @@ def _map(node: nodes.MapOf, binder: ExpressionBinder) -> Expr:
         raise Refusal(f"a key of a MAP cannot be {keys[0].type.text}", node.items[0].span)
     found = same_type(items[1::2], list(node.items[1::2]), "MAP")
     pairs = tuple(each for pair in zip(map(conversions.with_one_nan, keys), found, strict=True) for each in pair)
-    return Operation(SqlType("MAP", False, elements=(keys[0].type, found[0].type)), "MAP", pairs)
+    return Operation(SqlType("MAP", False, elements=(keys[0].type, _type_of(found))), "MAP", pairs)
+
+
+def _type_of(items: list[Expr]) -> SqlType:
+    """That of values which have one, but for NULL."""
+    return items[0].type.nullable(types.any_nullable(each.type for each in items))
 
 
 @_bind.register

@@ -89,6 +89,8 @@ def test_columns_without_an_alias() -> None:
     assert run("SELECT * FROM UNNEST(ARRAY[1, 2])").values == [(1,), (2,)]
     assert run("SELECT `EXPR$0`, ORDINALITY FROM UNNEST(ARRAY[7]) WITH ORDINALITY").values == [(7, 1)]
     assert run("SELECT `KEY`, `VALUE` FROM UNNEST(MAP['a', 1])").values == [("a", 1)]
+    assert run("SELECT one + 1 FROM t, UNNEST(ARRAY[1, a]) AS u (one)", a=None).values == [(2,), (None,)]
+    assert run("SELECT v + 1 FROM t, UNNEST(MAP['a', 1, 'b', a]) AS u (k, v)", a=None).values == [(2,), (None,)]
     assert run("SELECT city FROM t, UNNEST(places)", places=[None, ("Rome", 1)]).values == [(None,), ("Rome",)]
     assert run("SELECT q.* FROM t, LATERAL (SELECT *, n FROM UNNEST(tags) AS tag) AS q", tags=["x"], n=3).values == [
         ("x", 3)
