@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
-from functools import partial
 from typing import Any, Final
 
 from rmqio.sql import types, values
@@ -51,7 +50,13 @@ def _literal(node: nodes.Literal) -> Constant:
 
 def _with_digits(kind: SqlType, text: str) -> SqlType:
     """The type of a literal: its fraction of a second has the digits that are written."""
-    return replace(kind, precision=min(len(text.strip().partition(".")[2]), types.MAX_FRACTION))
+    digits = text.strip().partition(".")[2]
+    if digits.isdecimal() and digits[types.MAX_FRACTION :].strip("0"):
+        raise ValueFailure(
+            f"{kind.kind} {values.shown(text)} would lose digits: times are kept in microseconds, so write at most "
+            f"{types.MAX_FRACTION} digits of the second's fraction"
+        )
+    return replace(kind, precision=min(len(digits), types.MAX_FRACTION))
 
 
 _TEXT: Final = types.VARCHAR.nullable(False)
@@ -89,7 +94,10 @@ def converted(expression: Expr, wanted: SqlType, node: nodes.Node) -> Expr:
         if expression.value is None:
             return Constant(wanted.nullable(), None)
         if given.kind == "VARCHAR" and wanted.kind in _OF_TEXT:  # '2020-01-01' beside a date
-            return _of_text(expression.value, wanted, node)
+            try:
+                return fold(expression, wanted)
+            except ValueFailure as error:
+                raise Refusal(str(error), node.span) from None
     if not fits(given, wanted):
         raise Refusal(f"this is {given.text}, but {wanted.text} is needed: use CAST", node.span)
     return _conversion(expression, wanted.nullable(given.is_nullable or can_overflow(given, wanted)))
@@ -112,17 +120,6 @@ def fold(constant: Constant, wanted: SqlType) -> Constant:
 
 
 _OF_TEXT: Final = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
-
-
-def _of_text(text: str, wanted: SqlType, node: nodes.Node) -> Constant:
-    read: Any = {
-        "DATE": values.date_of_text, "TIME": values.time_of_text, "TIMESTAMP": values.timestamp_of_text,
-        "TIMESTAMP_LTZ": partial(values.instant_of_text, is_local=True),
-    }[wanted.kind]  # fmt: skip
-    try:
-        return Constant(wanted.nullable(False), read(text))
-    except ValueFailure as error:
-        raise Refusal(str(error), node.span) from None
 
 
 def same_but_null(left: SqlType, right: SqlType) -> bool:

@@ -46,9 +46,11 @@ def _months(node: nodes.Interval, text: str) -> int:
 def _microseconds(node: nodes.Interval, text: str) -> int:
     if node.to is not None:
         return _from_to(node, text)
-    pattern = r"\d+(?:\.\d{1,6})?" if node.unit == "SECOND" else r"\d+"
+    pattern, kind = r"\d+", f"a whole number of {node.unit.lower()}s"
+    if node.unit == "SECOND":
+        pattern, kind = r"\d+(?:\.\d{1,6})?", "a number of seconds, with at most 6 digits of a fraction"
     if not re.fullmatch(pattern, text):
-        raise Refusal(f"'{node.text}' is not a whole number of {node.unit.lower()}s", node.span)
+        raise Refusal(f"'{node.text}' is not {kind}", node.span)
     whole, _, fraction = text.partition(".")
     return int(whole) * MICROSECONDS[node.unit] + int(f"{fraction}000000"[:6])
 
