@@ -11,12 +11,13 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from rmqio.rules.field_values import members
 from rmqio.rules.plan.values import flat, number_of, text_of, values_at
-from rmqio.rules.where_typing import ANY, BOOLEAN, NUMBER, TEXT, Typing, path_of
-from rmqio.sql.conditions import compile_condition, deep_trees, nodes, parse_condition, placed
+from rmqio.rules.where_typing import ANY, BOOLEAN, NUMBER, TEXT, TYPES, Typing, path_of
+from rmqio.sql.conditions import SqlType, compile_condition, deep_trees, nodes, parse_condition, placed
 from rmqio.sql.errors import Refusal
 
 Event = Mapping[str, Any]
@@ -25,6 +26,9 @@ _MOST_ROWS: Final = 1_000
 """Combinations of members, if fields of an expression are lists."""
 _DEEPEST: Final = 100
 """Levels of an expression: the time to compile it grows with their square."""
+_LARGE: Final = 1 << 53
+"""From here on, a DOUBLE has not every integer."""
+_WHOLE: Final = SqlType("DECIMAL", precision=38)
 NO_CONSTANT: Final = object()
 
 
@@ -144,32 +148,70 @@ def _leaf(node: nodes.Expression) -> Truth:
     compiled = _compiled(node)
 
     def truth(event: Event) -> bool | None:
-        found = compiled.evaluate(list(itertools.islice(_rows(compiled, event), _MOST_ROWS)))
+        rows = list(itertools.islice(_rows(compiled, event), _MOST_ROWS))
+        is_large = compiled.is_large or any(type(each) is int for row in rows for each in row)
+        found = _exact(compiled, rows) if is_large else compiled.evaluate(rows)
         return True if True in found else False if False in found else None
 
     return truth
 
 
+def _exact(compiled: _Compiled, rows: list[tuple[Any, ...]]) -> list[bool | None]:
+    """Whole numbers as DECIMAL; where that gives nothing, such as 1 / 0, or a number is not whole, as DOUBLE."""
+    found = compiled.evaluate([tuple(float(each) if type(each) is int else each for each in row) for row in rows])
+    whole = [(at, tuple(map(_decimal, row))) for at, row in enumerate(rows) if all(map(_is_whole, row))]
+    for (at, _), exact in zip(whole, compiled.wholes()([row for _, row in whole]), strict=True):
+        found[at] = found[at] if exact is None else exact
+    return found
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, float) or value.is_integer()
+
+
+def _decimal(value: Any) -> Any:
+    return Decimal(int(value)) if type(value) in (int, float) else value
+
+
+_Rows = list[tuple[Any, ...]]
+_Evaluate = Callable[[_Rows], list[bool | None]]
+
+
 class _Compiled(NamedTuple):
-    evaluate: Callable[[list[tuple[Any, ...]]], list[bool | None]]
+    evaluate: _Evaluate
+    wholes: Callable[[], _Evaluate]
+    """Compiles the condition over whole numbers."""
+    is_large: bool
+    """A number that is written needs more digits than a DOUBLE has."""
     paths: tuple[str, ...]
     columns: tuple[tuple[int, str], ...]
     """(the path by its position, the kind) of each column."""
 
 
 def _compiled(node: nodes.Expression) -> _Compiled:
-    _require_flat(node)
+    is_large = _look(node)
     typing = Typing()
     with deep_trees():
         typed = typing.condition(node)
         evaluate = compile_condition(typed, typing.types)
+
+    @functools.cache
+    def wholes() -> _Evaluate:
+        kinds = {name: _WHOLE if kind is TYPES[NUMBER] else kind for name, kind in typing.types.items()}
+        try:
+            with deep_trees():
+                return compile_condition(typed, kinds)
+        except Refusal:  # a function that takes DOUBLE only
+            return lambda rows: [None] * len(rows)
+
     paths = tuple(dict.fromkeys(path for path, _ in typing.columns.values()))
     columns = tuple((paths.index(path), kind) for path, kind in typing.columns.values())
-    return _Compiled(evaluate, paths, columns)
+    return _Compiled(evaluate, wholes, is_large, paths, columns)
 
 
-def _require_flat(root: nodes.Expression) -> None:
-    """Raises `Refusal` for an expression that takes too long to compile."""
+def _look(root: nodes.Expression) -> bool:
+    """Returns whether a number has too many digits for a DOUBLE. Raises `Refusal` if it takes too long to compile."""
+    is_large = False
     todo: list[tuple[Any, int]] = [(root, 1)]
     while todo:
         one, depth = todo.pop()
@@ -178,7 +220,10 @@ def _require_flat(root: nodes.Expression) -> None:
         elif isinstance(one, nodes.Node):
             if depth > _DEEPEST:
                 raise Refusal(f"an expression has at most {_DEEPEST} levels; AND, OR and NOT do not count", one.span)
+            value = constant(one) if isinstance(one, nodes.Literal) else None
+            is_large = is_large or (type(value) is int and value > _LARGE)
             todo += [(each, depth + 1) for each in vars(one).values() if isinstance(each, (nodes.Node, tuple))]
+    return is_large
 
 
 def _rows(compiled: _Compiled, event: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
@@ -190,7 +235,10 @@ def _rows(compiled: _Compiled, event: Mapping[str, Any]) -> Iterator[tuple[Any, 
 def _number(value: Any) -> float | None:
     number = number_of(value)
     try:
-        return None if number is None else float(number)
+        found = None if number is None else float(number)
+        if found is None or isinstance(number, float) or abs(found) < _LARGE:
+            return found
+        return int(number) if number == int(number) and abs(number) < 10**38 else found  # type: ignore[arg-type]
     except OverflowError:
         return None
 
