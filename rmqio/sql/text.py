@@ -1,11 +1,11 @@
-"""Expressions as text, for EXPLAIN: as SQL would write them, with the names of columns."""
+"""Expressions as text, for EXPLAIN and for errors: as SQL would write them, with the names of columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rmqio.sql import values
+from rmqio.sql.constant_text import constant_text
 from rmqio.sql.expressions import (
     IN_QUERY,
     SET_NUMBER,
@@ -21,17 +21,11 @@ from rmqio.sql.expressions import (
     NotNull,
     Operation,
 )
-from rmqio.sql.types import SqlType
+from rmqio.sql.spelling import json_value, moved_time, spelled
 from rmqio.sql.user.definition import UserCall
 
 _BINARY: Final = {
     "=", "<>", "<", "<=", ">", ">=", "||", "LIKE", "RLIKE", "REGEXP", "SIMILAR TO", "IS NOT DISTINCT FROM",
-}  # fmt: skip
-
-
-_PHRASES: Final = {
-    "JSON ITEM": "{0}", "JSON ITEM OR NULL": "{0} NULL ON NULL",
-    "JSON MEMBER": "KEY {0} VALUE {1} ABSENT ON NULL", "JSON MEMBER OR NULL": "KEY {0} VALUE {1}",
 }  # fmt: skip
 
 
@@ -91,6 +85,8 @@ def _meant(expression: Conditional, names: Sequence[str]) -> str | Expr | None:
             return others[0] if isinstance(result, Constant) and result.value is None else None
         case InputRef(index=index) if names[index].endswith(IN_QUERY) and len(expression.parts) == 7:
             return names[index]
+        case Operation(name="=", arguments=(Operation(name="JSON STATE", arguments=given), *_)):
+            return json_value(expression, [text_of(each, names) for each in given], lambda each: text_of(each, names))
     return None
 
 
@@ -99,19 +95,21 @@ def _operation(expression: Operation, arguments: list[str]) -> str:
     if name.startswith("FIELD "):
         row = expression.arguments[0].type
         return f"{arguments[0]}.{row.names[int(name[6:])]}"
-    if name.startswith("ITEM OF "):
-        return f"{arguments[0]}[{arguments[1]}]"
     operator = name.rpartition(" ")[2]
+    if operator in ("+", "-", "*", "/", "%", "MONTHS") and (moved := moved_time(expression, arguments)):
+        return moved
     if operator in ("+", "-", "*", "/", "%") or name in _BINARY:
-        shown = [f"({each})" if " " in each and each[0] != "'" and name not in _BINARY else each for each in arguments]
-        return f" {operator if name not in _BINARY else name} ".join(shown[:2])
-    if name in _PHRASES:
-        return _PHRASES[name].format(*arguments)
-    if name.startswith("IS JSON"):
-        return f"{arguments[0]} {name.removesuffix(' VALUE')}"
+        given = zip(expression.arguments, arguments, strict=True)
+        shown = arguments if name in _BINARY else [_enclosed(*each) for each in given]
+        escape = f" ESCAPE {arguments[2]}" if len(arguments) > 2 else ""
+        return f" {operator if name not in _BINARY else name} ".join(shown[:2]) + escape
     if name == "NEGATE":
-        return f"-{arguments[0]}"
-    return f"{name.replace(' OF TIMESTAMP', '').replace(' + MONTHS', '')}({', '.join(arguments)})"
+        return f"-{_enclosed(expression.arguments[0], arguments[0])}"
+    return spelled(expression, arguments) or f"{name}({', '.join(arguments)})"
+
+
+def _enclosed(expression: Expr, text: str) -> str:
+    return f"({text})" if " " in text and not isinstance(expression, Constant) else text
 
 
 def _negated(operand: Expr, inner: Any) -> str:
@@ -120,6 +118,8 @@ def _negated(operand: Expr, inner: Any) -> str:
     text = inner(operand)
     if isinstance(operand, Operation) and operand.name.startswith("IS JSON"):
         return " IS NOT JSON".join(text.rsplit(" IS JSON", 1))
+    if isinstance(operand, Operation) and operand.name == "IS NOT DISTINCT FROM":
+        return " IS DISTINCT FROM ".join(map(inner, operand.arguments))
     if isinstance(operand, Membership) or text.endswith(IN_QUERY):
         return str(text.replace(" IN (", " NOT IN (", 1))
     return f"NOT {text}"
@@ -127,39 +127,3 @@ def _negated(operand: Expr, inner: Any) -> str:
 
 def _truth(value: bool | None) -> str:
     return {None: "NULL", True: "TRUE", False: "FALSE"}[value]
-
-
-def constant_text(value: Any, kind: SqlType) -> str:
-    """Returns a constant as SQL writes it."""
-    if value is None:
-        return "NULL"
-    match kind.kind:
-        case "VARCHAR":
-            return "'" + str(value).replace("'", "''") + "'"
-        case "VARBINARY":
-            return f"X'{value.hex()}'"
-        case "BOOLEAN":
-            return str(value).upper()
-        case "DATE":
-            return f"DATE '{values.text_of_date(value)}'"
-        case "TIME":
-            return f"TIME '{values.text_of_time(value, kind.precision)}'"
-        case "TIMESTAMP_LTZ":
-            return f"TIMESTAMP_LTZ '{values.text_of_timestamp(value, kind.precision)}Z'"
-        case "TIMESTAMP":
-            return f"TIMESTAMP '{values.text_of_timestamp(value, kind.precision)}'"
-        case "INTERVAL_DAY":
-            return duration(value // 1000)
-        case "INTERVAL_MONTH":
-            return f"{value} months"
-    return str(value)
-
-
-def duration(milliseconds: int) -> str:
-    """Returns `1 h 30 min`."""
-    parts, rest = [], milliseconds
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)):
-        count, rest = divmod(rest, size)
-        if count:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts) or "0 s"

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
+from rmqio.sql.constant_text import duration
 from rmqio.sql.expressions import Expr, conjuncts
 from rmqio.sql.planning.plan import Calc, LookupJoin, Relation, Scan
-from rmqio.sql.text import duration, text_of
+from rmqio.sql.text import text_of
 
 
 def place_of(table: Table) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rmqio.sql.constant_text import duration
 from rmqio.sql.expressions import conjuncts
 from rmqio.sql.planning.delays import bucket_us, kept_us
 from rmqio.sql.planning.plan import SAME_WINDOW, Calc, Interval, Join, Relation, SameWindow, Window
-from rmqio.sql.text import duration, text_of
+from rmqio.sql.text import text_of
 
 
 def column_names(join: Join) -> list[str]:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqio.sql.analysis.sinks.endings import ends_by_itself
+from rmqio.sql.constant_text import duration
 from rmqio.sql.explain.analytic import analytic_lines, call_text, order_text
 from rmqio.sql.expressions import IN_QUERY, conjuncts
 from rmqio.sql.planning.plan import Relation
 from rmqio.sql.planning.relations import MOST_SORTED, Analytic, Over, OverCall, Repeated, Sorted, SubqueryJoin
-from rmqio.sql.text import duration, text_of
+from rmqio.sql.text import text_of
 
 Names = Callable[[Relation], list[str]]
 """Returns the columns of a relation as text."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rmqio.sql import types
 from rmqio.sql.compile.expressions.places import shortened
+from rmqio.sql.constant_text import constant_text, duration
 from rmqio.sql.explain.dimensions import look_up_lines, place_of
 from rmqio.sql.explain.joins import column_names, join_lines, window_line
 from rmqio.sql.explain.more_relations import more_described, more_names
@@ -32,7 +33,7 @@ from rmqio.sql.planning.plan import (
 )
 from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.recursion import deep_trees
-from rmqio.sql.text import constant_text, duration, text_of
+from rmqio.sql.text import text_of
 
 
 def explain(plans: Sequence[Relation]) -> str:
@@ -158,7 +159,7 @@ def _call(call: AggregateCall, names: list[str]) -> str:
     if call.function is not None:
         argument = "" if call.argument is None else argument.removeprefix("ROW(").removesuffix(")")
     if call.name in BY_TIME:
-        argument = argument.removeprefix("ROW(").removesuffix(")").removesuffix(", OFFSET OF MESSAGE()")
+        argument = argument.removeprefix("ROW(").removesuffix(")").removesuffix(", queue_offset")
         argument, _, time = argument.rpartition(", ")
         argument += f") by {time}"
     if call.separator != ",":

@@ -8,9 +8,9 @@ from typing import Final
 from rmqio.sql.analysis.ranks.forms import Form, form_of, is_by_arrival, stated_order
 from rmqio.sql.analysis.sinks.endings import ends_by_itself
 from rmqio.sql.analysis.sinks.upserts import Kind, calcs, check_sink, kind_of, source_of
+from rmqio.sql.constant_text import duration
 from rmqio.sql.errors import Refusal
 from rmqio.sql.planning.plan import Aggregate, Calc, Emit, Rank, Sink
-from rmqio.sql.text import duration
 
 ONCE: Final = "once when the input ends"
 

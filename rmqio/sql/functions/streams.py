@@ -1,4 +1,4 @@
-"""Functions that have no name for a script: what windows and the order of arrival are computed by."""
+"""Functions that have no name for a script: what the order of arrival is computed by."""
 
 from __future__ import annotations
 
@@ -16,11 +16,5 @@ def arrival() -> int:
     return _last_ns
 
 
-def edge(at_us: int, unit_us: int, offset_us: int, more_us: int) -> int:
-    """Returns the start of the unit of time that holds a time, and what is added to it."""
-    return at_us - (at_us - offset_us) % unit_us + more_us
-
-
 define("TIME OF ARRIVAL", "-> l", arrival, is_pure=False)
 define("OFFSET OF MESSAGE", "-> l", inline="getattr(record, 'queue_offset', 0)")  # rows of Python have none
-define("EDGE OF WINDOW", "ts l l l -> ts", edge)

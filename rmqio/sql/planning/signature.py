@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from rmqio.sql.analysis.sinks.endings import ends_by_itself
 from rmqio.sql.analysis.tables import watermark_delay_ms
+from rmqio.sql.constant_text import duration
 from rmqio.sql.explain.more_relations import more_names, more_step
 from rmqio.sql.expressions import Conversion, Expr, NotNull
 from rmqio.sql.planning.expanding import Expand
@@ -32,15 +33,16 @@ from rmqio.sql.planning.plan import (
 )
 from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.recursion import deep_trees
-from rmqio.sql.text import duration, text_of
+from rmqio.sql.text import text_of
 
 Step = dict[str, Any]
 Signature = list[dict[str, Any]]
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Another one when values have another meaning than in state that was written: of functions, casts, comparisons, keys.
 
 2: those of Flink 2.3.0, as `CAST` to `CHAR(5)`, `SIMILAR TO`, `TO_TIMESTAMP_LTZ` of text; -0.0 in a row is 0.0.
+3: a NaN in arrays, maps and rows, and as a key; text beside a time; keys are told apart by intervals, `-(a + b)`.
 """
 WATERMARK_DELAY: Final = "watermark delay"
 KEY_TYPES: Final = ("types of the keys",)

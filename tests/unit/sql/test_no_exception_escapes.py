@@ -30,6 +30,7 @@ from tests.helpers.oracles.grid import TYPES, Call, calls, row
 from tests.unit.sql.evaluating import bound, type_of
 from tests.unit.sql.formats.support import encode, table_with
 from tests.unit.sql.job_support import cluster, job, put, rows, stored
+from tests.unit.sql.test_text import unspoken
 
 __all__ = ["cluster"]
 
@@ -43,10 +44,15 @@ def run(call: Call, rows: list[tuple[Any, ...]]) -> int:
     """Returns how many of the rows there are, as values or as bad rows; 0 if the call is refused."""
     try:
         expression, fields = bound(call.text, {f"c{at}": (kind, None) for at, kind in enumerate(call.types)})
-    except SqlError:
+    except SqlError as error:
+        refusal = str(error)
+    else:
+        refusal = ""
+        mapped = compiled(Fragment(FromRows(fields), (Step(None, (expression,)),), ToRows()))(rows)
+        assert all(str(error) and not unspoken(str(error)) for error in mapped.failed.values())
+    assert not unspoken(refusal)
+    if refusal:
         return 0
-    mapped = compiled(Fragment(FromRows(fields), (Step(None, (expression,)),), ToRows()))(rows)
-    assert all(str(error) for error in mapped.failed.values())
     return len(mapped.values) + len(mapped.failed)
 
 

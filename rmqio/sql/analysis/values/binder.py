@@ -334,6 +334,8 @@ def _call(node: nodes.Call, binder: ExpressionBinder) -> Expr:
     name = node.name.text.upper()
     if node.function is not None:
         return user_calls.bound(node, binder)
+    if not name.isidentifier() and name not in json_calls.STEPS:  # an operation's name, which is none in SQL
+        raise Refusal(f"there is no function `{node.name}`", node.span)
     if name in RANKINGS:
         refuse_ranking(node)
     if node.over is not None:

@@ -8,12 +8,20 @@ _FIRST: Final = "the row WHERE rn = 1 of ROW_NUMBER() OVER (PARTITION BY key ORD
 _OWN: Final = "an aggregate of your own: CREATE FUNCTION f AS 'module.name' LANGUAGE PYTHON"
 _BITS: Final = "a function of your own: there are none of bits"
 _FUNCTION: Final = "a function of your own: CREATE FUNCTION f AS 'module.name' LANGUAGE PYTHON"
+_GROUPING: Final = ("TUMBLE", "HOP", "SESSION")
 AUXILIARY: Final = {
     f"{function}_{suffix}": (function, column)
-    for function in ("TUMBLE", "HOP", "SESSION")
+    for function in _GROUPING
     for suffix, column in (("START", 0), ("END", 1), ("ROWTIME", 2))
 }
 """Functions of SELECT for a window of GROUP BY, and the window's column that each one is."""
+_MAKES: Final = "{0} makes windows, not a value: use it in FROM, as in TABLE({0}(TABLE t, DESCRIPTOR(time), ...))"
+_AND: Final = ", or in GROUP BY, where {0}_START and {0}_END are values of SELECT"
+WINDOWS: Final = {
+    "CUMULATE": _MAKES.format("CUMULATE"),
+    **{each: (_MAKES + _AND).format(each) for each in _GROUPING},
+}
+"""Functions of FROM and of GROUP BY, and what is said of them anywhere else."""
 ELSEWHERE: Final = {
     "CONV": _FUNCTION, "SOUNDEX": _FUNCTION, "METAPHONE": _FUNCTION, "LEVENSHTEIN": _FUNCTION,
     "ANY_VALUE": "MIN or MAX", "SINGLE_VALUE": "MIN or MAX", "FIRST": "MIN or MAX", "LAST": "MIN or MAX",

@@ -11,7 +11,7 @@ from rmqio.sql.analysis.values.aggregates import AGGREGATES
 from rmqio.sql.analysis.values.comparisons import comparison, conditional
 from rmqio.sql.analysis.values.constants import check_constants
 from rmqio.sql.analysis.values.conversions import converted, same_type
-from rmqio.sql.analysis.values.elsewhere import AUXILIARY, ELSEWHERE
+from rmqio.sql.analysis.values.elsewhere import AUXILIARY, ELSEWHERE, WINDOWS
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.expressions import Conditional, Constant, Expr, Is, Not, Operation
 from rmqio.sql.functions import registry
@@ -38,6 +38,8 @@ def require_function(name: str, node: nodes.Node) -> None:
         return
     if name in AUXILIARY:
         raise Refusal(f"{name} needs GROUP BY {AUXILIARY[name][0]}(...)", node.span)
+    if name in WINDOWS:
+        raise Refusal(WINDOWS[name], node.span)
     if name in ELSEWHERE:
         raise Refusal(f"there is no function {name}: use {ELSEWHERE[name]}", node.span)
     known = [each for each in functions if " " not in each and each.isidentifier()] + sorted(AGGREGATES)

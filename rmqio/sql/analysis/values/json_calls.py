@@ -24,6 +24,8 @@ _RESULTS: Final = {
     ("JSON_ARRAYAGG", "NULL"): ("NULL", "ABSENT"),
     ("JSON_OBJECTAGG", "NULL"): ("NULL", "ABSENT"),
 }
+STEPS: Final = ("JSON TEXT", "JSON STATE", "JSON VALUE FAILED")
+"""Functions that JSON_VALUE with clauses is made of, as calls."""
 _KEYS: Final = {"JSON_VALUE": ("RETURNING", "EMPTY", "ERROR"), "JSON_QUERY": ("RETURNING", "WRAPPER", "EMPTY", "ERROR")}
 
 
@@ -50,8 +52,9 @@ def parts(node: nodes.Call) -> tuple[list[nodes.Expression], dict[str, Any]]:
 
 def _json_value(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
     arguments, clauses = parts(node)
+    plain = call_of("JSON_VALUE", [binder.bind(each) for each in arguments], node)
     if not clauses:
-        return call_of("JSON_VALUE", [binder.bind(each) for each in arguments], node)
+        return plain
     kind = clauses.get("RETURNING") or TypeName("STRING", span=node.span)
     if kind.name not in ("STRING", "VARCHAR", "CHAR", "BOOLEAN", "INT", "INTEGER", "BIGINT", "DOUBLE", "DECIMAL"):
         raise Refusal(f"JSON_VALUE returns STRING, BOOLEAN, INT, BIGINT, DOUBLE or DECIMAL, not {kind.name}", kind.span)
@@ -82,8 +85,9 @@ def _json_value(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
 def _json_query(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
     arguments, clauses = parts(node)
     bound = [binder.bind(each) for each in arguments]
+    plain = call_of("JSON_QUERY", bound, node)
     if not clauses:
-        return call_of("JSON_QUERY", bound, node)
+        return plain
     wrapper = clauses.get("WRAPPER", "WITHOUT")
     kind = "" if wrapper.startswith("WITHOUT") else "CONDITIONAL" if " CONDITIONAL" in wrapper else "ALL"
     said = (kind, clauses.get("EMPTY", "NULL"), clauses.get("ERROR", "NULL"))
@@ -100,8 +104,9 @@ def _json_query(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
 def _json_exists(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
     arguments, clauses = parts(node)
     bound = [binder.bind(each) for each in arguments]
+    plain = call_of("JSON_EXISTS", bound, node)
     if not clauses:
-        return call_of("JSON_EXISTS", bound, node)
+        return plain
     return call_of("JSON EXISTS", [*bound, _text(clauses["ERROR"])], node)
 
 

@@ -21,7 +21,7 @@ JSON = {"IS", "JSON", "VALUE", "SCALAR", "OBJECT", "NOT", "ON", "ABSENT", "OVER"
 OPERATORS = (
     JSON
     | {"NEGATE", "SIMILAR", "TO", "CASE", "NULL", "DISTINCT", "FILTER", "WHERE", "FROM", "RETURNING", "ESCAPE"}
-    | {"GROUP", "BY", "IN", "TUMBLE", "EPOCH", "TIMESTAMP_LTZ", "N", "U", "FFFF", "FLOAT"}
+    | {"GROUP", "BY", "IN", "ROW", "TUMBLE", "EPOCH", "TIMESTAMP_LTZ", "N", "U", "FFFF", "FLOAT"}
     | TYPES
 )
 

@@ -30,7 +30,7 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]], str, dict[str, Any]]] = {
     "key of a group": (
         "SELECT a, CAST(COUNT(*) AS STRING) FROM t WHERE b <> 'x' GROUP BY a, (a - 1) * 200000000 * INTERVAL '1' DAY",
         [(1, "1")],
-        "((a - 1) * 200000000) * (1 d): 17280000000000000000 is out of range of INTERVAL DAY TO SECOND",
+        "((a - 1) * 200000000) * INTERVAL '1' DAY: 17280000000000000000 is out of range of INTERVAL DAY TO SECOND",
         {"a": 2, "b": "3"},
     ),
     "sum": (

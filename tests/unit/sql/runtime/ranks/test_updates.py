@@ -283,8 +283,7 @@ def test_the_signature_has_the_state_and_no_places() -> None:
     assert changes(before, signature(f"-- a comment\n{query}")) == []
     other = signature(query.replace("rn <= 3", "rn <= 4").replace("v DESC", "v"))
     assert changes(before, other) == [
-        "INSERT INTO sink: first rows: order was t.v descending, t.id, OFFSET OF MESSAGE(), "
-        "and is t.v, t.id, OFFSET OF MESSAGE()",
+        "INSERT INTO sink: first rows: order was t.v descending, t.id, queue_offset, and is t.v, t.id, queue_offset",
         "INSERT INTO sink: first rows: nulls first was false, true, true, and is true, true, true",
         "INSERT INTO sink: first rows: limit was 3, and is 4",
     ]
