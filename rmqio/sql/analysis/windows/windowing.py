@@ -16,6 +16,8 @@ from rmqio.sql.values import session_zone
 PROCESSING: Final = -1
 """The position of the time of a window that is PROCTIME() itself: it is not a column."""
 WINDOW_FUNCTIONS: Final = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+_MOST_WINDOWS: Final = 100_000
+"""Of a row, which becomes a row for each."""
 _USAGE: Final = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(time), size [, offset])",
     "HOP": "HOP(TABLE t, DESCRIPTOR(time), slide, size [, offset])",
@@ -152,9 +154,14 @@ def _window(
         (size,) = intervals
         return Window(name, time, size, size, offset, is_processing=is_processing, zone=zone)
     slide, size = intervals
+    what = "slide" if name == "HOP" else "step"
     if size % slide:
-        what = "slide" if name == "HOP" else "step"
         _refuse(f"{name}: the size must be a multiple of the {what}", call.span)
+    if (count := size // slide) > _MOST_WINDOWS:
+        limit = f"at most {_MOST_WINDOWS:,} are allowed: take a longer {what} or a shorter size"
+        _refuse(
+            f"{name}: a row would be in {'' if name == 'HOP' else 'up to '}{count:,} windows, and {limit}", call.span
+        )
     return Window(name, time, size, slide, offset, is_processing=is_processing, zone=zone)
 
 
