@@ -15,6 +15,7 @@ from sigma.exceptions import SigmaConditionError, SigmaError
 from sigma.filters import SigmaFilter
 from sigma.rule import SigmaDetectionItem, SigmaRule
 from sigma.rule.base import SigmaYAMLLoader, check_alias_expansion
+from yaml.constructor import SafeConstructor
 
 from rmqio.near_names import did_you_mean
 from rmqio.rules.errors import Problem
@@ -26,6 +27,7 @@ from rmqio.rules.ir import Place
 Kind = Literal["rule", "correlation", "filter"]
 _UNKNOWN_MODIFIER: Final = re.compile(r"Unknown modifier '(.*)'")
 _UNKNOWN_LEVEL: Final = re.compile(r"'(.*)' is not a valid Sigma rule level")
+_INCOMPATIBLE: Final = re.compile(r"Modifier (\w+) incompatible to value type of '(.*)'")
 _ACTIONS: Final = ("global", "reset", "repeat")
 
 
@@ -123,6 +125,9 @@ def reason_of(error: Exception) -> str:
         return f"there is no modifier {unknown[1]!r}{did_you_mean(unknown[1], sigma_features.MODIFIERS)}"
     if unknown := _UNKNOWN_LEVEL.fullmatch(text):
         return level_refused(unknown[1])
+    if wrong := _INCOMPATIBLE.fullmatch(text):
+        what = "what is before it" if wrong[2].startswith(("Sigma", "<")) else repr(wrong[2])
+        return f"the modifier {sigma_features.name_of(wrong[1])} cannot be applied to {what}"
     return text if isinstance(error, SigmaError) else f"the rule is malformed: {type(error).__name__}: {text}"
 
 
@@ -177,13 +182,10 @@ def _items(node: Any) -> Iterator[tuple[Any, Any]]:
             todo += reversed(one.value)
         elif isinstance(one, yaml.MappingNode):
             for key, value in one.value:
-                if isinstance(value, yaml.MappingNode):
+                if isinstance(value, (yaml.MappingNode, yaml.SequenceNode)):
                     todo.append(value)
-                else:
-                    if isinstance(value, yaml.SequenceNode):
-                        todo.append(value)
-                    yield key, value
+                yield key, value
 
 
 def _plain(node: Any) -> Any:
-    return yaml.safe_load(yaml.serialize(node))
+    return SafeConstructor().construct_document(node)  # type: ignore[no-untyped-call]

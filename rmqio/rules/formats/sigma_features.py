@@ -5,6 +5,7 @@ Modifiers of our own have names that no rule can have, since pySigma's table of 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from itertools import product
@@ -76,6 +77,24 @@ MODIFIERS: Final = sorted({*modifier_mapping, *_OURS})
 modifier_mapping.update({_NAMES[name]: modifier for name, modifier in _OURS.items()})
 
 
+_TEXT: Final = "a text"
+_NUMBER: Final = "a number"
+_TAKEN: Final = {
+    _TEXT: (
+        "contains", "startswith", "endswith", "re", "cidr", "base64", "base64offset", "wide", "utf16", "utf16be",
+        "utf16le", "windash", "expand", "cased", "fieldref",
+    ),
+    _NUMBER: ("lt", "lte", "gt", "gte"),
+    "true or false": ("exists",),
+}  # fmt: skip
+"""What the first modifier of a field takes; those that are not here take any value."""
+
+
+def name_of(modifier: str) -> str:
+    """Returns the name that rules have for a class of a modifier."""
+    return next((name for name, each in (modifier_mapping | _OURS).items() if each.__name__ == modifier), modifier)
+
+
 def understood(detection: Any, *, is_filter: bool) -> Any:
     """Returns a detection that pySigma takes. Raises `SigmaError` for what it would take as something else."""
     if not isinstance(detection, dict):
@@ -89,27 +108,52 @@ def understood(detection: Any, *, is_filter: bool) -> Any:
 
 
 def item_of(key: str, value: Any) -> tuple[str, Any]:
-    """Returns a field, with its modifiers, and the value, so that pySigma takes them."""
+    """Returns a field, with its modifiers, and the value, so that pySigma takes them. Raises `SigmaError`."""
     field, *modifiers = key.split("|")
-    if value == []:
-        raise SigmaValueError(f"{key!r} has an empty list, and no value is in it: leave it out, or say null")
+    _require_some(key, value)
     values = value if isinstance(value, list) else [value]
     if "fieldref" in modifiers:
         if "cased" in modifiers:
             raise SigmaValueError("fieldref ignores case: cased with it is not supported")
         values = [str(each) if type(each) in (int, float) else each for each in values]
+    for each in values:
+        _require_kind(key, modifiers, each)
     values = [*map(_exact, values)]
     if "expand" in modifiers:
         values = [_ESCAPED.sub(_unescaped, each) if isinstance(each, str) else each for each in values]
     return "|".join((field, *(_NAMES.get(each, each) for each in modifiers))), values
 
 
+def _require_some(key: str, value: Any) -> None:
+    if value == []:
+        raise SigmaValueError(f"{key!r} has an empty list, and no value is in it: leave it out, or say null")
+
+
+def _require_kind(key: str, modifiers: Sequence[str], value: Any) -> None:
+    """Raises `SigmaValueError` for a value that a field with these modifiers does not take."""
+    if isinstance(value, (dict, list, set)):
+        kind = "a list in a list" if isinstance(value, list) else "an object"
+        one = "a value is a text, a number, true, false or null, or a list of these"
+        raise SigmaValueError(f"{key!r} has {kind}: {one}")
+    if value is not None and not isinstance(value, (str, int, float)):
+        raise SigmaValueError(f"{key!r} has {value}, a {type(value).__name__} of YAML: write it as a text, in quotes")
+    first = "re" if "re" in modifiers else modifiers[0] if modifiers else ""
+    wanted = next((kind for kind, names in _TAKEN.items() if first in names), "")
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_it = {_TEXT: isinstance(value, str), _NUMBER: is_number, "": True}.get(wanted, isinstance(value, bool))
+    if not is_it:
+        shown = repr(value) if isinstance(value, str) else json.dumps(value)
+        hint = f": write '{shown}'" if wanted == _TEXT and value is not None else ""
+        raise SigmaValueError(f"{key!r} takes {wanted}, not {shown}{hint}")
+
+
 def _items(name: str, value: Any) -> Any:
     if isinstance(value, dict):
         return dict(item_of(str(key), each) for key, each in value.items())
     if isinstance(value, list):
-        item_of(name, value)  # a list of keywords, or of items
+        _require_some(name, value)  # a list of keywords, or of items
         return [_items(name, each) for each in value]
+    _require_kind(name, (), value)
     return _exact(value)
 
 
