@@ -28,7 +28,7 @@ _SHAPES: Final = [
     (re.compile(pattern), phrase)
     for pattern, phrase in (
         (r"EXTRACT (\w+) OF \w+", "EXTRACT({unit} FROM {0})"),
-        (r"(FLOOR|CEIL) OF \w+", "{unit}({1} TO {word0})"),
+        (r"(FLOOR|CEIL) OF \w+", "{unit}({part1} TO {word0})"),
         (r"(GREATEST|LEAST) OF \w+", "{unit}({all})"),
         (r"ITEM OF \w+", "{0}[{1}]"),
         (r"(IS JSON( \w+)?)", "{0} {unit}"),
@@ -49,6 +49,7 @@ def spelled(expression: Operation, arguments: Sequence[str]) -> str:
     if name.startswith("JSON QUERY"):
         return _json_query(expression, arguments)
     words = {f"word{at}": each.strip("'") for at, each in enumerate(arguments)}
+    words |= {f"part{at}": f"({each})" if " " in each else each for at, each in enumerate(arguments)}
     if name in _PHRASES:
         return _PHRASES[name].format(*arguments, **words, all=", ".join(arguments))
     for pattern, phrase in _SHAPES:

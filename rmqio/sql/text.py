@@ -92,6 +92,8 @@ def _meant(expression: Conditional, names: Sequence[str]) -> str | Expr | None:
 
 def _operation(expression: Operation, arguments: list[str]) -> str:
     name = expression.name
+    if name.startswith(("FIELD ", "ITEM ")) and isinstance(expression.arguments[0], Conditional):
+        arguments = [f"({arguments[0]})", *arguments[1:]]
     if name.startswith("FIELD "):
         row = expression.arguments[0].type
         return f"{arguments[0]}.{row.names[int(name[6:])]}"
@@ -104,12 +106,16 @@ def _operation(expression: Operation, arguments: list[str]) -> str:
         escape = f" ESCAPE {arguments[2]}" if len(arguments) > 2 else ""
         return f" {operator if name not in _BINARY else name} ".join(shown[:2]) + escape
     if name == "NEGATE":
-        return f"-{_enclosed(expression.arguments[0], arguments[0])}"
+        return _negative(expression.arguments[0], arguments[0])
     return spelled(expression, arguments) or f"{name}({', '.join(arguments)})"
 
 
 def _enclosed(expression: Expr, text: str) -> str:
     return f"({text})" if " " in text and not isinstance(expression, Constant) else text
+
+
+def _negative(expression: Expr, text: str) -> str:
+    return f"-({text})" if text[0] == "-" else f"-{_enclosed(expression, text)}"  # two of them begin a comment
 
 
 def _negated(operand: Expr, inner: Any) -> str:

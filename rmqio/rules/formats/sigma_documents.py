@@ -188,4 +188,4 @@ def _items(node: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _plain(node: Any) -> Any:
-    return SafeConstructor().construct_document(node)  # type: ignore[no-untyped-call]
+    return SafeConstructor().construct_document(node)

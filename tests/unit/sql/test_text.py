@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any, Final
 
 import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
 from rmqio.sql import types
 from rmqio.sql.expressions import Constant, Expr, InputRef, Operation
 from rmqio.sql.functions import registry
 from rmqio.sql.text import text_of
+from tests.helpers.oracles import expressions
 from tests.unit.sql.evaluating import bound
 
 _WRITTEN: Final = ("SIMILAR TO", "IS NOT DISTINCT FROM", "IS JSON SCALAR", "IS JSON ARRAY", "IS JSON OBJECT")
@@ -75,6 +80,9 @@ COLUMNS: Final[dict[str, tuple[str, Any]]] = {
         ("TIMESTAMPDIFF(MONTH, l, l)", "CAST(TIMESTAMPDIFF(MONTH, l, l) AS INT)"),
         ("DATE_FORMAT(l, 'yyyy')", "DATE_FORMAT(l, 'yyyy')"),
         ("-(i + 1)", "-(i + 1)"),
+        ("-(-i)", "-(-i)"),
+        ("FLOOR((ts + INTERVAL '1' MONTH) TO DAY)", "FLOOR((ts + INTERVAL '1' MONTH) TO DAY)"),
+        ("(CASE WHEN i = 1 THEN a ELSE NULL END)[1]", "(CASE WHEN i = 1 THEN a ELSE NULL END)[1]"),
         ("GREATEST(f, 2E0)", "GREATEST(f, 2.0)"),
         ("a = ARRAY[f]", "a = ARRAY[f]"),
         ("MAP['a', i]['b']", "MAP['a', i]['b']"),
@@ -97,3 +105,14 @@ def test_a_text_is_what_sql_takes(expression: str, text: str) -> None:
     for each in (expression, text):
         found, fields = bound(each, COLUMNS)
         assert text_of(found, [field.name for field in fields]) == text
+
+
+@settings(max_examples=5, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(st.integers(0, 1 << 32).map(Random))
+def test_sql_takes_the_texts_of_random_expressions(random: Random) -> None:
+    columns = {name: (kind, None) for name, kind in expressions.COLUMNS.items()}
+    for kind in expressions.KINDS:
+        expression, fields = bound(expressions.expression(random, kind, 1), columns)
+        text = text_of(expression, [field.name for field in fields])
+        if "TIMESTAMP_LTZ '" not in text:  # SQL has no literals of this type
+            bound(text, columns)
