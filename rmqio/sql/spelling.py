@@ -65,12 +65,12 @@ def moved_time(expression: Operation, arguments: Sequence[str]) -> str:
         return ""
     by = expression.arguments[1]
     unit, number = "MONTH", arguments[1]
-    if isinstance(by, Operation) and by.name == "NEGATE":
+    if isinstance(by, Operation) and by.name == "NEGATE" and by.type.kind in types.INTERVALS:
         return f"{arguments[0]} - {number.removeprefix('-')}"
     if not expression.name.endswith("MONTHS"):
         if expression.type.kind == "DATE":
             unit = "DAY"
-        elif isinstance(by, Operation) and by.name == "INTEGER *" and by.arguments[1].type.kind == "BIGINT":
+        elif isinstance(by, Operation) and by.name == "INTEGER *" and by.arguments[0].type.kind in types.INTEGERS:
             factor = by.arguments[1]
             unit, number = _UNITS.get(getattr(factor, "value", None) or 0, ""), arguments[1].rpartition(" * ")[0]
         else:

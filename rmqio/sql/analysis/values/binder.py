@@ -18,7 +18,7 @@ from rmqio.sql.analysis.values.constants import check_pattern
 from rmqio.sql.analysis.values.conversions import converted, same_type
 from rmqio.sql.analysis.values.failing import check_failing, evaluates_some
 from rmqio.sql.analysis.values.functions import SPECIAL, call_of, require_function
-from rmqio.sql.errors import Refusal
+from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.expressions import Constant, Expr, Is, Logical, Membership, Not, Operation
 from rmqio.sql.rows import has_floats
 from rmqio.sql.syntax import nodes
@@ -335,7 +335,7 @@ def _call(node: nodes.Call, binder: ExpressionBinder) -> Expr:
     if node.function is not None:
         return user_calls.bound(node, binder)
     if not name.isidentifier() and name not in json_calls.STEPS:  # an operation's name, which is none in SQL
-        raise Refusal(f"there is no function `{node.name}`", node.span)
+        raise Refusal(f"there is no function `{node.name}`{nearest(name, node.known)}", node.span)
     if name in RANKINGS:
         refuse_ranking(node)
     if node.over is not None:

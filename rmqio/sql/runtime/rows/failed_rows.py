@@ -123,7 +123,7 @@ def row_text(row: Sequence[Any], fields: Sequence[Field]) -> str:
     values = {
         name: _plain(value, field.type)
         for name, field, value in zip(names, fields, row, strict=False)
-        if not name.startswith("$")  # columns of ours, for the ids of messages
+        if "$" not in (name[:1], name.partition("(WHERE ")[2][:1])  # columns of ours: for ids, the sides of EXCEPT
     }
     text = json.dumps(values, ensure_ascii=False, default=str)
     if len(text) <= _LARGEST:

@@ -67,6 +67,12 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]], str, dict[str, Any]]] = {
         "of BIGINT: CAST the argument to a wider type",
         {"a": 2, "b": "x", "SUM(n) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)": None},
     ),
+    "intersection": (
+        "SELECT a, CAST(CAST(b AS BIGINT) AS STRING) FROM (SELECT a, b FROM t INTERSECT SELECT a, b FROM t)",
+        [(1, "1"), (2, "3")],
+        "CAST(b AS BIGINT): 'x' is not a whole number",
+        {"a": 2, "b": "x"},
+    ),
     "rank": (
         "SELECT a, CAST(CAST(b AS BIGINT) AS STRING) FROM (SELECT a, b, ROW_NUMBER() OVER (PARTITION BY a ORDER BY b "
         "DESC) AS n FROM t) WHERE n = 1",
@@ -110,7 +116,7 @@ def test_a_large_row_has_a_letter_that_can_be_sent(cluster: InMemoryCluster) -> 
     assert len(letter.body) < 2000
 
 
-@pytest.mark.parametrize("name", ["group", "join"])
+@pytest.mark.parametrize("name", ["group", "join", "intersection"])
 def test_an_error_names_the_expression_the_statement_and_the_row(cluster: InMemoryCluster, name: str) -> None:
     query, _, reason, row = CASES[name]
     put(cluster, "t", *T)
