@@ -45,13 +45,13 @@ def _commands() -> dict[str, list[str]]:
     left = [make_parser()]
     while left:
         parser = left.pop()
-        names = []
+        names: list[str] = []
         for action in parser._actions:
             if hasattr(action, "_name_parser_map"):
                 left += dict.fromkeys(action._name_parser_map.values())
             else:
-                names += action.option_strings or [action.metavar or action.dest]
-        found[parser.prog] = sorted(map(str, names))
+                names += action.option_strings or [str(action.metavar or action.dest)]
+        found[parser.prog] = sorted(names)
     return found
 
 
