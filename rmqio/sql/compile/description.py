@@ -163,6 +163,8 @@ class ToRanks:
     """By how much the times of the rows can be behind the watermark."""
     zone: str | None = None
     """The zone by whose clock the window ends; None: UTC."""
+    time: int | None = None
+    """The position of a time that each row must have: that of its window's end, or that by which it waits."""
 
 
 Target = ToTable | ToKeys | ToRows | ToGroups | ToRanks | OtherTarget

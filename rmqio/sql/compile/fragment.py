@@ -321,8 +321,8 @@ def _target(target: Target, columns: list[str], out: Emitter, added: str = "{}")
             keys = [columns[each] for each in target.keys]
             out.constants.update({"key_bytes": key_bytes, "pack": pack, "no_time": no_time})
             end = "None" if target.window_end is None else columns[target.window_end]
-            if target.window_end is not None:
-                out.line(f"if {end} is None: no_time()")
+            if target.time is not None:
+                out.line(f"if {columns[target.time]} is None: no_time()")
             if target.zone is not None:
                 out.constants["last_instant_in"] = last_instant_in
                 end = f"last_instant_in({target.zone!r}, {end}) + 1000"

@@ -56,6 +56,6 @@ def local_time(window: Window, time: str, out: Emitter) -> str:
 def no_time() -> None:
     """Raises `ValueFailure`: a row without a time is in no window, has no partners in an interval, and is not first."""
     raise ValueFailure(
-        "the time of the row is NULL: the statement has windows, a join in an interval of time, or FIRST_VALUE or "
-        "LAST_VALUE"
+        "the time of the row is NULL: the statement has windows, a join in an interval of time, FIRST_VALUE or "
+        "LAST_VALUE, or the first row by time"
     )

@@ -8,7 +8,14 @@ import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows, GlobalWindows
 from apache_beam.utils.timestamp import Duration
 
-from rmqio.sql.analysis.ranks.forms import Form, form_of, is_by_arrival, window_and_column, window_end
+from rmqio.sql.analysis.ranks.forms import (
+    Form,
+    form_of,
+    is_by_arrival,
+    stated_order,
+    window_and_column,
+    window_end,
+)
 from rmqio.sql.compile.description import Fragment, ToRanks
 from rmqio.sql.planning.delays import delay_us
 from rmqio.sql.planning.plan import Rank
@@ -27,7 +34,8 @@ def target_of(rank: Rank) -> ToRanks:
     end = window_end(rank)
     found = None if end is None else window_and_column(rank.input, end)
     zone = None if found is None else found[0].local_zone
-    return ToRanks(rank.keys, end, Ranking.of(rank, by_arrival=is_by_arrival(rank)), delay_us(rank.input), zone)
+    time = stated_order(rank)[0].column if form_of(rank) is Form.FIRST else end
+    return ToRanks(rank.keys, end, Ranking.of(rank, by_arrival=is_by_arrival(rank)), delay_us(rank.input), zone, time)
 
 
 def ranked(

@@ -164,18 +164,30 @@ def test_an_inner_join_of_inputs_that_end_needs_no_bound(
     assert rows(cluster) == wanted
 
 
-def test_a_row_without_a_time_obeys_the_table(cluster: InMemoryCluster) -> None:
+DAYS = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY))"
+RANKED = "SELECT a, b FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {}) AS n FROM {}) WHERE n = 1"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param("SELECT t.a, u.b FROM t LEFT JOIN u ON t.b = u.b AND t.ts = u.ts", id="join"),
+        pytest.param(f"SELECT MAX(a), b FROM {DAYS} GROUP BY b, window_start, window_end", id="window"),
+        pytest.param("SELECT LAST_VALUE(a), b FROM t GROUP BY b", id="last value"),
+        pytest.param("SELECT CAST(COUNT(*) OVER (PARTITION BY b ORDER BY ts) AS INT), b FROM t", id="over"),
+        pytest.param(RANKED.format("b ORDER BY ts", "t"), id="first row"),
+        pytest.param(RANKED.format("window_start, window_end ORDER BY a DESC", DAYS), id="first row of a window"),
+    ],
+)
+def test_a_row_without_a_time_obeys_the_table(query: str, cluster: InMemoryCluster) -> None:
     put(cluster, "t", at(1, "x", 1), {"a": 2, "b": "x", "ts": None})
     put(cluster, "u", at(5, "x", 1))
     letters = timed("t", on_error="dead-letter", dead_letter_topic="letters")
-    job(
-        cluster,
-        f"{letters} {timed('u')} {SINK} INSERT INTO sink SELECT t.a, u.b FROM t LEFT JOIN u ON t.b = u.b AND "
-        "t.ts = u.ts;",
-    )
+    job(cluster, f"{letters} {timed('u')} {SINK} INSERT INTO sink {query};")
     assert rows(cluster) == [(1, "x")]
     (letter,) = stored(cluster, "letters")
-    assert "the time of the row is NULL" in " ".join(letter.properties.values())
+    reason = "ts: the column ts is NOT NULL" if "COUNT" in query else "the time of the row is NULL"
+    assert letter.properties["RMQIO_ERROR_REASON"].startswith(reason)
 
 
 def test_an_outer_join_without_a_bound_needs_inputs_that_end() -> None:
