@@ -1,14 +1,24 @@
-"""NULL as an argument of every function: NULL comes out, unless the function is about NULL."""
+"""NULL as an argument of every function: NULL comes out, unless the function is about NULL.
+
+Without one, NULL comes out of the functions only of which the page says so.
+"""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
+from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.errors import SqlError
 from rmqio.sql.functions import registry
+from tests.helpers.oracles.grid import VALUES, Call, calls
 from tests.unit.sql.evaluating import bound, evaluate
 
 _COLUMNS: Final[dict[str, tuple[str, Any]]] = {
@@ -81,3 +91,50 @@ def test_the_word_null_fits_everywhere(call: str) -> None:
 )
 def test_functions_about_null(expression: str, expected: Any) -> None:
     assert evaluate(expression, {"a": ("STRING", None), "n": ("ARRAY<STRING>", None)}) == expected
+
+
+_PAGE: Final = (Path(__file__).parents[4] / "docs/sql/functions.md").read_text()
+DOCUMENTED: Final = {
+    name
+    for cell in re.findall(
+        r"^\| (`[^|]*) \|", _PAGE.partition("## Results that are NULL")[2].partition("\n## ")[0], re.M
+    )
+    for name in re.findall(r"`([^`]+)`", cell)
+}
+_BY_NULLS_ONLY: Final = {"CONCAT_WS", "URL_ENCODE"}
+"""Their types say that they can be NULL, as Flink's do."""
+
+
+def _name(call: Call) -> str:
+    """Returns what the page calls a function, or a form."""
+    if found := re.match(r"`?([A-Z_0-9]+)\b", call.text):
+        return found[1]
+    if call.text.endswith("]"):
+        return "map[key]" if call.types[0].startswith("MAP") else "array[position]"
+    return "row.field" if "." in call.text else call.text
+
+
+@pytest.mark.parametrize(
+    ("seed", "rounds"), [(0, 2), *(pytest.param(seed, 40, marks=pytest.mark.exhaustive) for seed in range(1, 4))]
+)
+def test_a_result_is_null_where_the_page_says_so(seed: int, rounds: int) -> None:
+    random, found = Random(seed), set()
+    for call in (call for _ in range(rounds) for call in calls(random)):
+        try:
+            expression, fields = bound(
+                call.text, {f"c{i}": (f"{kind} NOT NULL", None) for i, kind in enumerate(call.types)}
+            )
+        except SqlError:
+            continue
+        run = compiled(Fragment(FromRows(fields), (Step(None, (expression,)),), ToRows()))
+        given = [tuple(random.choice(VALUES[kind]) for kind in call.types) for _ in range(20)]
+        if any(value is None for (value,) in run(given).values):
+            assert expression.type.is_nullable, call
+            found.add(_name(call))
+    assert len(found) > 15
+    assert found - DOCUMENTED == set()
+
+
+def test_the_page_names_each_function_that_can_be_null() -> None:
+    there = {name for name, function in registry.load().items() if function.can_be_null and " " not in name}
+    assert there - DOCUMENTED == _BY_NULLS_ONLY
