@@ -161,7 +161,7 @@ def live_rules(source: RuleSource, make: Callable[[], LiveRules], *parts: Any) -
     """Returns the live rules of this process for a source and other settings, which it makes if there are none."""
     try:
         content = pickle.dumps((source, parts))
-    except Exception as error:
+    except Exception as error:  # a user's source can raise anything
         raise LocalError(
             f"the rules cannot go to workers: {type(source).__name__} does not pickle ({error})"
         ) from error

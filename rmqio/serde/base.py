@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from rmqio.errors import SerdeError
+from rmqio.errors import RmqioError, SerdeError
+from rmqio.internal_errors import internal_error
 from rmqio.model import Message, Record
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ class BodyDeserializer(Generic[T]):
             return self.function(record.body)
         except SerdeError:
             raise
-        except Exception as error:
+        except Exception as error:  # a user's function can raise anything
             raise undecodable(record, f"{_name(self.function)} raised {type(error).__name__}") from error
 
 
@@ -92,7 +93,7 @@ class BodySerializer(Generic[E]):
             body = self.function(element)
         except SerdeError:
             raise
-        except Exception as error:
+        except Exception as error:  # as above
             raise unencodable(element, f"{_name(self.function)} raised {type(error).__name__}") from error
         return message_of(element, body)
 
@@ -106,6 +107,22 @@ def undecodable(record: Record, why: str) -> SerdeError:
     return SerdeError(
         f"{record.queue}, offset {record.queue_offset}: body of {len(record.body)} bytes does not deserialize: {why}"
     )
+
+
+def error_of_record(error: Exception, deserializer: object) -> Exception:
+    """Returns the error of a record that a deserializer has raised. Raises what the record did not cause.
+
+    A function of the user's can raise anything. Another error than `SerdeError` of a deserializer of ours is a fault of
+    ours, and counted.
+    """
+    if isinstance(error, SerdeError):
+        return error
+    if isinstance(error, RmqioError):  # e.g. a registry is down: good records are no dead letters
+        raise error
+    if not getattr(deserializer, "__module__", "").startswith("rmqio."):
+        return error
+    internal_error(error, "a body")
+    return SerdeError(f"internal error: {type(error).__name__}")  # its text can quote the body
 
 
 def unencodable(element: object, why: str) -> SerdeError:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rmqio.errors import SerdeError
 from rmqio.model import Message, Record
-from rmqio.serde.base import message_of, undecodable, unencodable
+from rmqio.serde.base import error_of_record, message_of, undecodable, unencodable
 from rmqio.serde.fields import keys_of, names_of_keys, tag_of
 from rmqio.serde.json_numbers import JsonEncoder
 from rmqio.serde.json_parser import DECODER, DOUBLES, NotJson, parsed
@@ -84,8 +83,8 @@ class JsonDeserializer:
         for at, record in enumerate(records):
             try:
                 elements.append(self(record))
-            except SerdeError as error:
-                errors[at] = error
+            except Exception as error:  # noqa: BLE001  # it raises what no record caused
+                errors[at] = error_of_record(error, self)
         return elements, errors
 
     def __reduce__(self) -> tuple[object, ...]:

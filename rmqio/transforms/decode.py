@@ -12,10 +12,11 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.security import Security
+from rmqio.serde.base import error_of_record
 from rmqio.transforms.failures.handles_failures import HandlesFailures
 from rmqio.transforms.failures.read_failures import failure_of_record
 from rmqio.transforms.metrics import Count, observe_process
-from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, require_of_record
+from rmqio.transforms.reading.record_batches import ERRORS_TAG, located
 
 
 class DecodeRecords(HandlesFailures):
@@ -82,7 +83,7 @@ class DecodeFn(beam.DoFn):
         try:
             return (self._deserializer(element),)
         except Exception as error:  # a user's function can raise anything; one message must not stop the others
-            require_of_record(error)
+            error = error_of_record(error, self._deserializer)
             self._failures.add(1, (element.topic,))
             if not self._errors_to_output:
                 raise located(element, error) from error

@@ -14,11 +14,12 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.security import Security
+from rmqio.serde.base import error_of_record
 from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.failures.handles_failures import HandlesFailures
 from rmqio.transforms.metrics import Count, observe_process
 from rmqio.transforms.reading.batch_failures import failure_of_member, located_member
-from rmqio.transforms.reading.record_batches import ERRORS_TAG, require_of_record
+from rmqio.transforms.reading.record_batches import ERRORS_TAG
 from rmqio.transforms.reading.watermark import beam_timestamp
 
 
@@ -114,9 +115,7 @@ class MapRecordsFn(beam.DoFn):
         many = getattr(self._fn, "many", None)
         if many is not None and batch and {*map(type, batch)} == {Record}:  # a deserializer
             found, errors = many(batch)
-            for position, error in errors.items():
-                self._note(batch, position, error)
-            return found, errors
+            return found, {position: self._noted(batch, position, error) for position, error in errors.items()}
         results: list[Any] = []
         failed: dict[int, Exception] = {}
         fn, left = self._fn, iter(batch)
@@ -127,15 +126,15 @@ class MapRecordsFn(beam.DoFn):
                 return results, failed
             except Exception as error:  # noqa: BLE001  # a user's function can raise anything
                 position = len(results) + len(failed)
-                self._note(batch, position, error)
-                failed[position] = error
+                failed[position] = self._noted(batch, position, error)
 
-    def _note(self, batch: Batch[Any], position: int, error: Exception) -> None:
-        """Counts an error. Raises it if nobody takes it, or the record did not cause it."""
-        require_of_record(error)
+    def _noted(self, batch: Batch[Any], position: int, error: Exception) -> Exception:
+        """Counts an error, and returns it. Raises it if nobody takes it, or the record did not cause it."""
+        error = error_of_record(error, self._fn)
         self._failures.add(1, () if batch.queue is None else (batch.queue.topic,))
         if not self._errors_to_output:
             raise located_member(batch, position, error) from error
+        return error
 
 
 def _annotated(fn: Callable[[Any], Any]) -> Any:

@@ -134,7 +134,7 @@ class _ToRowsFn(beam.DoFn):
     def process(self, element: Any) -> Iterator[Any]:
         try:
             row = to_row(element)
-        except Exception as error:
+        except Exception as error:  # of an element's own class
             self._failures.add(1, _LABELS)
             failure = failure_of(element, None, error)
             if self._advice is not None:

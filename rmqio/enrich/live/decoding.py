@@ -16,6 +16,7 @@ from rmqio.enrich.sources.topic import Topic
 from rmqio.enrich.table.kinds import cut_at, require_key, shown_fraction, stored
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import KEYS, Record
+from rmqio.serde.base import error_of_record
 from rmqio.serde.json_numbers import json_value
 
 
@@ -77,7 +78,7 @@ class Decoding:
         try:
             found = json_value(record.body) if self._deserializer is None else self._deserializer(record)
         except Exception as error:  # noqa: BLE001  # a user's function can raise anything
-            return BadRow(str(error))
+            return BadRow(str(error_of_record(error, self._deserializer)))
         if not isinstance(found, dict):
             found = found._asdict() if hasattr(found, "_asdict") else found
         return found if isinstance(found, dict) else BadRow(f"it is {type(found).__name__}, and no object")

@@ -14,6 +14,7 @@ import msgspec
 from rmqio.rules.match.decode import event_of
 from rmqio.rules.match.joined import MakeJoined
 from rmqio.rules.match.tables import Tables
+from rmqio.serde.base import error_of_record
 
 _MOST_FIELDS: Final = 24
 _PLAIN: Final = frozenset({str, int, type(None), msgspec.UnsetType})
@@ -97,7 +98,7 @@ class Columns:
             try:
                 events.append((number, event_of(bodies[number])))
             except Exception as error:  # noqa: BLE001  # in a field that the row skipped
-                broken[number] = error
+                broken[number] = error_of_record(error, event_of)
         return events, broken
 
     def _row_of(self, event: dict[str, Any]) -> Any:
@@ -116,8 +117,8 @@ class Columns:
             except Exception:  # noqa: BLE001  # a body can be anything
                 try:
                     event = event_of(body)  # whose message says what the body is
-                except Exception as error:  # noqa: BLE001
-                    broken[at] = error
+                except Exception as error:  # noqa: BLE001  # a fault of ours is counted
+                    broken[at] = error_of_record(error, event_of)
                     continue
                 row = self._row_of(event)
             rows.append(row)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rmqio.errors import LocalError
+from rmqio.serde.base import error_of_record
 from rmqio.serde.json_objects import object_of as event_of
 
 try:
@@ -40,8 +41,8 @@ def events_of(bodies: Sequence[bytes]) -> tuple[list[Any], dict[int, Exception]]
         if event.__class__ is not dict:
             try:
                 event = event_of(body)
-            except Exception as error:  # noqa: BLE001
-                broken[at] = error
+            except Exception as error:  # noqa: BLE001  # a fault of ours is counted
+                broken[at] = error_of_record(error, event_of)
                 event = None
         events.append(event)
     return events, broken

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastavro import block_reader
 
-from rmqio.errors import LocalError, SerdeError
+from rmqio.errors import LocalError
 from rmqio.model import Record
 from rmqio.serde.avro.framing import (
     FINGERPRINT_END,
@@ -24,7 +24,7 @@ from rmqio.serde.avro.reading.decoder import Decoder, decoder
 from rmqio.serde.avro.reading.walk import BrokenValue
 from rmqio.serde.avro.schemas.schema import AvroSchema, schema_of
 from rmqio.serde.avro.schemas.types import is_record_class
-from rmqio.serde.base import undecodable
+from rmqio.serde.base import error_of_record, undecodable
 
 if TYPE_CHECKING:
     from rmqio.serde.registry import SchemaRegistry
@@ -113,8 +113,8 @@ class AvroDeserializer:
                 continue
             try:
                 elements.append(self(record))
-            except SerdeError as error:
-                errors[at] = error
+            except Exception as error:  # noqa: BLE001  # it raises what no record caused
+                errors[at] = error_of_record(error, self)
         return elements, errors
 
     def _in_bulk(self, bodies: list[bytes]) -> tuple[list[Any], Sequence[int]] | None:
@@ -191,7 +191,7 @@ class AvroDeserializer:
             blocks = [block for block, _ in zip(file, range(2), strict=False)]
         except BadFraming:
             raise
-        except Exception as error:
+        except Exception as error:  # of fastavro on any bytes, which nothing else looks into
             raise BadFraming(f"no object container file that can be read ({type(error).__name__})") from error
         if [block.num_records for block in blocks] != [1]:
             raise BadFraming("an object container file without exactly one value: send each value in its own message")

@@ -91,7 +91,7 @@ class AvroSerializer:
                 if self._head:
                     stream.write(self._head)
                 schemaless_writer(stream, self._parsed, ready)
-        except Exception as error:
+        except Exception as error:  # of fastavro, by type and value
             self._checked(element)  # says what is wrong, and where; fastavro's text may quote it
             raise unencodable(element, f"{self.schema.name}: fastavro refuses it ({type(error).__name__})") from error
         if not self._named and (body := stream.getvalue()):

@@ -289,7 +289,7 @@ def _object(cls: type, converters: Mapping[str, Convert], required: Sequence[str
             return make(**fields)
         except RecursionError:
             raise
-        except Exception as error:
+        except Exception as error:  # a user's class can raise anything
             raise Misfit(f"{cls.__qualname__} raised {type(error).__name__}") from error
 
     return convert

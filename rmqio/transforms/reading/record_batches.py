@@ -15,9 +15,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.batches import Batch, offsets_of
 from rmqio.claims.check import ClaimCheck
-from rmqio.errors import RmqioError, SerdeError
+from rmqio.errors import SerdeError
 from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageQueue, Record
+from rmqio.serde.base import error_of_record
 from rmqio.transforms.failures.read_failures import ReadFailure, failure_of_corrupt, failure_of_record
 from rmqio.transforms.metrics import Count, observe_process
 from rmqio.transforms.reading.claimed import ClaimedReads
@@ -53,7 +54,7 @@ def to_record_batch(fetched: FetchedBatch, timestamp_of: TimestampOf, *, keep_fa
             stamps.append(int(timestamp_of(record)))
             stamped.append(record)
         except Exception as error:  # a user's function can raise anything; one message must not stop the others
-            require_of_record(error)
+            error = error_of_record(error, timestamp_of)
             if not keep_failures:
                 raise located(record, error) from error
             failures.append(failure_of_record(record, error))
@@ -181,17 +182,11 @@ class UnbatchFn(beam.DoFn):
 
     def _failure(self, record: Record, error: Exception) -> ReadFailure:
         """The failure to emit. Raises the error if nobody takes it, or the record did not cause it."""
-        require_of_record(error)
+        error = error_of_record(error, self._deserializer)
         if not self._errors_to_output:
             self._failures.add(1, (record.topic,))
             raise located(record, error) from error
         return failure_of_record(record, error)
-
-
-def require_of_record(error: Exception) -> None:
-    """Raises an error that the record did not cause, e.g. if a registry is down: good records are not dead letters."""
-    if isinstance(error, RmqioError) and not isinstance(error, SerdeError):
-        raise error
 
 
 def located(record: Record, error: Exception) -> SerdeError:

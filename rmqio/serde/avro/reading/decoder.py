@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Final
@@ -10,6 +11,7 @@ from typing import Any, Final
 from fastavro import schemaless_reader
 from fastavro.read import SchemaResolutionError
 
+from rmqio.internal_errors import internal_error
 from rmqio.serde.avro.bulk import Values
 from rmqio.serde.avro.bulk.resolved import resolved_values_of
 from rmqio.serde.avro.bulk.values import values_of
@@ -25,6 +27,8 @@ from rmqio.serde.avro.schemas.schema import AvroSchema
 _LONGEST: Final = 200
 _MAY_BE_LONGER: Final = re.compile(rb"[\x80-\xff]{4}[\x10-\xff]").search
 """Finds what each number of more than 32 bits has, and most bodies do not have."""
+_OF_BYTES: Final = (EOFError, LookupError, ValueError, ArithmeticError, struct.error, SchemaResolutionError)
+"""What fastavro raises on broken bytes, and on values that a logical type or the reader's schema cannot have."""
 
 
 class Decoder:
@@ -78,8 +82,10 @@ def decoder(
                 if named
                 else schemaless_reader(stream, how, wanted)
             )
-        except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, struct.error, OverflowError, ...
+        except Exception as error:
             walk(body, at, writer)  # says where
+            if not isinstance(error, _OF_BYTES):
+                internal_error(error, "a body of Avro")
             raise BrokenValue(_reason(error, writer)) from error
         if (end := stream.tell()) != len(body):
             walk(body, at, writer)

@@ -23,8 +23,9 @@ from rmqio.enrich.live.table import LiveTable
 from rmqio.enrich.loading import Wanted
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError, RmqioError, TransportError
-from rmqio.model import TOMBSTONE, Message, MessageQueue
+from rmqio.model import TOMBSTONE, Message, MessageQueue, Record
 from rmqio.options import ClientOptions
+from rmqio.serde.registry.base import RegistryUnavailable
 from rmqio.sql.runtime.writes.messages import row_key
 from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster, faults
 from rmqio.topics.queue_selection import queue_for_key
@@ -236,6 +237,16 @@ def test_a_message_that_is_no_row_is_an_error_or_is_left_out(users: Users, body:
         users.table()
     skipping = users.table(on_bad_row="skip")
     assert skipping.now()[0].get_one(1) == (None, "Ann")
+
+
+def away(_: Record) -> Any:
+    raise RegistryUnavailable("the registry does not answer")
+
+
+def test_a_registry_that_is_away_leaves_no_message_out(users: Users) -> None:
+    users.put(1, "Ann")
+    with pytest.raises(RegistryUnavailable, match="does not answer"):
+        users.table(deserializer=away, on_bad_row="skip")
 
 
 def test_files_of_a_topic_that_was_created_anew_are_refused(users: Users, broker: FakeBroker) -> None:

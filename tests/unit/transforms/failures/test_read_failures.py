@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import apache_beam as beam
@@ -10,9 +11,9 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.error_handling import ErrorHandler
 
-from rmqio import ReadOptions, Record, StartFrom
+from rmqio import MapRecords, ReadOptions, Record, StartFrom, internal_errors
 from rmqio.errors import RmqioError
-from rmqio.serde import JsonDeserializer
+from rmqio.serde import JsonDeserializer, SimpleKeyValueDeserializer, json
 from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.reading import (
     append,
@@ -61,6 +62,61 @@ def test_a_deserializers_failures_go_to_the_error_handler_and_the_rest_goes_on(c
         assert_that(handler.output(), equal_to(expected), label="bad")
     (counter,) = pipeline.result.metrics().query(beam.metrics.MetricsFilter().with_name("decode_failures"))["counters"]
     assert counter.committed == 2
+
+
+def fails_at_7(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, but a body of 7 gives an error that nobody expects."""
+
+    def call(*given: Any) -> Any:
+        if any((each.body if isinstance(each, Record) else each) == b"7" for each in given):
+            raise KeyError("seven")
+        return function(*given)
+
+    return call
+
+
+@pytest.mark.parametrize("step", ["read", "batches", "map"])
+@pytest.mark.parametrize(
+    ("deserializer", "owner", "name"),
+    [
+        pytest.param(JsonDeserializer(), json, "parsed", id="many at once"),
+        pytest.param(SimpleKeyValueDeserializer(), SimpleKeyValueDeserializer, "_key", id="one by one"),
+    ],
+)
+def test_a_fault_of_a_deserializer_of_ours_is_a_bad_record_and_is_counted(
+    deserializer: Any,
+    owner: Any,
+    name: str,
+    step: str,
+    cluster: InMemoryCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    no_internal_errors: list[int],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster.create_topic("t", 1)
+    for number in (6, 7, 8):
+        cluster.append("t", b"%d" % number)
+    monkeypatch.setattr(internal_errors, "_told", set())  # the stack comes once in a process
+    monkeypatch.setattr(owner, name, fails_at_7(getattr(owner, name)))
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    with ErrorHandler(beam.Map(lambda each: (each.queue_offset, each.error))) as handler:
+        if step == "map":
+            batches = pipeline | read(cluster, batches=True)
+            good = batches | MapRecords(deserializer).with_error_handler(handler)
+        else:
+            how = {"deserializer": deserializer, "batches": step == "batches"}
+            good = pipeline | read(cluster, **how).with_error_handler(handler)
+    if step != "read":
+        good |= beam.FlatMap(list)
+    assert_that(good | beam.combiners.Count.Globally(), equal_to([2]), label="good")
+    assert_that(handler.output(), equal_to([(1, "SerdeError")]), label="bad")
+    result = pipeline.run()
+    (counter,) = result.metrics().query(beam.metrics.MetricsFilter().with_name("internal_errors"))["counters"]
+    assert counter.committed == 1
+    assert no_internal_errors == [1]
+    no_internal_errors.clear()
+    (told,) = [each for each in caplog.records if "This is a fault of rmqio" in each.message]
+    assert told.exc_info is not None
 
 
 def test_a_corrupt_message_goes_to_the_error_handler_with_its_bytes(cluster: InMemoryCluster) -> None:
