@@ -18,7 +18,7 @@ from rmqio.runners.options import known_runner
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.start.texts import TIME_HELP
-from rmqio.wire.properties import validate_group, validate_topic
+from rmqio.topics.names import validate_group, validate_topic
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions

@@ -10,6 +10,7 @@ from rmqio.audit.checking import Request
 from rmqio.audit.identity import KINDS, parse_identity
 from rmqio.command_line.arguments import start_parser, stop_parser, whole_number
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.values import parse_topic
 from rmqio.errors import LocalError
 from rmqio.start.texts import DURATION, SECONDS, TIME_HELP
 
@@ -36,10 +37,15 @@ def add_options(parser: Parser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG + ("\n\n" + parser.epilog if parser.epilog else "")
     add = parser.add_argument
-    add("--from_topic", required=True, metavar="TOPIC", help="the topic that the messages came from")
-    add("--to_topic", required=True, metavar="TOPIC", help="the topic that they were written to")
-    add("--dead_letter_topic", metavar="TOPIC", help="messages that are in this topic as dead letters count as arrived")
-    add("--audit_topic", metavar="TOPIC", help="the topic of the pipeline's Audit transforms")
+    add("--from_topic", type=parse_topic, required=True, metavar="TOPIC", help="the topic that the messages came from")
+    add("--to_topic", type=parse_topic, required=True, metavar="TOPIC", help="the topic that they were written to")
+    add(
+        "--dead_letter_topic",
+        type=parse_topic,
+        metavar="TOPIC",
+        help="messages that are in this topic as dead letters count as arrived",
+    )
+    add("--audit_topic", type=parse_topic, metavar="TOPIC", help="the topic of the pipeline's Audit transforms")
     add(
         "--by",
         type=_identity,

@@ -48,11 +48,18 @@ def add_connection(parser: argparse.ArgumentParser, *, has_name_server: bool = F
 
 
 def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
-    """Returns the options of a client, from what `add_connection` adds; `more` wins. Raises `LocalError`."""
+    """Returns the options of a client, from what `add_connection` adds; `more` wins.
+
+    Raises `LocalError`, and `CredentialsError` if there are no credentials: before a server is asked that is away, too.
+    """
     if arguments.name_server is None and not os.environ.get(NAME_SERVER_VARIABLE):
         raise LocalError(f"no name server given: --name_server HOST:9876, or set {NAME_SERVER_VARIABLE}")
     given = _connection(arguments) | more
-    return options_of_cluster(arguments.name_server, security.from_arguments(arguments), **given)
+    secured = security.from_arguments(arguments)
+    options = options_of_cluster(arguments.name_server, secured, **given)
+    if secured.source is not None:
+        secured.source.get()
+    return options
 
 
 def _connection(arguments: argparse.Namespace) -> dict[str, Any]:

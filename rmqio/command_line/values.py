@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rmqio.command_line.arguments import parse_time, position_parser, whole_number
+from rmqio.errors import LocalError
 from rmqio.start.texts import DURATION, SECONDS
+from rmqio.topics.names import validate_group, validate_topic
 
 parse_from = position_parser("earliest", "latest", "timestamp:TIME")
 parse_to = position_parser("earliest", "latest", "timestamp:TIME", numbers_are_offsets=True)
@@ -15,6 +18,22 @@ parse_to = position_parser("earliest", "latest", "timestamp:TIME", numbers_are_o
 parse_offset = whole_number("offset", 0)
 parse_count = whole_number("number", 1)
 parse_size = whole_number("number", 0)
+
+
+def _name_parser(check: Callable[[str], object]) -> Callable[[str], str]:
+    """Returns the parser of a name that a broker accepts: others are refused before anything connects."""
+
+    def parse(text: str) -> str:
+        try:
+            check(text)
+        except LocalError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    return parse
+
+
+parse_topic, parse_group = _name_parser(validate_topic), _name_parser(validate_group)
 
 
 def parse_coming_time(text: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rmqio.command_line.arguments import (
@@ -15,12 +14,12 @@ from rmqio.command_line.arguments import (
     whole_number,
 )
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.values import parse_group, parse_topic
 from rmqio.dead_letters.replay import LARGE_BODY_BYTES, Choice
 from rmqio.errors import LocalError
 from rmqio.options import ClientOptions
 from rmqio.start import StartFrom, StopAt
 from rmqio.start.texts import TIME_HELP
-from rmqio.wire.properties import validate_group, validate_topic
 
 _DESCRIPTION: Final = """\
 Read the dead letters of a topic and send their messages back to where they came from, or to another topic. Without
@@ -68,17 +67,19 @@ def add_options(parser: Parser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG + ("\n\n" + parser.epilog if parser.epilog else "")
     add = parser.add_argument
-    add("--dead_letter_topic", required=True, type=_topic, metavar="TOPIC", help="the topic with the letters")
+    add("--dead_letter_topic", required=True, type=parse_topic, metavar="TOPIC", help="the topic with the letters")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--back", action="store_true", help="send each message to the topic that it came from")
-    where.add_argument("--to", type=_topic, metavar="TOPIC", help="send all messages to this topic, which must exist")
+    where.add_argument(
+        "--to", type=parse_topic, metavar="TOPIC", help="send all messages to this topic, which must exist"
+    )
     add("--dry_run", action="store_true", help="with --back or --to: show what would be sent")
     add("--error", type=_pattern, metavar="REGEX", help="only letters whose 'class: reason' matches")
     add(
         "--source_topic",
         action="append",
         default=[],
-        type=_topic,
+        type=parse_topic,
         metavar="TOPIC",
         help="only letters that go back to this topic; repeatable",
     )
@@ -88,7 +89,7 @@ def add_options(parser: Parser) -> None:
     add("--stop", type=_parse_stop, metavar="WHERE", help="latest (the default: the current end) or a TIME")
     add(
         "--consumer_group",
-        type=_group,
+        type=parse_group,
         metavar="GROUP",
         help="continue where this group's last replay ended, and commit to it",
     )
@@ -123,17 +124,3 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
-
-
-def _checked(check: Callable[[str], object]) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        try:
-            check(text)
-        except LocalError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-        return text
-
-    return parse
-
-
-_topic, _group = _checked(validate_topic), _checked(validate_group)

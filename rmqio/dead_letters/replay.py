@@ -23,8 +23,8 @@ from rmqio.sending.accumulator import BatchAccumulator
 from rmqio.sending.batches import BatchSender
 from rmqio.sending.writable_topics import WritableTopics
 from rmqio.start import StartFrom, StopAt
+from rmqio.topics.names import validate_group, validate_topic
 from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, estimated_size
-from rmqio.wire.properties import validate_group, validate_topic
 
 PRODUCER_GROUP: Final = "rmqio_replay"
 _LOGGER: Final = logging.getLogger(__name__)

@@ -23,9 +23,10 @@ from rmqio.librocketmq.library import load
 from rmqio.librocketmq.pending import PendingMessages
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.options import ClientOptions
+from rmqio.topics.names import validate_group, validate_topic
 from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, batchable
 from rmqio.wire.messages.ids import MessageIds
-from rmqio.wire.properties import encode_properties, validate_group, validate_topic
+from rmqio.wire.properties import encode_properties
 
 if TYPE_CHECKING:
     from rmqio.client.sending.pending import PendingRequest

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 from rmqio.command_line.parser import Parser
-from rmqio.errors import LocalError, RmqioError
+from rmqio.command_line.values import parse_topic
+from rmqio.errors import RmqioError
 from rmqio.local.broker import LocalRocketMQ
 from rmqio.local.errors import LocalBrokerError
-from rmqio.wire.properties import validate_topic
 
 _POLL_S = 0.5
 
@@ -117,11 +117,7 @@ def _topic(text: str) -> tuple[str, int]:
     name, colon, queues = text.partition(":")
     if not name or (colon and not (queues.isascii() and queues.isdigit() and int(queues) > 0)):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME or NAME:QUEUES with at least one queue")
-    try:
-        validate_topic(name)
-    except LocalError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return name, int(queues) if colon else 4
+    return parse_topic(name), int(queues) if colon else 4
 
 
 def _property(text: str) -> tuple[str, str]:

@@ -14,8 +14,8 @@ from typing import Final
 from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
 from rmqio.interfaces import Producer
 from rmqio.model import MessageQueue
+from rmqio.topics.names import validate_topic
 from rmqio.topics.queue_selection import WritableQueues
-from rmqio.wire.properties import validate_topic
 
 _MISSING_TOPIC_MS: Final = 1_000
 """A missing topic is not looked up again within this time: otherwise each of its messages would cost a look-up."""

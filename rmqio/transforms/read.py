@@ -18,6 +18,7 @@ from rmqio.model import MessageFilter, Record
 from rmqio.options import ClientOptions, ReadOptions
 from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
+from rmqio.topics.names import validate_topic
 from rmqio.topics.needed import connected, require_readable
 from rmqio.topics.subscription import Subscription
 from rmqio.transforms.coders.batch import BatchConstraint
@@ -39,7 +40,6 @@ from rmqio.transforms.reading.read_fn import BoundedReadFn, UnboundedReadFn, Unc
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, RecordBatch, UnbatchFn
 from rmqio.transforms.reading.watermark import TimestampPolicy, timestamp_function
 from rmqio.wire.names import validate_subscription
-from rmqio.wire.properties import validate_topic
 
 
 class _Read(beam.PTransform):

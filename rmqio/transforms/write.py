@@ -26,6 +26,7 @@ from rmqio.options import WriteOptions, parse_name_server
 from rmqio.repeats.look_back import LookBack
 from rmqio.security import Security
 from rmqio.sending.failures import FailedMessage
+from rmqio.topics.names import validate_group, validate_topic
 from rmqio.topics.needed import require_writable
 from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.reading.in_process import is_in_process, reads_before, reads_of
@@ -40,7 +41,6 @@ from rmqio.transforms.writing.letters import WriteLetters, compressing
 from rmqio.transforms.writing.outputs import FAILED, LETTERS, SENT
 from rmqio.transforms.writing.selector import TopicSelector, as_selector
 from rmqio.transforms.writing.write_fn import WriteFn
-from rmqio.wire.properties import validate_group, validate_topic
 
 _LOGGER = logging.getLogger("rmqio.transforms")
 _HINT: Final = ", or the step before it a type hint"

@@ -10,7 +10,7 @@ from rmqio.command_line.arguments import whole_number
 from rmqio.command_line.connect import open_admin, queue_client
 from rmqio.command_line.output import note, print_json
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import parse_seconds
+from rmqio.command_line.values import parse_group, parse_seconds, parse_topic
 from rmqio.errors import LocalError
 from rmqio.prometheus.scrape import metrics_url
 from rmqio.watch.frames import Target
@@ -34,12 +34,19 @@ examples:
 def add_options(parser: Parser) -> None:
     """Add the options of the command."""
     parser.add_argument(
-        "--topic", dest="topics", action="append", required=True, metavar="TOPIC", help="the topic; repeatable"
+        "--topic",
+        dest="topics",
+        type=parse_topic,
+        action="append",
+        required=True,
+        metavar="TOPIC",
+        help="the topic; repeatable",
     )
-    parser.add_argument("--group", metavar="GROUP", help="show the lag of this consumer group")
+    parser.add_argument("--group", type=parse_group, metavar="GROUP", help="show the lag of this consumer group")
     parser.add_argument(
         "--dead_letter_topic",
         dest="dead_letter_topics",
+        type=parse_topic,
         action="append",
         default=[],
         metavar="TOPIC",

@@ -6,8 +6,8 @@ from typing import Final
 
 from rmqio.errors import LocalError
 from rmqio.model import MessageQueue
+from rmqio.topics.names import validate_topic
 from rmqio.topics.subscription import Subscription
-from rmqio.wire.properties import validate_topic
 
 _MAX_BROKER: Final = 255
 

@@ -17,7 +17,7 @@ from rmqio.command_line.connect import open_admin, queue_client, queues_of, shor
 from rmqio.command_line.contents import Range, for_all, place_in_time, resolve
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.output import note
-from rmqio.command_line.values import QueueName, parse_count, parse_from, parse_offset, parse_queue
+from rmqio.command_line.values import QueueName, parse_count, parse_from, parse_offset, parse_queue, parse_topic
 from rmqio.errors import LocalError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, MessageQueue, Record
@@ -44,7 +44,7 @@ examples:
 def add_commands(commands: Any) -> None:
     """Add `find`."""
     parser = new_command(commands, "find", _find, "find messages, with everything known about them", more=_MORE)
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", type=parse_topic, metavar="TOPIC")
     add_place(parser)
     add = parser.add_argument
     add("--key", metavar="KEY", help="messages with this business key")

@@ -15,7 +15,7 @@ from rmqio.command_line.connect import open_admin, queue_client, queues_of, shor
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.output import count, duration, plural, print_json, time_text
 from rmqio.command_line.terminal import safe_line
-from rmqio.command_line.values import QueueName
+from rmqio.command_line.values import QueueName, parse_topic
 from rmqio.errors import LocalError
 from rmqio.interfaces import QueueClient
 from rmqio.model import UNIQ_KEY, MessageQueue, Record
@@ -68,13 +68,13 @@ class AtHop(NamedTuple):
 def add_commands(commands: Any) -> None:
     """Add `trace`."""
     parser = new_command(commands, "trace", _trace, "follow one message through a pipeline", more=_MORE)
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", type=parse_topic, metavar="TOPIC")
     add_place(parser)
     add = parser.add_argument
-    add("--to", dest="sinks", action="append", default=[], metavar="TOPIC", help="a topic that it may be in;"
-        " repeatable")  # fmt: skip
-    add("--dead_letter_topic", metavar="TOPIC", help="the topic of the pipeline's dead letters")
-    add("--audit_topic", metavar="TOPIC", help="the topic of the pipeline's Audit transforms")
+    add("--to", dest="sinks", type=parse_topic, action="append", default=[], metavar="TOPIC",
+        help="a topic that it may be in; repeatable")  # fmt: skip
+    add("--dead_letter_topic", type=parse_topic, metavar="TOPIC", help="the topic of the pipeline's dead letters")
+    add("--audit_topic", type=parse_topic, metavar="TOPIC", help="the topic of the pipeline's Audit transforms")
     add("--steps", action="append", default=[], metavar="TEXT", help="labels of transforms: '/Parse'; repeatable")
     add("--rule", dest="rules", action="append", default=[], metavar="ID", help="find the alerts of a rule; repeatable")
     add("--json", action="store_true", help="print one JSON document")

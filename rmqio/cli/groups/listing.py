@@ -14,6 +14,7 @@ from rmqio.command_line.connect import open_admin, queue_client
 from rmqio.command_line.contents import for_all
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.output import count, note, print_json, print_table
+from rmqio.command_line.values import parse_topic
 from rmqio.errors import BrokerError, TransportError
 from rmqio.interfaces import QueueClient
 from rmqio.near_names import did_you_mean
@@ -52,6 +53,7 @@ def add_commands(commands: Any) -> None:
     groups.add_argument("--json", action="store_true", help="print one JSON document")
     groups.add_argument(
         "--subscribe",
+        type=parse_topic,
         action="append",
         metavar="TOPIC",
         help="write on the brokers that GROUP reads this topic, and no others, and create its retry topic, so that"

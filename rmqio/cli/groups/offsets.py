@@ -14,7 +14,7 @@ from rmqio.command_line.connect import open_admin, queue_client, queues_of, shor
 from rmqio.command_line.contents import now_ms, resolve, states
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.output import count, note, plural, print_json, print_table
-from rmqio.command_line.values import parse_queue, parse_to
+from rmqio.command_line.values import parse_group, parse_queue, parse_to, parse_topic
 from rmqio.errors import BrokerError, LocalError
 from rmqio.start.texts import TIME_HELP
 
@@ -46,8 +46,8 @@ def add_commands(commands: Any) -> None:
     show = new_command(inner, "show", _show, "show the offsets of a group in a topic", more=_SHOW_MORE)
     reset = new_command(inner, "reset", _reset, "set the offsets of a group in a topic", more=_RESET_MORE)
     for command in (show, reset):
-        command.add_argument("topic", metavar="TOPIC")
-        command.add_argument("--group", required=True, metavar="GROUP", help="the consumer group")
+        command.add_argument("topic", type=parse_topic, metavar="TOPIC")
+        command.add_argument("--group", type=parse_group, required=True, metavar="GROUP", help="the consumer group")
         command.add_argument(
             "--queue",
             dest="queues",

@@ -14,7 +14,7 @@ from rmqio.command_line.connect import attended_options, missing_topic, queue_cl
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.exits import INTERRUPTED
 from rmqio.command_line.output import duration, note, plural, print_json, time_text
-from rmqio.command_line.values import parse_coming_time, parse_count, parse_property
+from rmqio.command_line.values import parse_coming_time, parse_count, parse_property, parse_topic
 from rmqio.errors import BrokerSystemError, LocalError, RmqioError, TopicNotExist
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.near_names import nearest
@@ -54,7 +54,7 @@ def add_commands(commands: Any) -> None:
     """Add `produce`."""
     parser = new_command(commands, "produce", _produce, "send messages to a topic", more=_MORE)
     add = parser.add_argument
-    add("topic", metavar="TOPIC")
+    add("topic", type=parse_topic, metavar="TOPIC")
     add("body", metavar="BODY", help="the body; - is standard input")
     add("--lines", action="store_true", help="send one message per line; empty lines are left out")
     add("--tags", metavar="TAG", help="one tag; consumers filter on it")

@@ -18,7 +18,7 @@ from rmqio.command_line.contents import Item, Range, for_all, items_of, newest, 
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.exits import INTERRUPTED
 from rmqio.command_line.output import note, plural
-from rmqio.command_line.values import parse_count, parse_from, parse_offset, parse_queue, parse_size
+from rmqio.command_line.values import parse_count, parse_from, parse_offset, parse_queue, parse_size, parse_topic
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
@@ -51,7 +51,7 @@ examples:
 def add_commands(commands: Any) -> None:
     """Add `peek` and `tail`."""
     peek = new_command(commands, "peek", _peek, "show some messages of a topic", more=_PEEK_MORE)
-    peek.add_argument("topic", metavar="TOPIC")
+    peek.add_argument("topic", type=parse_topic, metavar="TOPIC")
     peek.add_argument(
         "-n", dest="number", type=parse_count, default=10, metavar="N", help="show at most N messages; default: 10"
     )
@@ -69,7 +69,7 @@ def add_commands(commands: Any) -> None:
     _add_common(peek)
 
     tail = new_command(commands, "tail", _tail, "show messages as they arrive", more=_TAIL_MORE)
-    tail.add_argument("topic", metavar="TOPIC")
+    tail.add_argument("topic", type=parse_topic, metavar="TOPIC")
     tail.add_argument("-n", dest="number", type=parse_count, metavar="N", help="end after N messages")
     tail.add_argument(
         "--from",

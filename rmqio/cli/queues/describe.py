@@ -11,7 +11,7 @@ from rmqio.command_line.commands import new_command
 from rmqio.command_line.connect import open_admin, queue_client, queues_of
 from rmqio.command_line.contents import QueueState, now_ms, states
 from rmqio.command_line.output import plural, print_json
-from rmqio.command_line.values import parse_seconds
+from rmqio.command_line.values import parse_group, parse_seconds, parse_topic
 from rmqio.command_line.watch import watch
 from rmqio.interfaces import QueueClient
 
@@ -31,8 +31,10 @@ def add_commands(commands: Any) -> None:
     describe = new_command(
         commands, "describe", _describe, "show a topic's queues, and how far behind a group is", more=_MORE
     )
-    describe.add_argument("topic", metavar="TOPIC")
-    describe.add_argument("--group", metavar="GROUP", help="also show the offsets and the lag of this consumer group")
+    describe.add_argument("topic", type=parse_topic, metavar="TOPIC")
+    describe.add_argument(
+        "--group", type=parse_group, metavar="GROUP", help="also show the offsets and the lag of this consumer group"
+    )
     describe.add_argument(
         "--watch",
         nargs="?",

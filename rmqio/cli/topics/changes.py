@@ -14,7 +14,7 @@ from rmqio.command_line.contents import for_all
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.output import note, plural, print_json, shortened
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import parse_count, parse_property
+from rmqio.command_line.values import parse_count, parse_property, parse_topic
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import QueueClient
 from rmqio.model import BrokerData
@@ -51,7 +51,7 @@ def add_commands(topics: Parser) -> None:
     create = optional_command(topics, "create", _create, "create a topic", more=_CREATE_MORE)
     update = optional_command(topics, "update", _update, "change a topic", more=_UPDATE_MORE)
     for parser in (create, update):
-        parser.add_argument("topic", metavar="TOPIC")
+        parser.add_argument("topic", type=parse_topic, metavar="TOPIC")
         _add_properties(parser, is_new=parser is create)
         parser.add_argument(
             "--broker", dest="brokers", action="append", default=[], metavar="NAME", help="only this broker; repeatable"

@@ -12,6 +12,7 @@ from rmqio.command_line.contents import for_all
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.output import note, plural, print_json, shortened
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.values import parse_topic
 from rmqio.errors import BrokerError, TopicNotExist
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ examples:
 def add_command(topics: Parser) -> None:
     """Add `delete` to `topics`."""
     delete = optional_command(topics, "delete", _delete, "delete a topic and its messages", more=_MORE)
-    delete.add_argument("topic", metavar="TOPIC")
+    delete.add_argument("topic", type=parse_topic, metavar="TOPIC")
     add_where(delete)
     delete.add_argument("--yes", action="store_true", help="do not ask")
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from rmqio.client.admin.admin import Admin
 from rmqio.model import BrokerData, QueueData
+from rmqio.topics.names import validate_topic
 from rmqio.wire import requests
 from rmqio.wire.admin import topic_config as wire
 from rmqio.wire.admin.topic_config import MESSAGE_TYPE, MESSAGE_TYPES, TopicConfig
 from rmqio.wire.command import Command
-from rmqio.wire.properties import validate_topic
 
 __all__ = ["MESSAGE_TYPE", "MESSAGE_TYPES", "TopicConfig", "config_on", "delete", "put", "set_order"]
 

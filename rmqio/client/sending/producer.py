@@ -24,13 +24,14 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import PendingSend, SendStatistics
 from rmqio.model import UNIQ_KEY, Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions
+from rmqio.topics.names import validate_group, validate_topic
 from rmqio.wire import requests
 from rmqio.wire.command import Command
 from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, BatchBuilder, batchable, is_for_topic
 from rmqio.wire.messages.bodies import KINDS, compress, compression_flags
 from rmqio.wire.messages.ids import ConsecutiveIds, MessageIds
 from rmqio.wire.messages.stored import DEFAULT_MAX_BODY_BYTES
-from rmqio.wire.properties import encode_properties, validate_group, validate_topic
+from rmqio.wire.properties import encode_properties
 from rmqio.wire.recall import broker_of, recall
 from rmqio.wire.templates.send import SendRequest, properties_text
 from rmqio.wire.transactions import PREPARED, half_properties

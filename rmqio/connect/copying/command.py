@@ -9,6 +9,8 @@ from typing import Any, Final
 from rmqio import security
 from rmqio.command_line.exits import WRONG_USAGE
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.values import parse_topic
+from rmqio.connect.copying.checking import check
 from rmqio.connect.copying.urls import FORMS, End, parse_end
 from rmqio.errors import LocalError
 from rmqio.runners.flags import misspelt
@@ -38,6 +40,7 @@ def add_options(parser: Parser) -> None:
     )
     add(
         "--dead_letter_topic",
+        type=parse_topic,
         metavar="TOPIC",
         help="RocketMQ topic for rows that the target refuses; default: the copy fails",
     )
@@ -48,19 +51,21 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns the exit status."""
     if wrong := misspelt(arguments.rest, arguments.parser.option_names):
         arguments.parser.error(wrong)
-    from rmqio.connect.copying.job import copy
-    from rmqio.runners.options import options as pipeline_options
-    from rmqio.runners.options import unknown_flags
-
     try:
         source, target = parse_end(arguments.source), parse_end(arguments.target)
+        where = _where(arguments, source, target)
+        check(source, target, follow=arguments.follow, name_server=where.get("name_server"))
+        from rmqio.runners.options import options as pipeline_options  # with Beam
+        from rmqio.runners.options import unknown_flags
+
         options = pipeline_options(arguments.rest, runner=arguments.runner or "DirectRunner")
         if unknown := unknown_flags(options):
             raise LocalError(f"unknown option {', '.join(unknown)}; --help lists the options of the command")
-        where = _where(arguments, source, target)
     except LocalError as error:
         print(f"rmqio copy: {error}", file=sys.stderr)
         return WRONG_USAGE
+    from rmqio.connect.copying.job import copy
+
     return copy(
         source,
         target,

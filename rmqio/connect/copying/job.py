@@ -6,8 +6,9 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from rmqio.connect.copying.checking import check, is_endless
 from rmqio.connect.copying.sinks import apply, target_of
-from rmqio.connect.copying.sources import is_endless, source_of
+from rmqio.connect.copying.sources import source_of
 from rmqio.connect.copying.urls import End
 from rmqio.errors import LocalError
 from rmqio.runners.program import count, count_written, run_program
@@ -34,8 +35,7 @@ def copy(
     is_counted = target.kind != "console"
 
     def build(pipeline: Any) -> None:
-        if _same_place(source, target, where):
-            raise LocalError(f"{source.shown} is both read and written, so the job would never end")
+        check(source, target, follow=follow, name_server=where.get("name_server"))
         endless = is_endless(source, follow=follow)
         if endless and target.kind == "file" and is_direct(pipeline):
             raise LocalError(
@@ -55,12 +55,3 @@ def copy(
         return f"{written} copied from {source.shown} to {target.shown}{more}"
 
     return run_program("rmqio copy", options, build, summary, verbose=verbose, prints_data=not is_counted)
-
-
-def _same_place(source: End, target: End, where: dict[str, Any]) -> bool:
-    places = [end.place or where.get("name_server") or "" for end in (source, target)]
-    return (
-        (source.kind, source.name) == (target.kind, target.name)
-        and source.kind in ("rocketmq", "kafka")
-        and places[0] == places[1]
-    )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final, NamedTuple
 
 import apache_beam as beam
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
 from apache_beam.transforms.window import FixedWindows
 
+from rmqio.connect.copying.checking import SEARCH_SECRETS, check_target, flag
 from rmqio.connect.copying.messages import KeyId, PrintFn, RowId, ToMessage, kafka_id, own_id
 from rmqio.connect.copying.urls import DATABASES, SEARCH, End
 from rmqio.connect.files.residues import require_same_shards
-from rmqio.errors import LocalError, RmqioError
+from rmqio.errors import RmqioError
 
 _WINDOW_S: Final = 60
 _LATENESS_S: Final = 86_400
@@ -33,6 +33,7 @@ class Target(NamedTuple):
 
 def target_of(end: End, source: End, *, endless: bool, where: dict[str, Any], dead_letter_topic: str | None) -> Target:
     """Returns the transform that writes an end what `source` gives. Raises `LocalError`, which names the end."""
+    check_target(end, source, endless=endless)
     with end.named():
         return _target_of(end, source, endless=endless, where=where, dead_letter_topic=dead_letter_topic)
 
@@ -45,15 +46,6 @@ def _target_of(end: End, source: End, *, endless: bool, where: dict[str, Any], d
         return Target(_kafka(end, letters))
     if end.kind == "file":
         window_s = end.number("window_s", _WINDOW_S if endless else 0)
-        if endless and not window_s:
-            raise LocalError(f"{end.shown}: window_s is 0, and the copy never ends: no file would ever be complete")
-        if window_s and source.kind in (*DATABASES, "file"):
-            raise LocalError(
-                f"{end.shown}: window_s needs rows with times, and those of {source.shown} have none. Omit "
-                "window_s, or take WriteToFiles in a pipeline that gives them times"
-            )
-        if not endless and "lateness_s" in end.options:
-            raise LocalError(f"{end.shown}: lateness_s needs --follow: without it, no message is late")
         lateness_s = end.number("lateness_s", _LATENESS_S) if endless else 0
         write = _file(end, letters)
         if not window_s:  # folders of windows are looked through by the write
@@ -93,8 +85,6 @@ def _refuse(failed: Any, shown: str) -> None:
 def _rocketmq(end: End, source: End, where: dict[str, Any], dead_letter_topic: str | None) -> Any:
     from rmqio.transforms import WriteToRocketMQ
 
-    # Messages have keys and ids of their own.
-    end.require_known(() if source.kind in ("rocketmq", "kafka") else ("key", "id"))
     if end.place and "client_factory" not in where:
         where = {**where, "name_server": end.place}
     id_fn: Any = {"rocketmq": own_id, "kafka": kafka_id}.get(source.kind)
@@ -117,31 +107,12 @@ def _rocketmq(end: End, source: End, where: dict[str, Any], dead_letter_topic: s
 def _kafka(end: End, letters: dict[str, Any]) -> Any:
     from rmqio.connect.kafka.write import WriteToKafka
 
-    end.require_known(("key",))
     return WriteToKafka(end.place, end.name, config=end.config(), **end.take("key"), **letters)
 
 
 def _file(end: End, letters: dict[str, Any]) -> Any:
     from rmqio.connect.files.write import WriteToFiles
 
-    end.require_known(("format", "columns", "schema", "shards", "window_s", "lateness_s"))
-    if "format" not in end.options:
-        folder = end.place.rpartition("/")[0] or "out"
-        raise LocalError(
-            f"{end.shown}: a copy writes files into a folder: {folder}/?format={end.place.rpartition('.')[2]}"
-        )
-    kind, path = end.options["format"], end.place.rstrip("/")
-    if os.path.isfile(path):
-        stem = path.removesuffix(f".{kind}")
-        other = stem if stem != path else f"{path}-files"
-        raise LocalError(
-            f"{end.shown}: there is a file {path}, and a copy writes into a folder: {other}/?format={kind}"
-        )
-    if kind == "avro" and "schema" not in end.options:
-        raise LocalError("Avro files need a schema: add &schema=FILE, a file of JSON such as order.avsc")
-    if kind != "avro" and "schema" in end.options:
-        types = "its types are those of the rows" if kind == "parquet" else "it has no types"
-        raise LocalError(f"schema= works only with format=avro, not with {kind}: omit it; {types}")
     more: dict[str, Any] = end.take("schema")
     if "columns" in end.options:
         more["columns"] = end.options["columns"].split(",")
@@ -151,27 +122,17 @@ def _file(end: End, letters: dict[str, Any]) -> Any:
 def _table(end: End, letters: dict[str, Any]) -> Any:
     from rmqio.connect.sql.transform import WriteToSql
 
-    end.require_known(("key", "mode", "columns", "ignore_unknown", "username"), secrets=("password",))
     more: dict[str, Any] = end.take("mode", "username") | end.secrets("password")
     for name in ("key", "columns"):
         if name in end.options:
             more[name] = end.options[name].split(",")
     if "ignore_unknown" in end.options:
-        more["ignore_unknown"] = _flag(end, "ignore_unknown")
+        more["ignore_unknown"] = flag(end, "ignore_unknown")
     return WriteToSql(end.place, end.name, **more, **letters)
 
 
 def _index(end: End, letters: dict[str, Any]) -> Any:
     from rmqio.connect.search.transform import WriteToElasticsearch
 
-    secrets = ("password", "api_key")
-    end.require_known(("id", "operation", "ca_file", "username"), secrets=secrets)
-    more = end.take("id", "operation", "ca_file", "username") | end.secrets(*secrets)
+    more = end.take("id", "operation", "ca_file", "username") | end.secrets(*SEARCH_SECRETS)
     return WriteToElasticsearch(end.place, end.name, **more, **letters)
-
-
-def _flag(end: End, name: str) -> bool:
-    text = end.options[name].lower()
-    if text not in ("true", "false"):
-        raise LocalError(f"{end.shown}: {name} is {text!r}; it must be true or false")
-    return text == "true"

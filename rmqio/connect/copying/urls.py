@@ -15,6 +15,7 @@ from rmqio.connect.files.formats import FORMATS, SUFFIXES
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean, nearest
 from rmqio.security import shown_variable
+from rmqio.topics.names import validate_topic
 
 DATABASES: Final = ("mysql", "mariadb", "postgresql", "postgres", "sqlite", "oracle", "mssql")
 SEARCH: Final = ("elasticsearch", "opensearch")
@@ -131,6 +132,7 @@ def parse_end(text: str) -> End:
             place = ""
         if not name:
             raise LocalError(f"{scheme}:... names no topic: rocketmq:TOPIC or rocketmq://HOST:9876/TOPIC")
+        validate_topic(name)
         return End(kind, place, name, options, f"rocketmq:{name}")
     if kind == "kafka" and not plus:
         place, name, options = _server(text, rest)

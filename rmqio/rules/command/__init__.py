@@ -9,7 +9,7 @@ from typing import Final
 
 from rmqio.command_line.commands import Run, optional_command
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import parse_count, parse_from, parse_seconds
+from rmqio.command_line.values import parse_count, parse_from, parse_seconds, parse_topic
 from rmqio.errors import LocalError
 from rmqio.rules.formats import FORMATS
 from rmqio.start.texts import Position
@@ -56,7 +56,13 @@ def add_options(parser: Parser) -> None:
     fields = _command(parser, "fields", _fields, "list the fields that rules use")
     fields.add_argument("--json", action="store_true", help="print one JSON document")
     run = _command(parser, "run", _run, "print the messages of a topic that match", more=_RUN_MORE)
-    run.add_argument("--topic", required=True, metavar="TOPIC", help="the topic of the events, whose bodies are JSON")
+    run.add_argument(
+        "--topic",
+        type=parse_topic,
+        required=True,
+        metavar="TOPIC",
+        help="the topic of the events, whose bodies are JSON",
+    )
     run.add_argument(
         "--from", "--start", dest="begin", type=parse_from, default=Position("latest"), metavar="WHERE",
         help="latest (default): new messages only; earliest or a TIME: first the messages that were stored since then",
@@ -79,7 +85,7 @@ def _command(parent: Parser, name: str, run: Run, summary: str, *, more: str = "
     parser = optional_command(parent, name, run, summary, more=more)
     add = parser.add_argument
     add("files", nargs="*", metavar="FILE", help="files of rules, patterns (in quotes), or a manifest.json")
-    add("--rules_topic", metavar="TOPIC", help="read the rules from this topic instead of files")
+    add("--rules_topic", type=parse_topic, metavar="TOPIC", help="read the rules from this topic instead of files")
     add("--format", choices=FORMATS, metavar="FORMAT", help="sigma, where or json; default: by the suffix of each file")
     add("--mapping", metavar="FILE", help="names of fields and log sources, or a pipeline of pySigma, as YAML")
     return parser

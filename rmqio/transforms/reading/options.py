@@ -15,8 +15,8 @@ from rmqio.options import ClientOptions, ReadOptions, WriteOptions, options_of_c
 from rmqio.repeats.look_back import LookBack
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
+from rmqio.topics.names import validate_group, validate_topic
 from rmqio.wire.names import validate_queue
-from rmqio.wire.properties import validate_group, validate_topic
 
 _OF_CLIENT: Final = {
     "pull_batch": "pull_batch",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from rmqio.errors import LocalError
-from rmqio.wire.properties import validate_topic
+from rmqio.topics.names import validate_topic
 
 
 class Destination(NamedTuple):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rmqio.model import Message
-from rmqio.wire.properties import encode_properties, validate_topic
+from rmqio.topics.names import validate_topic
+from rmqio.wire.properties import encode_properties
 
 
 def check_sendable(message: Message) -> None:

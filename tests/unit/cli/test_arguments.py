@@ -41,7 +41,9 @@ def test_connection_options_stand_before_or_after_the_command(line: str) -> None
     assert (options.name_servers, options.request_timeout_ms, options.connect_timeout_ms) == (("h:1",), 5, 5)
 
 
-def test_what_clients_are_made_with() -> None:
+def test_what_clients_are_made_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY"):
+        monkeypatch.setenv(name, "x")
     options = attended_options(parsed("topics --name_server h:1 --namespace prod --credentials environment --tls"))
     assert options.namespace == "prod"
     assert options.security.source == EnvironmentCredentials()
@@ -83,6 +85,17 @@ def test_hyphens_behind_a_double_hyphen_are_a_body() -> None:
         ("audit --from_topc a --to_topic b", "unknown argument '--from_topc'; did you mean --from_topic?"),
         ("peek orders --from 10x", "time '10x' is neither ISO 8601"),
         ("peek orders --from 2026-01-31T12:00", "has no time zone; add one"),
+        ("produce or.ders x", "rmqio produce: argument TOPIC: topic name 'or.ders' is illegal: only letters, digits, "),
+        ("peek or.ders", "rmqio peek: argument TOPIC: topic name 'or.ders' is illegal"),
+        ("topics create or.ders", "rmqio topics create: argument TOPIC: topic name 'or.ders' is illegal"),
+        ("describe orders --group g.1", "rmqio describe: argument --group: group name 'g.1' is illegal"),
+        ("offsets reset orders --group g.1 --to latest", "argument --group: group name 'g.1' is illegal"),
+        (
+            "audit --from_topic or.ders --to_topic b",
+            "rmqio audit: argument --from_topic: topic name 'or.ders' is illegal",
+        ),
+        ("watch --topic or.ders", "rmqio watch: argument --topic: topic name 'or.ders' is illegal"),
+        ("replay --dead_letter_topic or.ders", "argument --dead_letter_topic: topic name 'or.ders' is illegal"),
         ("produce orders x --property a=", "property 'a=' is not NAME=VALUE"),
         ("offsets reset orders --group g --to 1 --dry_run --execute", "not allowed with argument"),
         ("peek orders --body xml", "'xml' is not one of auto, text, json, hex, none"),
@@ -98,7 +111,11 @@ def test_wrong_usage_is_one_line(line: str, expected: str, capsys: pytest.Captur
 
 def test_a_misspelt_option_does_not_wait_for_beam() -> None:
     work = "import sys; from rmqio.cli.main import main; main(sys.argv[1:]); sys.exit('apache_beam' in sys.modules)"
-    for line in ("sql job.sql --stopp latest", "copy --from a:b --to c:d --stremaing"):
+    for line in (
+        "sql job.sql --stopp latest",
+        "copy --from a:b --to c:d --stremaing",
+        "copy --from x.jsonl --to out/?format=csvv",
+    ):
         done = subprocess.run([sys.executable, "-c", work, *line.split()], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr.count("did you mean")) == (0, 1), done.stderr
 
@@ -110,6 +127,9 @@ def test_a_misspelt_option_does_not_wait_for_beam() -> None:
         ("topics --name_server here", 2, "rmqio: address 'here' is not host:port"),
         ("topics --name_server h:1 --tls_key_file x", 2, "--tls_key_file has no effect without"),
         ("topics --name_server 127.0.0.1:1 --timeout_ms 200", 1, "127.0.0.1:1"),
+        ("topics --name_server h:1 --credentials file:/none", 2, "credentials: cannot read /none: No such file"),
+        ("produce a b --name_server h:1 --credentials file:/none", 2, "credentials: cannot read /none: No such file"),
+        ("peek a --name_server h:1 --credentials function:none:f", 2, "credentials: cannot import 'none:f'"),
     ],
 )
 def test_what_is_wrong_with_the_name_server(

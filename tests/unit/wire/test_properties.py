@@ -8,15 +8,7 @@ from hypothesis import strategies as st
 
 from rmqio.errors import LocalError
 from rmqio.model import Message, decode_properties
-from rmqio.wire.properties import (
-    MAX_PROPERTIES_BYTES,
-    RESERVED_NAMES,
-    encode_properties,
-    is_reserved,
-    user_properties,
-    validate_group,
-    validate_topic,
-)
+from rmqio.wire.properties import MAX_PROPERTIES_BYTES, RESERVED_NAMES, encode_properties, is_reserved, user_properties
 
 ID = "0123456789ABCDEF0123456789ABCDEF"
 
@@ -169,25 +161,3 @@ def test_properties_of_a_record_can_be_sent_again() -> None:
 def test_reserved_names(name: str) -> None:
     assert is_reserved(name)
     assert not is_reserved(name.lower() + "x")
-
-
-@pytest.mark.parametrize("name", ["a", "A-b_9%|", "x" * 127, "%RETRY%" + "g" * 248, "%DLQ%" + "g" * 250])
-def test_legal_topics(name: str) -> None:
-    validate_topic(name)
-
-
-@pytest.mark.parametrize("name", ["", "x" * 128, "a b", "a\n", "ä", "a.b", "a/b", "%RETRY%" + "g" * 249, "*"])
-def test_illegal_topics(name: str) -> None:
-    with pytest.raises(LocalError, match="topic name"):
-        validate_topic(name)
-
-
-@pytest.mark.parametrize("name", ["a", "g" * 120])
-def test_legal_groups(name: str) -> None:
-    validate_group(name)
-
-
-@pytest.mark.parametrize("name", ["", "g" * 121, "a b", "a\n", "ü"])
-def test_illegal_groups(name: str) -> None:
-    with pytest.raises(LocalError, match="group name"):
-        validate_group(name)
