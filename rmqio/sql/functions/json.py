@@ -296,6 +296,7 @@ define("JSON_EXISTS", "s s -> b", exists, constants={1: json_paths.steps})
 define("JSON_QUOTE", "s -> s", quoted)
 define("JSON_UNQUOTE", "s -> s", unquoted)
 define("JSON_STRING", "any any -> s", json_string)
+define("JSON_STRING OF JSON", "s -> s", inline="{0}")
 define("JSON_ARRAY", "any any ... -> s", json_array, is_strict=False)
 define("JSON_OBJECT", "any any ... -> s", json_object, is_strict=False)
 # With what stands behind the arguments: `sql.analysis.values.json_calls`.

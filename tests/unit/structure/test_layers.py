@@ -105,7 +105,7 @@ def broken_rule(imported: Import) -> str | None:
             module, "rmqio.serde.avro.arrow", "rmqio.serde.avro.bulk.columns", "rmqio.serde.avro.bulk.evolved"
         ):
             return None
-        return "serde imports stdlib, errors, internal_errors and model only (avro also fastavro, rows Beam, arrow pyarrow)"
+        return "serde imports stdlib, errors, internal_errors, model (avro also fastavro, rows Beam, arrow pyarrow)"
     if is_in(module, "rmqio.sending"):
         if is_stdlib(imported) or imported.is_of("rmqio.sending", "rmqio.wire", *BASE):
             return None

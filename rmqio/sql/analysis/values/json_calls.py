@@ -129,9 +129,9 @@ def _json_string(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
     if len(node.arguments) != 1:
         raise Refusal("JSON_STRING takes one argument", node.span)
     value = binder.bind(node.arguments[0])
-    if isinstance(value, Operation) and value.name in MADE:  # it is JSON already
-        return value
     kind = types.VARCHAR.nullable(value.type.is_nullable)
+    if isinstance(value, Operation) and value.name in MADE:  # it is JSON already, and in other JSON it is a text
+        return Operation(kind, "JSON_STRING OF JSON", (value,))
     return Operation(kind, "JSON_STRING", (carried(value.type), value))
 
 

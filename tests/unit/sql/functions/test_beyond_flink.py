@@ -196,6 +196,8 @@ def test_a_call_is_refused(expression: str, message: str) -> None:
         ("MAP_ENTRIES(MAP['a', n])", "ARRAY<ROW<key STRING, value INT>> NOT NULL"),
         ("TIMESTAMPADD(HOUR, 1, DATE '2020-01-01')", "TIMESTAMP(6) NOT NULL"),
         ("TIMESTAMPADD(DAY, 1, DATE '2020-01-01')", "DATE NOT NULL"),
+        ("TIMESTAMPADD(MINUTE, n, DATE '2020-01-01')", "TIMESTAMP(6)"),
+        ("TIMESTAMPADD(WEEK, 1, DATE '2020-01-01')", "DATE NOT NULL"),
         ("CAST(NULL AS TIMESTAMP)", "TIMESTAMP(6)"),
         ("TIMESTAMP '2020-01-01 00:00:00.123456000'", "TIMESTAMP(6) NOT NULL"),
         ("TIMESTAMP '2020-01-01 00:00:00.10'", "TIMESTAMP(2) NOT NULL"),

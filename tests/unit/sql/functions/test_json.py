@@ -146,6 +146,10 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("'{}' is not json object", False),
     ("JSON_STRING(JSON_OBJECT(KEY 'k' VALUE 'V'))", '{"k":"V"}'),
     ("JSON_STRING(JSON_ARRAY(1))", "[1]"),
+    ("JSON_STRING(JSON_ARRAY(JSON_OBJECT(KEY 'k' VALUE 1)))", '[{"k":1}]'),
+    ("JSON_STRING(JSON_QUERY('{\"a\": [1]}', '$.a'))", '"[1]"'),
+    ("JSON_ARRAY(JSON_STRING(JSON_ARRAY(1)))", '["[1]"]'),  # it is a text
+    ("JSON_OBJECT(KEY 'k' VALUE JSON_STRING(JSON_OBJECT(KEY 'a' VALUE 1)))", '{"k":"{\\"a\\":1}"}'),
     ("JSON_STRING(CAST('x' AS STRING))", '"x"'),
     ("JSON_STRING(CAST('-0.0' AS DOUBLE))", "0.0"),
 ]

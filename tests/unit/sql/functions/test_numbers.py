@@ -99,6 +99,8 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("LOG(2, 0)", float("-inf")),
     ("BIN(CAST(-1 AS TINYINT))", "1111111111111111111111111111111111111111111111111111111111111111"),
     (f"ROUND(CAST('{'9' * 38}' AS DECIMAL(38, 0)), -1)", None),
+    (f"ROUND(CAST('-{'9' * 38}' AS DECIMAL(38, 0)), -1)", None),
+    (f"ROUND(CAST('5{'0' * 37}' AS DECIMAL(38, 0)), -38)", None),
     (f"ROUND(CAST('{'9' * 37}.9' AS DECIMAL(38, 1)), 0)", Decimal(10**37)),
     (f"TRUNCATE(CAST('{'9' * 38}' AS DECIMAL(38, 0)), -1)", Decimal(10**38 - 10)),
     ("SIGN(CAST('NaN' AS DOUBLE))", float("nan")),

@@ -123,6 +123,8 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("INSTR('abc', '', 1, 2)", 1),
     ("TRANSLATE('www', CAST(NULL AS STRING), 'x')", "www"),
     ("TRANSLATE3('www', '', 'x')", "www"),
+    ("TRANSLATE3('wxw', 'wx', CAST(NULL AS STRING))", ""),
+    ("TRANSLATE3(CAST(NULL AS STRING), 'w', 'x')", None),
 ]
 
 
