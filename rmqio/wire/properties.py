@@ -1,4 +1,4 @@
-"""Encodes message properties and validates names. The broker checks almost none of this.
+"""Encodes message properties. The broker checks almost none of this.
 
 Stored form: `name \\x01 value \\x02` repeated, UTF-8, without any escaping.
 """

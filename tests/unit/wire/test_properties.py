@@ -1,4 +1,4 @@
-"""Properties on their way out, and names of topics and groups."""
+"""Properties on their way out."""
 
 from __future__ import annotations
 
