@@ -1,1 +1,1 @@
-"""Topics: subscriptions, look-ups when a pipeline is submitted, turns and keys of queues, names, also of RocketMQ's own."""
+"""Topics: subscriptions, look-ups when a pipeline is submitted, turns and keys of queues, and names."""
