@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastavro import block_reader
 
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, RmqioError
+from rmqio.internal_errors import internal_error
 from rmqio.model import Record
 from rmqio.serde.avro.framing import (
     FINGERPRINT_END,
@@ -99,7 +100,13 @@ class AvroDeserializer:
 
     def many(self, records: Sequence[Record]) -> tuple[list[Any], dict[int, Exception]]:
         """The elements of the records that decode, in order, and the error of each other one by its position."""
-        found = self._in_bulk([record.body for record in records])
+        try:
+            found = self._in_bulk([record.body for record in records])
+        except RmqioError:
+            raise
+        except Exception as error:  # noqa: BLE001  # one by one, only the body is bad that it is about
+            internal_error(error, "bodies of Avro")
+            found = None
         elements: list[Any] = []
         errors: dict[int, Exception] = {}
         values, left = found if found is not None else ([], range(len(records)))

@@ -14,6 +14,7 @@ pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde.avro import AvroDeserializer, AvroSchema
 from rmqio.serde.avro.deserializer import MAX_SCHEMA_CHARACTERS
+from rmqio.serde.avro.reading import decoder
 from rmqio.serde.avro.reading.walk import MAX_DEPTH
 from rmqio.serde.avro.schemas.schema import MAX_PRECISION
 from rmqio.serde.registry import MemoryRegistry
@@ -242,3 +243,27 @@ def test_a_schema_of_ones_own_that_is_nested_too_deeply_says_so() -> None:
     for levels in (2_000, 100_000):  # the first can just be parsed by some versions of Python
         with pytest.raises(LocalError, match=r"nested too deeply|is neither JSON"):
             AvroSchema(nested(levels))
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "good"),
+    [
+        pytest.param(AvroDeserializer, "_in_bulk", {0: 1, 2: 2}, id="together"),
+        pytest.param(decoder, "schemaless_reader", {}, id="one by one"),
+    ],
+)
+def test_an_exception_that_nobody_expects_is_counted(
+    owner: Any, name: str, good: dict[int, int], monkeypatch: pytest.MonkeyPatch, no_internal_errors: list[int]
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise AttributeError("nobody expects it")
+
+    make = (lambda made: made()) if good else in_python
+    deserializer = make(lambda: AvroDeserializer('"long"'))
+    monkeypatch.setattr(owner, name, broken)
+    found, errors = deserializer.many([record_of(body) for body in (b"\2", b"", b"\4")])
+    assert found == [*good.values()]
+    assert {*errors} == {0, 1, 2} - {*good}
+    assert all(isinstance(error, SerdeError) for error in errors.values())
+    assert sum(no_internal_errors) == (1 if good else 2)  # an empty body is broken whatever reads it
+    no_internal_errors.clear()
