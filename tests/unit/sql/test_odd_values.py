@@ -44,7 +44,7 @@ GROUPS: Final = (
       for each in _WINDOWS),
     "SELECT a, COUNT(*) AS n FROM t GROUP BY a, SESSION(ts, INTERVAL '1' DAY)",
 )  # fmt: skip
-"""Their column `n` counts the rows of `t`; those of HOP and CUMULATE twice."""
+"""Their column `n` counts the rows of `t`: HOP twice, and CUMULATE once or twice."""
 ROWS: Final = (
     "SELECT id, a, b FROM t",
     *(f"SELECT id, {each} OVER {_OVER.format(frame)} AS m FROM t" for each, frame in (
@@ -105,6 +105,10 @@ def bodies(types: tuple[str, str], random: Random, count: int) -> list[bytes]:
     return made + random.sample(_ODD, 3)
 
 
+def _window(query: str) -> str:
+    return query.partition("TABLE(")[2].partition("(")[0]
+
+
 def _body(written: Any) -> bytes:
     """Returns the body of a message, which may stand behind its id."""
     message = written[1] if isinstance(written, tuple) else written
@@ -145,12 +149,12 @@ def check(query: str, found: list[Any] | None, letters: list[Any], count: int) -
     if query in ROWS and found is not None:
         assert len(found) + len(letters) == count, query
     elif query in GROUPS and found is not None and all(each.topic for each in letters):  # bad groups have no topic
-        times = 2 if "HOP" in query or "CUMULATE" in query else 1
-        assert sum(json.loads(_body(each))["n"] for each in found) == times * (count - len(letters)), query
+        counted, good = sum(json.loads(_body(each))["n"] for each in found), count - len(letters)
+        assert counted in {"HOP": [2 * good], "CUMULATE": range(good, 2 * good + 1)}.get(_window(query), [good]), query
 
 
 @pytest.mark.parametrize(
-    ("seed", "rounds"), [(5, 1), *(pytest.param(seed, 40, marks=pytest.mark.exhaustive) for seed in range(1, 5))]
+    ("seed", "rounds"), [(5, 1), *(pytest.param(seed, 15, marks=pytest.mark.exhaustive) for seed in range(1, 4))]
 )
 def test_statements(seed: int, rounds: int) -> None:
     random = Random(seed)
