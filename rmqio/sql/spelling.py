@@ -18,7 +18,7 @@ _PHRASES: Final = {
     "JSON ARRAY WITH NULLS": "JSON_ARRAY({all} NULL ON NULL)",
     "JSON OBJECT WITHOUT NULLS": "JSON_OBJECT({all} ABSENT ON NULL)",
     "JSON TEXT": "JSON_VALUE({0}, {1})", "JSON STATE": "JSON_VALUE({0}, {1})",
-    "JSON EXISTS": "JSON_EXISTS({0}, {1} {word2} ON ERROR)",
+    "JSON EXISTS": "JSON_EXISTS({0}, {1} {word2} ON ERROR)", "JSON_STRING OF JSON": "JSON_STRING({0})",
     "JSON VALUE FAILED": "JSON_VALUE({0}, {1} ERROR ON {word2})",
     # what is written nowhere
     "LOCAL OF INSTANT": "{0}", "ONE NAN": "{0}", "LAST INSTANT": "{0} - INTERVAL '0.001' SECOND",

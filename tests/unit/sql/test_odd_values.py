@@ -154,7 +154,7 @@ def check(query: str, found: list[Any] | None, letters: list[Any], count: int) -
 
 
 @pytest.mark.parametrize(
-    ("seed", "rounds"), [(5, 1), *(pytest.param(seed, 15, marks=pytest.mark.exhaustive) for seed in range(1, 4))]
+    ("seed", "rounds"), [(10, 1), *(pytest.param(seed, 5, marks=pytest.mark.exhaustive) for seed in range(1, 10))]
 )
 def test_statements(seed: int, rounds: int) -> None:
     random = Random(seed)
