@@ -301,7 +301,7 @@ def _offset_us(name: str, micros: int) -> int:
     try:
         return micros_of(moment.astimezone(zone(name)).replace(tzinfo=None)) - micros
     except OverflowError:
-        raise ValueFailure(f"{moment:%Y-%m-%d %H:%M} UTC is not in the years 1 to 9999 in the zone {name}") from None
+        raise ValueFailure(f"{str(moment)[:16]} UTC is not in the years 1 to 9999 in the zone {name}") from None
 
 
 def last_instant(end: int) -> int:

@@ -17,11 +17,11 @@ from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog import typed_subjects
 from rmqio.sql.catalog.asking import asked
 from rmqio.sql.catalog.avro_columns import quoted
-from rmqio.sql.catalog.names import topic_fault
 from rmqio.sql.catalog.tables import Table, table_of
 from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.scripts.texts import Texts
 from rmqio.sql.syntax import statements
+from rmqio.topics.names import topic_fault
 
 _KEPT_FOR_S: Final = 30.0
 """How long the list of subjects is used."""
