@@ -74,8 +74,8 @@ Q = MessageQueue("t", "broker-a", 0)
 LONG = "a" * 128
 BAD_NAMES: list[tuple[dict[str, Any], str]] = [
     ({"consumer_group": "a group"}, "group name 'a group' is illegal"),
-    ({"consumer_group": ""}, "group name is empty"),
-    ({"consumer_group": "a" * 121}, "has 121 characters; at most 120"),
+    ({"consumer_group": ""}, "group name '' is illegal: it is empty"),
+    ({"consumer_group": "a" * 121}, "has 121 characters, but at most 120"),
     ({"options": ReadOptions(consumer_group="a.b")}, "group name 'a.b' is illegal"),
     ({"dead_letter_topic": "dead letters"}, "topic name 'dead letters' is illegal"),
     ({"start": StartFrom.specific_offsets({Q._replace(topic="a b"): 1})}, "topic name 'a b' is illegal"),
@@ -97,7 +97,7 @@ def test_a_name_that_cannot_be_is_refused_when_it_is_built(
     [
         ("my orders", "topic name 'my orders' is illegal"),
         (["t", "orders!"], "topic name 'orders!' is illegal"),
-        (LONG, "has 128 characters; at most 127"),
+        (LONG, "has 128 characters, but at most 127"),
         (Q._replace(topic="a/b"), "topic name 'a/b' is illegal"),
         ([Q, Q._replace(broker="")], "broker name '' (of topic 't') is illegal"),
         (Q._replace(broker="a\tb"), "broker name 'a\\tb'"),

@@ -26,7 +26,7 @@ FACTORY = InMemoryClientFactory("nowhere")
     ("arguments", "text"),
     [
         ({"topic": "not legal"}, "topic name 'not legal' is illegal"),
-        ({"topic": ""}, "topic name is empty"),
+        ({"topic": ""}, "topic name '' is illegal: it is empty"),
         ({"topic": ["t", "u"]}, r"topic is \['t', 'u'\]; it must be text. For several topics give selector="),
         ({"topic": "t", "producer_group": "not legal"}, "group name 'not legal' is illegal"),
         ({"topic": "t", "selector": "t"}, "selector is 't'; it must be a callable"),

@@ -28,7 +28,7 @@ CREATE TABLE sink (
 INSERT INTO sink SELECT * FROM t;
 """
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"to": ""}, "topic name is empty"),
+    ({"to": ""}, "topic name '' is illegal: it is empty"),
     ({"to": "x y"}, "topic name 'x y' is illegal: only letters, digits"),
     ({"label": "\x01"}, "message property 'TAGS': holds the separator"),
     ({"k": "a\x02"}, "message property 'KEYS': holds the separator"),
