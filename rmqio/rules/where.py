@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from rmqio.rules.ir import Atom, Condition, Kind
 from rmqio.rules.trees import ANYTHING, NOTHING, all_of, any_of, negation
 from rmqio.rules.where_evaluate import NO_CONSTANT, chain, check, constant, sql_predicate
-from rmqio.rules.where_typing import path_of
+from rmqio.rules.where_typing import TRUTHS, path_of
 from rmqio.sql.conditions import deep_trees, nodes, parse_condition, placed, span_in
 from rmqio.sql.errors import Refusal
 
@@ -96,7 +96,7 @@ def _is_test(node: nodes.IsTest, text: _Text) -> _Truth:
     if node.what == "NULL" and (path := path_of(node.operand)) is not None:
         is_null = any_of(negation(Atom(path, Kind.EXISTS)), Atom(path, Kind.IS_NULL))
         return _negated(_Truth(is_null, negation(is_null)), node.is_negated)
-    if node.what == "NULL":
+    if node.what not in TRUTHS:
         return _residual(node, text)
     true, false = _truth(node.operand, text)
     wanted = {"TRUE": true, "FALSE": false}.get(node.what) or all_of(negation(true), negation(false))

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from rmqio.rules.field_values import members
 from rmqio.rules.plan.values import flat, number_of, text_of, values_at
-from rmqio.rules.where_typing import ANY, BOOLEAN, NUMBER, TEXT, TYPES, Typing, path_of
+from rmqio.rules.where_typing import ANY, BOOLEAN, NUMBER, TEXT, TRUTHS, TYPES, Typing, path_of
 from rmqio.sql.conditions import SqlType, compile_condition, deep_trees, nodes, parse_condition, placed
 from rmqio.sql.errors import Refusal
 
@@ -130,10 +130,10 @@ def _all_or_any(parts: list[Truth], *, is_and: bool) -> Truth:
 
 def _is_test(node: nodes.IsTest, depth: int) -> Truth:
     path = path_of(node.operand)
-    if node.what != "NULL":
+    if node.what in TRUTHS:
         truth, wanted = _truth(node.operand, depth + 1), {"TRUE": True, "FALSE": False}.get(node.what)
         return lambda event: (truth(event) is wanted) != node.is_negated
-    if path is None:
+    if path is None or node.what != "NULL":
         found = _leaf(replace(node, is_negated=False))
         return _not(found) if node.is_negated else found
 

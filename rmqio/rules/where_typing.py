@@ -20,6 +20,8 @@ TEXT: Final = "s"
 BOOLEAN: Final = "b"
 ANY: Final = "a"
 """True if the field is there and is not null, else NULL."""
+TRUTHS: Final = ("TRUE", "FALSE", "UNKNOWN")
+"""What `IS` asks of a condition; it asks NULL and JSON of a value."""
 TYPES: Final = {
     NUMBER: SqlType("DOUBLE"), TEXT: SqlType("VARCHAR"), BOOLEAN: types.BOOLEAN.nullable(),
     ANY: types.BOOLEAN.nullable(),
@@ -173,7 +175,8 @@ def _otherwise_false(
 
 @_rewritten.register
 def _is_test(node: nodes.IsTest, typing: Typing) -> nodes.Expression:
-    return replace(node, operand=typing.used(node.operand, ANY if node.what == "NULL" else BOOLEAN))
+    kind = BOOLEAN if node.what in TRUTHS else ANY if node.what == "NULL" else TEXT
+    return replace(node, operand=typing.used(node.operand, kind))
 
 
 @_rewritten.register
