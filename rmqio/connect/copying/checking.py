@@ -67,9 +67,8 @@ def check_target(end: End, source: End, *, endless: bool) -> None:
     """Raises `LocalError`, which names the end, for what is wrong with a URL that is written."""
     with end.named():
         if end.kind == "rocketmq":
-            end.require_known(
-                () if source.kind in _TOPICS else ("key", "id")
-            )  # messages have keys and ids of their own
+            # messages have keys and ids of their own
+            end.require_known(() if source.kind in _TOPICS else ("key", "id"))
         elif end.kind == "kafka":
             end.require_known(("key",))
             end.take("key")

@@ -6,7 +6,7 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from rmqio.connect.copying.checking import check, is_endless
+from rmqio.connect.copying.checking import is_endless
 from rmqio.connect.copying.sinks import apply, target_of
 from rmqio.connect.copying.sources import source_of
 from rmqio.connect.copying.urls import End
@@ -35,7 +35,6 @@ def copy(
     is_counted = target.kind != "console"
 
     def build(pipeline: Any) -> None:
-        check(source, target, follow=follow, name_server=where.get("name_server"))
         endless = is_endless(source, follow=follow)
         if endless and target.kind == "file" and is_direct(pipeline):
             raise LocalError(
