@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from rmqio.sql.conditions import SqlType, nodes, type_of, types
 from rmqio.sql.errors import Refusal
@@ -26,6 +26,8 @@ TYPES: Final = {
     NUMBER: SqlType("DOUBLE"), TEXT: SqlType("VARCHAR"), BOOLEAN: types.BOOLEAN.nullable(),
     ANY: types.BOOLEAN.nullable(),
 }  # fmt: skip
+_SPELT: Final = frozenset({"DATE", "TIME", "BINARY", "VARBINARY", *types.TIMESTAMPS})
+"""Types of which a field is a text."""
 _TRIED: Final = (TEXT, NUMBER, BOOLEAN)
 _MOST_TRIED: Final = 4
 """Fields of one call whose types are found by trying."""
@@ -85,6 +87,16 @@ class Typing:
             return NUMBER
         return {"VARCHAR": TEXT, "BOOLEAN": BOOLEAN, "NULL": TEXT}.get(found, "")
 
+    def beside(self, node: nodes.Expression, other: nodes.Expression) -> nodes.Expression:
+        """Returns a field as it is compared with a rewritten expression. Raises `Refusal`."""
+        if kind := self.kind_of(other):
+            return self.used(node, kind)
+        found = type_of(other, self.types)
+        if found.kind not in _SPELT:
+            raise Refusal(f"a field is a text, a number, a boolean or a time, and no {found.text}", other.span)
+        name = _type_name(nodes.TypeName(found.text, span=node.span))
+        return nodes.Cast(self.used(node, TEXT), name, True, span=node.span)
+
     def tried(self, node: nodes.Expression, arguments: Sequence[nodes.Expression], make: _Make) -> nodes.Expression:
         """Returns a call whose arguments take the first kinds that it accepts: text before numbers before booleans."""
         open_places = [i for i, each in enumerate(arguments) if path_of(each) is not None]
@@ -141,15 +153,13 @@ def compared(
     if None not in paths:
         both = [binary(typing.used(left, kind), typing.used(right, kind)) for kind in (NUMBER, TEXT)]
         return _otherwise_false(both, [left, right], operator, at, typing)
+    if operator in ("=", "<>") and (pairs := _pairs(left, right)):
+        found = _all([compared("=", *pair, at, typing) for pair in pairs], at)
+        return found if operator == "=" else nodes.Unary("NOT", found, span=at.span)
     if paths == (None, None):
         return binary(_rewritten(left, typing), _rewritten(right, typing))
     open_side, other = (left, _rewritten(right, typing)) if paths[0] is not None else (right, _rewritten(left, typing))
-    kind = typing.kind_of(other)
-    if not kind:  # a date, for example: the field is a text that is one
-        name = nodes.TypeName(type_of(other, typing.types).text, span=at.span)
-        column: nodes.Expression = nodes.Cast(typing.used(open_side, TEXT), _type_name(name), True, span=at.span)
-    else:
-        column = typing.used(open_side, kind)
+    column = typing.beside(open_side, other)
     found = binary(column, other) if paths[0] is not None else binary(other, column)
     return _otherwise_false([found], [open_side, other], operator, at, typing)
 
@@ -167,7 +177,7 @@ def _otherwise_false(
         path = path_of(each)
         operand = each if path is None or path in typing.columns else typing.column(path, ANY, at)
         tests.append(nodes.IsTest(operand, "NULL", True, span=at.span))
-    condition = functools.reduce(lambda one, two: nodes.Binary("AND", one, two, span=at.span), tests)
+    condition = _all(tests, at)
     value = nodes.Literal("boolean", operator == "<>", span=at.span)
     otherwise = nodes.Case(None, ((condition, value),), None, span=at.span)
     return nodes.Call(nodes.Name("COALESCE", span=at.span), (*found, otherwise), span=at.span)
@@ -182,14 +192,27 @@ def _is_test(node: nodes.IsTest, typing: Typing) -> nodes.Expression:
 @_rewritten.register
 def _distinct_from(node: nodes.DistinctFrom, typing: Typing) -> nodes.Expression:
     left, right = node.left, node.right
-    if path_of(left) is None or path_of(right) is None:
-        left, right = (each if path_of(each) is not None else _rewritten(each, typing) for each in (left, right))
-        known = right if path_of(node.left) is not None else left
-        kind = TEXT if path_of(known) is not None else typing.kind_of(known) or TEXT
-        pair = [typing.used(old, kind) if path_of(old) is not None else new
-                for old, new in ((node.left, left), (node.right, right))]  # fmt: skip
-        return replace(node, left=pair[0], right=pair[1])
-    return replace(node, left=typing.used(left, TEXT), right=typing.used(right, TEXT))
+    if pairs := _pairs(left, right):
+        parts = [_distinct_from(nodes.DistinctFrom(*pair, True, span=node.span), typing) for pair in pairs]
+        return _all(parts, node) if node.is_negated else nodes.Unary("NOT", _all(parts, node), span=node.span)
+    if path_of(left) is not None and path_of(right) is not None:
+        return replace(node, left=typing.used(left, TEXT), right=typing.used(right, TEXT))
+    if path_of(left) is not None:
+        right = _rewritten(right, typing)
+        return replace(node, left=typing.beside(left, right), right=right)
+    left = _rewritten(left, typing)
+    return replace(node, left=left, right=right if path_of(right) is None else typing.beside(right, left))
+
+
+def _pairs(left: nodes.Expression, right: nodes.Expression) -> list[tuple[nodes.Expression, nodes.Expression]]:
+    """Returns what is compared if both sides are rows of one length: `(a, b) = (1, 'x')`."""
+    if isinstance(left, nodes.Row) and isinstance(right, nodes.Row) and len(left.items) == len(right.items):
+        return list(zip(left.items, right.items, strict=True))
+    return []
+
+
+def _all(parts: Sequence[nodes.Expression], at: nodes.Node) -> nodes.Expression:
+    return functools.reduce(lambda one, two: nodes.Binary("AND", one, two, span=at.span), parts)
 
 
 @_rewritten.register
@@ -240,22 +263,43 @@ def _case(node: nodes.Case, typing: Typing) -> nodes.Expression:
     return typing.tried(node, results, make)
 
 
-@_rewritten.register
-def _call(node: nodes.Call, typing: Typing) -> nodes.Expression:
-    arguments = [_argument(each, typing) for each in node.arguments]
-    return typing.tried(node, arguments, lambda given: replace(node, arguments=given))
+@_rewritten.register(nodes.Call)
+@_rewritten.register(nodes.Row)
+@_rewritten.register(nodes.Array)
+@_rewritten.register(nodes.MapOf)
+def _of_arguments(node: nodes.Expression, typing: Typing) -> nodes.Expression:
+    return typing.tried(node, _arguments(node), lambda given: _with_arguments(node, iter(given)))
 
 
-def _argument(node: nodes.Expression, typing: Typing) -> nodes.Expression:
-    """Rewrites an argument that is not an expression by itself: SUBSTRING(a FROM 1), TRIM(BOTH 'x' FROM a)."""
-    if isinstance(node, nodes.FromFor):
-        length = None if node.length is None else typing.used(node.length, NUMBER)
-        return replace(
-            node, operand=typing.used(node.operand, TEXT), start=typing.used(node.start, NUMBER), length=length
-        )
-    if isinstance(node, nodes.Trim):
-        return replace(node, operand=typing.used(node.operand, TEXT))
-    return node
+_WITHOUT_VALUE: Final = (
+    nodes.FromFor, nodes.JsonClauses, nodes.JsonPair, nodes.NamedArgument, nodes.Placing, nodes.ToUnit, nodes.Trim,
+    nodes.Unit,
+)  # fmt: skip
+"""Arguments whose parts have values, and not they themselves: `a FROM 1`, `BOTH 'x' FROM a`, `a TO DAY`."""
+
+
+def _arguments(node: nodes.Expression) -> list[nodes.Expression]:
+    return [each for part in vars(node).values() for each in _values(part)]
+
+
+def _values(part: Any) -> list[nodes.Expression]:
+    if isinstance(part, tuple):
+        return [each for one in part for each in _values(one)]
+    if isinstance(part, _WITHOUT_VALUE):
+        return _arguments(part)
+    return [part] if isinstance(part, nodes.Expression) else []
+
+
+def _with_arguments(node: nodes.Expression, given: Iterator[nodes.Expression]) -> nodes.Expression:
+    return replace(node, **{name: _with_values(part, given) for name, part in vars(node).items()})
+
+
+def _with_values(part: Any, given: Iterator[nodes.Expression]) -> Any:
+    if isinstance(part, tuple):
+        return tuple(_with_values(each, given) for each in part)
+    if isinstance(part, _WITHOUT_VALUE):
+        return _with_arguments(part, given)
+    return next(given) if isinstance(part, nodes.Expression) else part
 
 
 @_rewritten.register

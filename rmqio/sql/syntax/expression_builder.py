@@ -17,6 +17,8 @@ from rmqio.sql.syntax.tokens import span_of, text_of, words
 
 _LITERAL: Final = re.compile(r"'(?:[^']|'')*'|[^\s,]+")
 """One of the literals of the terminal LITERALS."""
+_OF_UNITS = frozenset({"EXTRACT", "TIMESTAMPADD", "TIMESTAMPDIFF"})
+"""Functions whose first argument is a unit of time, which is written as a column is."""
 UNITS = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 
 
@@ -226,7 +228,7 @@ class ExpressionBuilder(JsonBuilder):
     def extraction(self, meta: Meta, children: list[Any]) -> nodes.Call:
         unit, operand = children
         name = Name("EXTRACT", span=span_of(meta))
-        return nodes.Call(name, (nodes.Column(unit, span=unit.span), operand), span=span_of(meta))
+        return nodes.Call(name, (nodes.Unit(unit.text, span=unit.span), operand), span=span_of(meta))
 
     # ---- calls ----
 
@@ -256,10 +258,14 @@ class ExpressionBuilder(JsonBuilder):
                 extra |= each
             elif isinstance(each, nodes.Node):
                 arguments.append(each)
+            elif isinstance(each, list):
+                arguments += each
             elif isinstance(each, tuple):  # NULL ON NULL without anything before it
                 arguments.append(nodes.JsonClauses(None, (each,), span=span_of(meta)))
             else:
                 extra["quantifier"] = words(each.value)
+        if name.text in _OF_UNITS and arguments and isinstance(arguments[0], nodes.Column):
+            arguments[0] = nodes.Unit(arguments[0].name.text, span=arguments[0].span)
         return nodes.Call(name, tuple(arguments), span=span_of(meta), **extra)  # type: ignore[arg-type]
 
     def call_star(self, meta: Meta, children: list[Any]) -> nodes.Call:
@@ -280,8 +286,8 @@ class ExpressionBuilder(JsonBuilder):
         operand, other, start, *length = children
         return nodes.Placing(operand, other, start, length[0] if length else None, span=span_of(meta))
 
-    def position_in(self, meta: Meta, children: list[Any]) -> nodes.InList:
-        return nodes.InList(children[0], (children[1],), False, span=span_of(meta))
+    def position_in(self, meta: Meta, children: list[Any]) -> list[nodes.Expression]:
+        return children
 
     def trim_side(self, meta: Meta, children: list[Any]) -> str:
         return str(children[0]).upper()

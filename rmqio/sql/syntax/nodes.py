@@ -207,7 +207,7 @@ class Call(Expression):
 
 @dataclass(frozen=True)
 class Unit(Expression):
-    """A unit of time as an argument."""
+    """A unit of time as an argument, as it is written."""
 
     unit: str
 

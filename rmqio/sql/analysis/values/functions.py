@@ -140,12 +140,6 @@ def _trim(node: nodes.Call, binder: Binder) -> Expr:
     return call_of(name, [binder.bind(each) for each in operands], node)
 
 
-def _position(node: nodes.Call, binder: Binder) -> Expr:
-    given = node.arguments[0] if len(node.arguments) == 1 else None
-    arguments = (given.operand, *given.items) if isinstance(given, nodes.InList) else node.arguments
-    return call_of("POSITION", [binder.bind(each) for each in arguments], node)
-
-
 def _grouping(node: nodes.Call, binder: Binder) -> Expr:
     raise Refusal(f"{node.name.text.upper()} can be used only in SELECT and HAVING of a query with GROUP BY", node.span)
 
@@ -160,7 +154,7 @@ def _with_call_of(special: calls.Special) -> _Special:
 SPECIAL: Final[dict[str, _Special]] = {
     "COALESCE": _coalesce, "IFNULL": _coalesce, "NVL": _coalesce, "NULLIF": _null_if, "IF": _if,
     "GREATEST": _extremum, "LEAST": _extremum, "MOD": _modulo, "SUBSTRING": _substring, "SUBSTR": _substring,
-    "TRIM": _trim, "OVERLAY": _overlay, "POSITION": _position, "GROUPING": _grouping, "GROUPING_ID": _grouping,
+    "TRIM": _trim, "OVERLAY": _overlay, "GROUPING": _grouping, "GROUPING_ID": _grouping,
     **intervals.SPECIAL,
     **{name: _with_call_of(each) for name, each in (calls.SPECIAL | json_calls.SPECIAL).items()},
 }  # fmt: skip

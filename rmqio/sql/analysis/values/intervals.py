@@ -82,9 +82,7 @@ def local(instant: Expr) -> Expr:
 def unit_argument(node: nodes.Expression, more: tuple[str, ...] = ()) -> str:
     """Returns the unit of time that stands as an argument. Raises `Refusal`."""
     if isinstance(node, nodes.Unit):
-        return node.unit
-    if isinstance(node, nodes.Column):
-        text = node.name.text.upper().removeprefix("SQL_TSI_")
+        text = node.unit.upper().removeprefix("SQL_TSI_")
     elif isinstance(node, nodes.Literal) and node.kind == "string":
         text = node.value.upper()
     else:
