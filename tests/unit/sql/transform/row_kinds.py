@@ -75,11 +75,23 @@ def doubled(number: int) -> int:
     return 10 // number * 2
 
 
+class Pair(NamedTuple):
+    n: Optional[int]  # noqa: UP045
+    w: Optional[str]  # noqa: UP045
+
+
 class Event(NamedTuple):
     id: int
     k: Optional[str]  # noqa: UP045
     v: Optional[int]  # noqa: UP045
     m: Optional[Decimal]  # noqa: UP045
+    f: Optional[float]  # noqa: UP045
+    b: Optional[bool]  # noqa: UP045
+    d: Optional[dt.date]  # noqa: UP045
+    x: Optional[bytes]  # noqa: UP045
+    a: Optional[Sequence[Optional[str]]]  # noqa: UP045
+    g: Optional[Mapping[str, Optional[int]]]  # noqa: UP045
+    r: Optional[Pair]  # noqa: UP045
     ts: dt.datetime
 
 
@@ -88,3 +100,10 @@ class Untimed(NamedTuple):
     k: Optional[str]  # noqa: UP045
     v: Optional[int]  # noqa: UP045
     m: Optional[Decimal]  # noqa: UP045
+    f: Optional[float]  # noqa: UP045
+    b: Optional[bool]  # noqa: UP045
+    d: Optional[dt.date]  # noqa: UP045
+    x: Optional[bytes]  # noqa: UP045
+    a: Optional[Sequence[Optional[str]]]  # noqa: UP045
+    g: Optional[Mapping[str, Optional[int]]]  # noqa: UP045
+    r: Optional[Pair]  # noqa: UP045

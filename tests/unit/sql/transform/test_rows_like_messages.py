@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
 import re
@@ -32,14 +33,26 @@ from rmqio.sql.syntax.statements import CreateView
 from rmqio.transforms.parts import BatchConstraint
 from tests.helpers.oracles import queries
 from tests.helpers.transforms.records import record_of
-from tests.unit.sql.transform.row_kinds import Event, Untimed
+from tests.unit.sql.transform.row_kinds import Event, Pair, Untimed
 from tests.unit.sql.transform.support import pipeline, run
 
 __all__ = ["pipeline"]
 
-_COLUMNS: Final = "(id BIGINT NOT NULL, k STRING, v BIGINT, m DECIMAL(38, 18), ts {}, WATERMARK FOR ts AS ts)"
+_TYPES: Final = {
+    "f": "DOUBLE", "b": "BOOLEAN", "d": "DATE", "x": "BYTES", "a": "ARRAY<STRING>", "g": "MAP<STRING, BIGINT>",
+    "r": "ROW<n BIGINT, w STRING>",
+}  # fmt: skip
+_VALUES: Final[Mapping[str, Sequence[Any]]] = {
+    "f": [0.1, 0.0, -1e300, 5e-324], "b": [True, False], "d": [dt.date(1, 1, 1), dt.date(2024, 3, 31)],
+    "x": [b"", b"\0\xff", b"ab"], "a": [[], ["a", None], ["\u00e4", "b"]], "g": [{}, {"a": None}, {"b": 2, "a": 1}],
+    "r": [{"n": None, "w": None}, {"n": 1, "w": "a"}, {"n": 2**63 - 1, "w": ""}],
+}  # fmt: skip
+_COLUMNS: Final = (
+    "(id BIGINT NOT NULL, k STRING, v BIGINT, m DECIMAL(38, 18), "
+    f"{', '.join(map(' '.join, _TYPES.items()))}, ts {{}}, WATERMARK FOR ts AS ts)"
+)
 LOCAL, INSTANT = (_COLUMNS.format(each) for each in ("TIMESTAMP(6)", "TIMESTAMP_LTZ(6)"))
-SETTINGS: Final = {"table.exec.state.ttl": "1 h"}
+SETTINGS: Final = {"table.exec.state.ttl": "1 h", "table.local-time-zone": "Europe/Berlin"}
 _WINDOWS: Final = "TABLE(TUMBLE(TABLE {}, DESCRIPTOR(ts), INTERVAL '10' SECOND))"
 _O, _P, _OF_BOTH = map(_WINDOWS.format, ("o", "p", "u"))
 _SAME: Final = "l.k = r.k AND l.window_start = r.window_start AND l.window_end = r.window_end"
@@ -60,6 +73,22 @@ FORMS: Final = {
     "PROCTIME()) AS rn FROM o) WHERE rn = 1",
     "the first two of windows": _first("window_start, window_end, k", "v DESC, id", "rn <= 2", _O),
     "the first of windows of a view": _BOTH + _first("window_start, window_end", "m, id", "rn = 1", _OF_BOTH),
+    "each type": f"SELECT id, ts, {', '.join(_TYPES)} FROM o",
+    "each type as text": f"SELECT id, {', '.join(f'CAST({each} AS STRING) AS {each}' for each in _TYPES)}, "
+    "CAST(CAST(ts AS TIMESTAMP_LTZ(3)) AS STRING) AS ts FROM o",
+    "parts": "SELECT id, a[2] AS a, g['a'] AS g, r.w, CARDINALITY(g) AS c, DECODE(x, 'ISO-8859-1') AS x, f / 3 AS f, "
+    "EXTRACT(DAY FROM d) AS d, NOT b AS b FROM o",
+    "groups by each type": f"SELECT f, b, d, x, COUNT(*) AS n FROM {_O} GROUP BY window_start, window_end, "
+    "GROUPING SETS (f, b, d, x)",
+    "aggregates of each type": "SELECT k, MIN(f) AS f, MAX(d) AS d, SUM(f) AS s, COUNT(DISTINCT x) AS x, "
+    f"COUNT(DISTINCT b) AS b, LAST_VALUE(a) AS a, FIRST_VALUE(g) AS g, COUNT(r) AS r FROM {_O} GROUP BY window_start, "
+    "window_end, k",
+    "a join by many types": "SELECT l.id, r.id AS other, l.x, r.a, l.g, r.r "
+    f"FROM (SELECT * FROM {_O}) AS l FULL JOIN (SELECT * FROM {_P}) AS r ON l.f = r.f AND l.b = r.b AND l.d = r.d AND "
+    "l.window_start = r.window_start AND l.window_end = r.window_end",
+    "a join by bytes, arrays and rows": "SELECT l.id, r.id AS other "
+    f"FROM (SELECT * FROM {_O}) AS l JOIN (SELECT * FROM {_P}) AS r ON l.x = r.x AND l.a = r.a AND l.r = r.r AND "
+    "l.window_start = r.window_start AND l.window_end = r.window_end",
     "an interval join": f"SELECT o.id, p.id AS other FROM o JOIN p ON {_NEAR}",
     "an outer interval join": f"SELECT o.id, p.id AS other, p.m FROM o FULL JOIN p ON {_NEAR}",
     "a window join": "SELECT l.id, r.id AS other, l.window_start AS s "
@@ -68,7 +97,16 @@ FORMS: Final = {
 
 
 def _records(rows: Iterable[dict[str, Any]], zone: str = "") -> list[Record]:
-    return [record_of(queries.as_json(row).replace('", "m"', f'{zone}", "m"').encode()) for row in rows]
+    return [record_of(_json(row).replace('", "m"', f'{zone}", "m"').encode()) for row in rows]
+
+
+def _json(row: Mapping[str, Any]) -> str:
+    known = {name: value for name, value in row.items() if name not in _TYPES}
+    return f"{queries.as_json(known)[:-1]}, {json.dumps({name: row[name] for name in _TYPES}, default=_as_text)[1:]}"
+
+
+def _wide(row: dict[str, Any], random: Random) -> dict[str, Any]:
+    return {**row, **{name: random.choice([None, *_VALUES[name]]) for name in _TYPES}}
 
 
 def _batches(rows: Iterable[dict[str, Any]]) -> list[Batch[Record]]:
@@ -79,7 +117,8 @@ def _batches(rows: Iterable[dict[str, Any]]) -> list[Batch[Record]]:
 
 
 def _event(row: Mapping[str, Any]) -> Event:
-    return Event(**{**row, "m": None if row["m"] is None else Decimal(row["m"])})
+    amount, pair = row["m"], row["r"]
+    return Event(**{**row, "m": amount and Decimal(amount), "r": pair and Pair(**pair)})
 
 
 def _timed(row: Mapping[str, Any]) -> TimestampedValue:
@@ -93,7 +132,7 @@ class Files:
     def __init__(self, folder: Path, rows: Mapping[str, Iterable[dict[str, Any]]]) -> None:
         self._folder, self._script = folder, Script()
         for name, each in rows.items():
-            (folder / f"{name}.json").write_text("".join(f"{queries.as_json(row)}\n" for row in each))
+            (folder / f"{name}.json").write_text("".join(f"{_json(row)}\n" for row in each))
             self._run(f"CREATE TABLE {name} {LOCAL} WITH ({self._options(f'{name}.json')})")
         self._run("".join(f"SET '{name}' = '{value}';" for name, value in SETTINGS.items()))
         self.labels: list[str] = []
@@ -128,18 +167,33 @@ class Files:
             lines = [line for path in (self._folder / f"s{number}").glob("*") for line in path.read_text().splitlines()]
             if lines:
                 rows = (json.loads(line, parse_float=Decimal).values() for line in lines)
-                found[label] = Counter(tuple(map(_as_text, row)) for row in rows)
+                found[label] = Counter(_hashable(tuple(map(_as_text, row))) for row in rows)
         return found
 
 
 def _as_text(value: Any) -> Any:
-    """Returns a value as JSON has it: times are texts, and decimals have as many digits as they need."""
+    """Returns a value as JSON has it: times are texts, and so are numbers with a point, with the digits they need."""
+    if isinstance(value, float):
+        return _as_text(Decimal(repr(value)))
+    if isinstance(value, dict) and tuple(value) == Pair._fields:
+        return tuple(value.values())
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return value.isoformat()
     if isinstance(value, Decimal):
         return format(value.normalize(), "f")
     if isinstance(value, (dt.datetime, Timestamp)):
         moment = value if isinstance(value, dt.datetime) else value.to_utc_datetime()
-        return str(moment.replace(tzinfo=None)).removesuffix(".000000")
+        text, _, digits = str(moment.replace(tzinfo=None)).partition(".")
+        return f"{text}.{digits}".rstrip("0").rstrip(".") if digits else text
     return value
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return frozenset((name, _hashable(each)) for name, each in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
 
 
 class Inputs:
@@ -147,7 +201,7 @@ class Inputs:
     as files."""
 
     def __init__(self, pipeline: beam.Pipeline, random: Random, count: int, folder: Path) -> None:
-        rows = {name: queries.rows(random, count) for name in queries.TABLES}
+        rows = {name: [_wide(row, random) for row in queries.rows(random, count)] for name in queries.TABLES}
         self._files = Files(folder, rows)
 
         def made(label: str, values: Callable[[Any], Iterable[Any]], kind: Any) -> dict[str, Any]:
@@ -194,13 +248,15 @@ class Inputs:
         def check(found: Sequence[tuple[str, int, tuple[Any, ...]]]) -> None:
             sides: tuple[dict[str, Counter[Any]], ...] = {}, {}, {}  # messages, rows, batches
             for label, side, row in found:
-                sides[side].setdefault(label, Counter())[row] += 1
+                sides[side].setdefault(label, Counter())[_hashable(row)] += 1
             messages, rows, batches = sides
             assert len(messages) >= least
             assert rows == messages
             assert {label: batches.get(label) for label in local} == {label: messages.get(label) for label in local}
             for label, each in batches.items():
-                assert of_files.pop(label) == Counter(tuple(map(_as_text, row)) for row in each.elements()), label
+                assert of_files.pop(label) == Counter(
+                    _hashable(tuple(map(_as_text, row))) for row in each.elements()
+                ), label
             assert not of_files
 
         assert_that(self._sides | "Sides" >> beam.Flatten(), check)
