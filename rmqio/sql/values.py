@@ -32,11 +32,11 @@ _ZONED: Final = re.compile(_TIMESTAMP.pattern + r"(Z|[+-](?:[01][0-9]|2[0-3]):?[
 
 
 class ValueFailure(SerdeError):
-    """A value that cannot be converted or computed. `reason` is the text."""
+    """A value that cannot be converted or computed. `reason` is the text, in which nothing is not UTF-8."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        self.reason = reason if reason.isascii() else reason.encode("utf-8", "backslashreplace").decode()
+        super().__init__(self.reason)
 
     def __str__(self) -> str:
         return self.reason

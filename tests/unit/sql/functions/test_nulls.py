@@ -101,7 +101,7 @@ DOCUMENTED: Final = {
     )
     for name in re.findall(r"`([^`]+)`", cell)
 }
-_TIMES: Final = {"DATE", "TIME", "TIMESTAMP(3)", "TIMESTAMP_LTZ(3)"}
+_TEXTS, _TIMES = ("STRING", "CHAR", "VARCHAR"), ("DATE", "TIME")
 _BY_NULLS_ONLY: Final = {"CONCAT_WS", "URL_ENCODE"}
 """Their types say that they can be NULL, as Flink's do."""
 
@@ -110,7 +110,9 @@ def _name(call: Call) -> str:
     """Returns what the page calls a function, or a form."""
     if call.text.startswith("CAST(") and "AS DECIMAL" in call.text and call.types[0] in ("DOUBLE", "FLOAT"):
         return "CAST(double AS DECIMAL)"
-    if re.search(r" (=|<>|<|BETWEEN|IN) ", call.text) and "STRING" in call.types and _TIMES.intersection(call.types):
+    if re.search(r" (=|<>|<|BETWEEN|IN) ", call.text) and all(
+        any(kind.startswith(names) for kind in call.types) for names in (_TEXTS, _TIMES)
+    ):
         return "time = text"
     if found := re.match(r"`?([A-Z_0-9]+)\b", call.text):
         return found[1]

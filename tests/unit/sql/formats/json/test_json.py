@@ -85,6 +85,7 @@ def test_reading(kind: SqlType, given: str, expected: Any) -> None:
         (types.BYTES, b'{"a": "?"}', "column a: '\\?' is not base64"),
         (ROW, b'{"a": {"x": "z"}}', "column a: field x: 'z' is not a whole number"),
         (ROW, b'{"a": [1]}', r"column a: \[1\] is not an object"),
+        (ROW, b'{"a": "\\ud800"}', r'column a: "\\ud800" is not an object'),  # it can be printed
         (types.BIGINT.nullable(False), b"{}", "column a: it is NOT NULL, but the field is missing"),
         (types.BIGINT.nullable(False), b'{"a": null}', "column a: it is NOT NULL, but the field is null"),
         (types.decimal(3, 1).nullable(False), b'{"a": 12345}', "column a: it is NOT NULL, but 12345 does not fit"),
