@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -92,7 +92,7 @@ class Told:
         self._file.flush()
 
     def _say(self, text: str) -> None:
-        os.write(self._told, f"{self._name}: {text}\n".encode())
+        os.write(self._told, f"{self._name}: {_utf8(text)}\n".encode())
 
 
 _BADNESS: Final = ("passed", "skipped", "inconclusive", "wrong")
@@ -120,6 +120,20 @@ def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
     if report.skipped and isinstance(report.longrepr, tuple):
         return str(report.longrepr[2]).removeprefix("Skipped: ")
     return report.longreprtext[-_TEXT:]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Half of a surrogate pair, in what a test logs or raises, would end the process that sends the report."""
+    return _utf8((yield))
+
+
+def _utf8(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {name: _utf8(each) for name, each in value.items()}
+    return type(value)(map(_utf8, value)) if isinstance(value, (list, tuple)) else value
 
 
 @pytest.hookimpl(trylast=True)

@@ -71,6 +71,11 @@ def test_wrong(): assert False, "2 copies"
 def test_hangs(): time.sleep(600)
 """
 DIES = "import os\ndef test_dies(): os._exit(3)\n"
+ODD_TEXTS = r"""
+import logging
+def test_logs(): logging.warning("\ud800")
+def test_says(): raise ValueError("\ud800 lost")
+"""
 COUNTS = """
 import pathlib
 def test_counts():
@@ -181,6 +186,12 @@ def test_a_test_that_kills_its_worker_fails(tmp_path: Path) -> None:
     status, lines, _ = Run(tmp_path, options=("-n", "1"), dies=DIES + GOOD).wait()
     assert (status, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
     assert "FAILED test_dies.py::test_dies" in lines
+
+
+def test_what_is_not_utf_8_is_told(tmp_path: Path) -> None:
+    status, lines, _ = Run(tmp_path, options=("-n", "1"), odd=ODD_TEXTS).wait()
+    assert (status, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
+    assert r"odd: FAILED test_odd.py::test_says   ValueError: \ud800 lost" in lines
 
 
 def test_it_ends_when_its_time_is_up_and_names_what_ran(tmp_path: Path) -> None:
