@@ -8,7 +8,7 @@ from typing import Final
 
 from rmqio.audit.checking import Request
 from rmqio.audit.identity import KINDS, parse_identity
-from rmqio.command_line.arguments import start_parser, stop_parser, whole_number
+from rmqio.command_line.arguments import as_argument, start_parser, stop_parser, whole_number
 from rmqio.command_line.parser import Parser
 from rmqio.command_line.values import parse_topic
 from rmqio.errors import LocalError
@@ -121,10 +121,8 @@ def to_request(found: argparse.Namespace) -> Request:
 
 def _identity(text: str) -> str:
     if text != "auto":
-        try:
+        with as_argument():
             parse_identity(text)
-        except LocalError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
     return text
 
 

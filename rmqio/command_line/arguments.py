@@ -75,7 +75,7 @@ def _connection(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def parse_time(text: str) -> int:
     """Parses a time to Unix milliseconds; see `TIME_HELP`."""
-    with _as_argument():
+    with as_argument():
         return time_of(text)
 
 
@@ -97,7 +97,7 @@ def position_parser(*kinds: str, numbers_are_offsets: bool = False) -> Callable[
     """Returns the parser of a position of these kinds, see `position_of`."""
 
     def parse(text: str) -> Position:
-        with _as_argument():
+        with as_argument():
             return position_of(text, kinds, numbers_are_offsets=numbers_are_offsets)
 
     return parse
@@ -107,7 +107,7 @@ def start_parser(*kinds: StartKind) -> Callable[[str], StartFrom]:
     """Returns the parser of a start of these kinds. `group` alone is `group:earliest`."""
 
     def parse(text: str) -> StartFrom:
-        with _as_argument():
+        with as_argument():
             return start_of(text, kinds)
 
     return parse
@@ -117,14 +117,14 @@ def stop_parser(*kinds: StopKind) -> Callable[[str], StopAt | None]:
     """Returns the parser of a stop of these kinds; `none` gives None."""
 
     def parse(text: str) -> StopAt | None:
-        with _as_argument():
+        with as_argument():
             return stop_of(text, kinds)
 
     return parse
 
 
 @contextlib.contextmanager
-def _as_argument() -> Iterator[None]:
+def as_argument() -> Iterator[None]:
     """argparse shows the messages of its own errors only."""
     try:
         yield

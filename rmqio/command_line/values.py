@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rmqio.command_line.arguments import parse_time, position_parser, whole_number
-from rmqio.errors import LocalError
+from rmqio.command_line.arguments import as_argument, parse_time, position_parser, whole_number
 from rmqio.start.texts import DURATION, SECONDS
 from rmqio.topics.names import validate_group, validate_topic
 
@@ -24,10 +23,8 @@ def _name_parser(check: Callable[[str], object]) -> Callable[[str], str]:
     """Returns the parser of a name that a broker accepts: others are refused before anything connects."""
 
     def parse(text: str) -> str:
-        try:
+        with as_argument():
             check(text)
-        except LocalError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
         return text
 
     return parse
