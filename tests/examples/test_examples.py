@@ -71,7 +71,7 @@ BEAM: Final = {
     "avro_rows.py": Case(3),
     "audit_hops.py": Case(3, "sink_topic", [sent(each) for each in ORDERS if each.tags == "sale"]),
     "big_bodies.py": Case(4),
-    "hot_keys.py": Case(9),
+    "hot_keys.py": Case(10),
     "dead_letters.py": Case(12, "dead_letter_topic", [sent(BROKEN)], [*ORDERS, BROKEN]),
 }
 PYSPARK: Final = {
