@@ -49,9 +49,9 @@ class SqlType:
             case "DECIMAL":
                 return f"DECIMAL({self.precision}, {self.scale})"
             case "VARCHAR":
-                return f"VARCHAR({self.precision})" if self.precision else "STRING"
+                return f"{'CHAR' if self.is_fixed else 'VARCHAR'}({self.precision})" if self.precision else "STRING"
             case "VARBINARY":
-                return "BYTES"
+                return f"{'BINARY' if self.is_fixed else 'VARBINARY'}({self.precision})" if self.precision else "BYTES"
             case "TIME" | "TIMESTAMP" | "TIMESTAMP_LTZ":
                 return f"{self.kind}({self.precision})"
             case "INTERVAL_DAY":

@@ -31,6 +31,13 @@ INSTANTS_ROWS = "INSERT INTO x(a) SELECT id FROM TABLE(TUMBLE(TABLE i, DESCRIPTO
 JOIN = "INSERT INTO x SELECT o.id, c.name FROM o JOIN c ON o.id = c.id"
 
 
+_CUT = "CAST(CAST(o.customer AS BYTES) AS %s)"
+
+
+def _keyed(kind: str) -> str:
+    return f"INSERT INTO x(a) SELECT SUM(amount) FROM o GROUP BY {_CUT % kind}, TUMBLE(ts, INTERVAL '1' DAY)"
+
+
 def script_of(*statements: str) -> Script:
     script = Script()
     script.run(TABLES + ";".join(statements) + ";")
@@ -102,6 +109,10 @@ def test_what_changes_no_state(before: str, now: str) -> None:
             ["INSERT INTO x: windowed: zone was nothing, and is Europe/Berlin"],
         ),
         ([WINDOW], [IN_BERLIN, WINDOW], []),
+        *(
+            ([_keyed(one)], [_keyed(other)], [f"INSERT INTO x: group: keys was {_CUT % one}, and is {_CUT % other}"])
+            for one, other in (("CHAR(5)", "VARCHAR(5)"), ("BINARY(5)", "BINARY(6)"), ("VARBINARY(5)", "BINARY(5)"))
+        ),
         (
             [TIMES, "INSERT INTO x SELECT o.id, o.customer FROM o JOIN u ON o.id = u.id WHERE o.ts < u.window_time"],
             [
