@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from typing import Any
 
-from rmqio.sql.catalog.connectors import DATABASE
+from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import csv, key_value, python_rows, raw, texts
@@ -15,6 +17,7 @@ from rmqio.sql.formats.json.encoder import JsonEncoder
 from rmqio.sql.formats.logs import lines
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.plan import Field
+from rmqio.sql.values import ValueFailure
 
 
 def check(table: Table) -> None:
@@ -35,10 +38,16 @@ def check(table: Table) -> None:
             csv.CsvOptions.of(options)
         case "raw":
             raw.require_one_column(table)
-            raw.Raw(fields[0].name, fields[0].type, options)
+            found = raw.Raw(fields[0].name, fields[0].type, options)
+            if table.options.connector == FILES and "\n".encode(found.charset) != b"\n":
+                raise options.refusal("raw_charset", f"is {found.charset}: files have lines of UTF-8, or of its kin")
         case "key-value":
             texts.require_scalars(table)
-            key_value.require_names(fields, key_value.KeyValueOptions.of(options))
+            pairs = key_value.KeyValueOptions.of(options)
+            key_value.require_names(fields, pairs)
+            for name, delimiter in (("pair_delimiter", pairs.pair_delimiter), ("key_delimiter", pairs.key_delimiter)):
+                if table.options.connector == FILES and "\n" in delimiter:
+                    raise options.refusal(name, "has a line break, which ends the row in a file")
         case "avro" | "avro-confluent" | "avro-openschema":
             _check_avro(table, fields, options)
         case "protobuf" | "protobuf-confluent":
@@ -95,6 +104,30 @@ def decoder_of(table: Table, fields: Fields) -> Decoder:
 
 def encoder_of(table: Table, fields: Fields) -> Encoder:
     """Returns the encoder of a table's physical columns. Raises `Refusal`."""
+    encoder = _encoder_of(table, fields)
+    is_line = table.options.connector == FILES and table.options.format != "csv"  # which has line breaks in quotes
+    return _Line(encoder) if is_line else encoder
+
+
+class _Line:
+    """The encoder of rows that are lines of files."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self.constants: dict[str, Any] = {**encoder.constants, "one_line": _one_line}
+
+    def source(self, names: Sequence[str]) -> str:
+        """Returns Python's expression for the body, of names that hold the values. It uses `constants`."""
+        return f"one_line({self._encoder.source(names)})"
+
+
+def _one_line(body: bytes) -> bytes:
+    if b"\n" in body or body.endswith(b"\r"):
+        raise ValueFailure(f"the row has a line break, which would end it in a file: {body!r:.60}")
+    return body
+
+
+def _encoder_of(table: Table, fields: Fields) -> Encoder:
     options = FormatOptions(table.options.of_format)
     match table.options.format:
         case "csv":

@@ -63,14 +63,24 @@ class CsvOptions:
                 raise options.refusal("csv_no_quote", "is true, and there is a quote character, too")
             quote = ""
         delimiter, escape = options.separator("delimiter", ","), options.character("csv_escape", "")
+        has_comments, null = options.is_true("csv_comments"), options.text("csv_null", "")
+        given = {"delimiter": delimiter, "csv_quote": quote, "csv_escape": escape, "csv_null": null}
+        for name, special in given.items():
+            if "\n" in special or "\r" in special:
+                raise options.refusal(name, "has a line break, which ends the row")
+            if has_comments and special.startswith("#"):
+                raise options.refusal(name, "begins with #, as comments do: the table has csv.allow-comments")
+        if escape in _ESCAPED:
+            raise options.refusal("csv_escape", f"is {escape!r}, which stands for another character when it is escaped")
+        if any(each in null for each in (delimiter, quote, escape) if each):
+            raise options.refusal("csv_null", f"is {null!r}, which has a special character of the format")
         if len({delimiter, quote, escape} - {""}) < 1 + bool(quote) + bool(escape):
             name = next(each for each in ("delimiter", "csv_quote", "csv_escape") if options.has(each))
             raise options.refusal(name, "is the same as another special character of the format")
         check = options.one_of("length_check", ("NONE", "SKIP", "EXCEPTION", "CUT", "PAD"), "EXCEPTION")
-        null = options.text("csv_null", "") if options.has("csv_null") else None
         return CsvOptions(
-            delimiter, quote, escape, null, options.is_true("csv_comments"), check in ("NONE", "CUT", "PAD"),
-            check == "PAD",
+            delimiter, quote, escape, null if options.has("csv_null") else None, has_comments,
+            check in ("NONE", "CUT", "PAD"), check == "PAD",
         )  # fmt: skip
 
 
@@ -265,15 +275,21 @@ class CsvEncoder:
                 if escape:
                     text = text.replace(escape, escape + escape)
                 return quote + text.replace(quote, quote + quote) + quote
-            return self._escaped(text, name)
+            return self._escaped(text, name, mark)
 
         return of
 
-    def _escaped(self, text: str, name: str) -> str:
+    def _escaped(self, text: str, name: str, mark: str) -> str:
+        """`mark`: the byte order mark, in the first column."""
         delimiter, escape = self._options.delimiter, self._options.escape
         if not escape:
-            if delimiter in text or "\r" in text or "\n" in text:
+            # The end of the text can be the beginning of the delimiter.
+            if (text + delimiter).find(delimiter) < len(text) or "\r" in text or "\n" in text:
                 raise ValueFailure(f"column {name}: {text!r:.50} has a delimiter or a line break, which nothing quotes")
+            if mark and text.startswith((mark, "#") if self._options.has_comments else mark):
+                raise ValueFailure(
+                    f"column {name}: {text!r:.50} begins as a comment or a file does, and nothing quotes it"
+                )
             return text
-        codes = {"\r": "r", "\n": "n", **{each: each for each in (escape, *delimiter, "#")}}
+        codes = {"\r": "r", "\n": "n", **{each: each for each in (escape, *delimiter, "#", mark)}}
         return "".join(f"{escape}{codes[each]}" if each in codes else each for each in text)

@@ -58,7 +58,9 @@ class KeyValueOptions:
 def require_names(fields: Fields, options: KeyValueOptions) -> None:
     """Raises `Refusal` for a column whose name cannot be a key."""
     for each in fields:
-        if each.name != each.name.strip() or options.pair_delimiter in each.name or options.key_delimiter in each.name:
+        if each.name != each.name.strip() or any(
+            _is_cut(each.name, delimiter) for delimiter in (options.pair_delimiter, options.key_delimiter)
+        ):
             raise Refusal(f"the column {each.name!r} has blanks around it, or a delimiter: it cannot be a key", None)
 
 
@@ -123,6 +125,11 @@ def _body(text: str) -> bytes:
     return filled(text.encode())
 
 
+def _is_cut(text: str, delimiter: str) -> bool:
+    """Whether readers find the delimiter before the end of the text: its end can be the delimiter's beginning."""
+    return (text + delimiter).find(delimiter) < len(text)
+
+
 def _pair_writer(
     name: str, write: Callable[[Any], str] | None, options: KeyValueOptions
 ) -> Callable[[Any], str | None]:
@@ -132,7 +139,7 @@ def _pair_writer(
         if value is None:
             return None
         text: str = value if write is None else write(value)
-        if delimiter in text:
+        if _is_cut(text, delimiter):
             raise ValueFailure(f"column {name}: {bounded(text)!r} has the delimiter {delimiter!r}; nothing quotes it")
         if null is not None and text == null:
             raise ValueFailure(f"column {name}: the text {null!r} is the null literal")

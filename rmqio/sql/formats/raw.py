@@ -19,6 +19,8 @@ from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
 
 _CODES: Final = {"TINYINT": "b", "SMALLINT": "h", "INTEGER": "i", "BIGINT": "q", "FLOAT": "f", "DOUBLE": "d"}
+_NO_CHARSETS: Final = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
+"""Codecs of Python that write text in other text."""
 _KNOWN: Final = ("VARBINARY", "VARCHAR", "BOOLEAN", *_CODES)
 
 
@@ -41,8 +43,11 @@ class Raw:
         charset = options.text("raw_charset", "UTF-8").strip()
         try:
             self.charset = codecs.lookup(charset).name
+            "".encode(self.charset)  # `lookup` knows codecs that are not for text, too
         except LookupError:
             raise options.refusal("raw_charset", f"is {charset!r}, which is not a character set") from None
+        if self.charset in _NO_CHARSETS:
+            raise options.refusal("raw_charset", f"is {charset!r}, which is not a character set")
         endianness = options.one_of("raw_endianness", ("big-endian", "little-endian"), "big-endian")
         self.number = struct.Struct((">" if endianness[0] == "b" else "<") + _CODES.get(kind.kind, "b"))
 

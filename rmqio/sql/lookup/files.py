@@ -120,9 +120,11 @@ def _texts(table: Table, path: str) -> Iterator[list[Line]]:
         chunk: list[Line] = []
         if options.of_connector.skips_first_line:  # comments before it are no line: so does the parser of Flink
             lines = itertools.islice(lines, 1, None)
+        # A line of blanks can be the one value of a row.
+        keeps_blanks = options.format in ("csv", "raw") and sum(each.is_physical for each in table.columns) == 1
         for number, line in lines:
             body = line.removesuffix(b"\r")
-            if body.strip():
+            if body if keeps_blanks else body.strip():
                 chunk.append(Line(body, path, number))
             if len(chunk) == CHUNK:
                 yield chunk

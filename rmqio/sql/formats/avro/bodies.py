@@ -114,15 +114,13 @@ class AvroDecoder:
         self._fields, self._plan = fields, Plan(source, fields)
         decode = self._plan.decode.fast
         self._one: Callable[[bytes, int], Any] = self._plan.decode if decode is None else decode.one
-        names = [repr(each.name).replace("{", "{{").replace("}", "}}") for each in fields]
-        self.columns = [
-            f"{{}}.get({name})" if each.type.is_nullable else f"{{}}[{name}]"
-            for name, each in zip(names, fields, strict=True)
-        ]
-        self.converters = [
-            convert if each.type.is_nullable else required(each.type, convert or _same)
-            for each, convert in zip(fields, self._plan.converters, strict=True)
-        ]
+        self.columns = []
+        for i, each in enumerate(fields):
+            name = repr(each.name).replace("{", "{{").replace("}", "}}")
+            # NULL where it may not be raises KeyError, as a missing field does: `exact` says why.
+            given = f"(a{i} if (a{i} := {{0}}[{name}]) is not None else {{0}}[None])"
+            self.columns.append(f"{{}}.get({name})" if each.type.is_nullable else given)
+        self.converters = self._plan.converters
 
     def fast(self, body: bytes) -> Any:
         """Decodes a usual body. Raises anything for another one."""
@@ -254,7 +252,3 @@ def _writer_of(
     # The registered schema has its logical types.
     head = confluent_head(registry.register(subject or "", AvroSchema(source).text))
     return lambda element: head + serialize(element).body
-
-
-def _same(value: Any) -> Any:
-    return value

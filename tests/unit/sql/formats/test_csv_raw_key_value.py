@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -142,6 +142,40 @@ def test_usual_and_exact_reading_of_csv_agree(options: dict[str, str], text: str
         assert row == decoder.exact(body)
 
 
+_NO_QUOTES: Final = {"csv__disable_quote_character": "true"}
+_COMMENTS: Final = {"csv__allow_comments": "true"}
+_ESCAPES: Final = {"csv__escape_character": "\\"}
+_WRITTEN: Final = st.none() | st.text(st.sampled_from("a,\"\\\n\r#|=N' \ufeff"), max_size=5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"format": "csv", **each} for each in (
+            {}, _NO_QUOTES, _COMMENTS, _ESCAPES, _NO_QUOTES | _COMMENTS, _NO_QUOTES | _ESCAPES,
+            _NO_QUOTES | _ESCAPES | _COMMENTS, {"csv__field_delimiter": "||"},
+            _NO_QUOTES | {"csv__field_delimiter": "||"}, _COMMENTS | {"csv__null_literal": "N"},
+            _NO_QUOTES | {"csv__null_literal": "NULL", "csv__field_delimiter": "|,|"}, {"csv__quote_character": "'"},
+            _NO_QUOTES | {"csv__escape_character": "#"},
+        )),
+        *({"format": "key-value", **each} for each in (
+            {}, {"key_value__pair_delimiter": "||"}, {"key_value__pair_delimiter": "|", "key_value__key_delimiter": "=="},
+            {"key_value__pair_delimiter": " "},
+        )),
+    ],
+)  # fmt: skip
+@given(_WRITTEN, _WRITTEN)
+def test_what_is_written_is_read_again_or_refused(options: dict[str, str], one: str | None, other: str | None) -> None:
+    table = table_with({"a": types.VARCHAR, "b": types.VARCHAR}, **options)
+    try:
+        body = encode(table, (one, other))
+    except ValueFailure:
+        return
+    keeps_null = options["format"] == "key-value" or "csv__null_literal" in options
+    expected = (one, other) if keeps_null else (one or "", other or "")
+    assert decode(table, body) == expected
+
+
 @given(st.text(st.sampled_from("ab=, \n"), max_size=12))
 def test_usual_and_exact_reading_of_pairs_agree(text: str) -> None:
     table = table_with({"a": types.VARCHAR, "b": types.VARCHAR}, format="key-value")
@@ -182,6 +216,14 @@ def test_the_format_follows_from_options(options: dict[str, str], expected: str)
         (ABC, {"format": "csv", "csv__field_delimiter": '"'}, "is the same as another special character"),
         (ABC, {"format": "csv", "csv__escape_character": '"'}, "csv.escape-character is the same as another"),
         (ABC, {"format": "csv", "csv__allow_comments": "maybe"}, "can be true, false"),
+        (ABC, {"format": "csv", "csv__field_delimiter": "\n"}, "csv.field-delimiter has a line break"),
+        (ABC, {"format": "csv", "csv__quote_character": "\r"}, "csv.quote-character has a line break"),
+        (ABC, {"format": "csv", "csv__escape_character": "n"}, "csv.escape-character is 'n', which stands for another"),
+        (ABC, {"format": "csv", **_ESCAPES, "csv__null_literal": "\\N"}, "csv.null-literal is '\\\\N', which has a"),
+        (ABC, {"format": "csv", "csv__null_literal": '"N"'}, "which has a special character of the format"),
+        (ABC, {"format": "csv", "csv__null_literal": "a,b"}, "which has a special character of the format"),
+        (ABC, {"format": "csv", **_COMMENTS, "csv__null_literal": "#N/A"}, "csv.null-literal begins with #"),
+        (ABC, {"format": "csv", **_COMMENTS, "csv__field_delimiter": "#"}, "csv.field-delimiter begins with #"),
         (
             ABC,
             {"format": "csv", "csv__quote_character": "'", "csv__disable_quote_character": "true"},
@@ -191,12 +233,15 @@ def test_the_format_follows_from_options(options: dict[str, str], expected: str)
         (ABC, {"format": "raw"}, "the format raw has one column, the body, and t has 3"),
         ({"a": types.DATE}, {"format": "raw"}, "the format raw has BYTES, STRING, BOOLEAN and numbers, not DATE"),
         ({"a": types.VARCHAR}, {"format": "raw", "raw__charset": "klingon"}, "is not a character set"),
+        ({"a": types.VARCHAR}, {"format": "raw", "raw__charset": "base64"}, "is not a character set"),
+        ({"a": types.VARCHAR}, {"format": "raw", "raw__charset": "idna"}, "is not a character set"),
         (
             {"a": types.array_of(types.VARCHAR)},
             {"format": "csv"},
             "the column a is ARRAY<STRING>, which the format csv",
         ),
         ({" a": types.VARCHAR}, {"format": "key-value"}, "it cannot be a key"),
+        ({"a=": types.VARCHAR}, {"format": "key-value", "key_value__key_delimiter": "=="}, "it cannot be a key"),
         (ABC, {"format": "key-value", "key_value__key_delimiter": ","}, "is a part of the other delimiter"),
         (ABC, {"json__timestamp_format__standard": "RFC"}, "json.timestamp-format.standard is 'RFC'"),
         (

@@ -217,6 +217,24 @@ def test_files_are_written(cluster: InMemoryCluster, tmp_path: Path, kind: str, 
     )
 
 
+@pytest.mark.parametrize(("kind", "columns"), [("key-value", "a INT, b STRING"), ("raw", "b STRING")])
+def test_a_row_that_would_be_two_lines_is_a_bad_row(
+    cluster: InMemoryCluster, tmp_path: Path, kind: str, columns: str
+) -> None:
+    put(cluster, "t", *({"b": text} for text in ("x\ny", "z", "ends\r")))
+    topic = "CREATE TABLE t (b STRING) WITH ('topic' = 't', 'on-error' = 'skip');"
+    run(cluster, f"{topic} {files(tmp_path / 'out', kind, columns)} INSERT INTO f (b) SELECT b FROM t;")
+    (path,) = (tmp_path / "out").iterdir()
+    assert path.read_text() == ("z\n" if kind == "raw" else "b=z\n")
+
+
+@pytest.mark.parametrize("kind", ["csv", "raw"])
+def test_a_line_of_blanks_is_a_row_of_one_column(cluster: InMemoryCluster, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "f").write_text("x\n \n\n\t\r\ny\n")
+    run(cluster, f"{files(tmp_path / 'f', kind, 'b STRING')} {SINK} INSERT INTO sink SELECT 1, b FROM f;")
+    assert rows(cluster) == in_order([(1, each) for each in ("x", " ", "\t", "y")])
+
+
 def test_groups_and_several_files_are_written(cluster: InMemoryCluster, tmp_path: Path) -> None:
     put(cluster, "t", *({"a": n % 100, "b": "x"} for n in range(2000)))
     topic = "CREATE TABLE t (a INT, b STRING) WITH ('topic' = 't');"
@@ -247,6 +265,10 @@ def test_what_cannot_be_planned_is_refused(tmp_path: Path) -> None:
         planned(f"{topic} {files(tmp_path / 'out')} INSERT INTO f SELECT a, b FROM t;")
     with pytest.raises(SqlError, match=r"f has the path .*f\.csv': files are written into a folder"):
         planned(f"{files(tmp_path / 'f.csv')} INSERT INTO f SELECT 1, 'x';")
+    with pytest.raises(SqlError, match=r"raw\.charset is utf-16-le: files have lines of UTF-8"):
+        planned(files(tmp_path / "f", "raw", "a STRING", more=", 'raw.charset' = 'UTF-16LE'"))
+    with pytest.raises(SqlError, match=r"key-value\.pair-delimiter has a line break"):
+        planned(files(tmp_path / "f", "key-value", more=", 'key-value.pair-delimiter' = '\\n'"))
     with pytest.raises(SqlError, match=r"the table f cannot be read: there is no file .*none\.csv"):
         planned(f"{files(tmp_path / 'none.csv')} {SINK} INSERT INTO sink SELECT a, b FROM f;")
 

@@ -117,6 +117,15 @@ def test_a_field_that_the_schema_does_not_have_is_null() -> None:
         decode(strict, body_of(text, {"a": 1}))
 
 
+@pytest.mark.parametrize("kind", [types.INTEGER, types.VARCHAR, types.BIGINT, types.array_of(types.INTEGER)])
+def test_null_of_a_nullable_field_does_not_fit_a_column_that_is_not_null(kind: SqlType) -> None:
+    schema = {types.VARCHAR: "string", types.INTEGER: "int", types.BIGINT: "long"}
+    text = record(("a", ["null", schema.get(kind, {"type": "array", "items": ["null", "int"]})]), ("b", "int"))
+    table = table_with([("a", kind.nullable(False)), ("b", types.INTEGER)], format="avro", avro__schema=text)
+    with pytest.raises(RowFailure, match="column a: it is NOT NULL, but the body has no value for it"):
+        decode(table, body_of(text, {"a": None, "b": 1}))
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
