@@ -21,6 +21,7 @@ DECIMALS: Final = Context(prec=76, rounding=ROUND_HALF_UP)
 DAY_US: Final = 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_FIRST_US, _LAST_US = (date.min.toordinal() - _EPOCH_DAY) * DAY_US, (date.max.toordinal() + 1 - _EPOCH_DAY) * DAY_US - 1
 _INTEGER: Final = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)
 _DECIMAL: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
 _DECIMAL_PART: Final = re.compile(r"\s*([+-]?)([0-9]*)\.[0-9]*\s*", re.ASCII)
@@ -149,7 +150,10 @@ def instant_of_text(text: str, *, is_local: bool = False) -> int:
     if zone == "Z":
         return local
     offset = int(zone[1:3]) * 60 + int(zone[-2:])
-    return local - (offset if zone[0] == "+" else -offset) * 60_000_000
+    found_us = local - (offset if zone[0] == "+" else -offset) * 60_000_000
+    if not _FIRST_US <= found_us <= _LAST_US:
+        raise ValueFailure(f"{shown(text)} is not in the years 1 to 9999 of UTC")
+    return found_us
 
 
 def _days(text: str, year: str, month: str, day: str) -> int:

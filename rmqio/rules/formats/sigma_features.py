@@ -101,8 +101,12 @@ def understood(detection: Any, *, is_filter: bool) -> Any:
         return detection
     names = [name for name in detection if name != "condition" and not (is_filter and name == "rules")]
     made = {name: _items(name, value) if name in names else value for name, value in detection.items()}
-    if (condition := made.get("condition")) is not None:
-        texts = [_condition(str(each), names) for each in (condition if isinstance(condition, list) else [condition])]
+    if "condition" in made:
+        condition = made["condition"]
+        texts = condition if isinstance(condition, list) else [condition]
+        if not texts or any(each is None or not str(each).strip() for each in texts):
+            raise SigmaConditionError("'condition' is empty: it says which detections must hold")
+        texts = [_condition(str(each), names) for each in texts]
         made["condition"] = texts if isinstance(condition, list) else texts[0]
     return made
 

@@ -120,6 +120,12 @@ def test_text_to_an_instant(moment: datetime, minutes: int) -> None:
     assert values.instant_of_text(text) == values.micros_of(exact)
 
 
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-10:00", "0001-01-01T00:00:00+00:01"])
+def test_no_instant(text: str) -> None:
+    with pytest.raises(ValueFailure, match="is not in the years 1 to 9999 of UTC"):
+        values.instant_of_text(text)
+
+
 @given(st.dates())
 def test_text_to_date(day: date) -> None:
     assert cast(day.isoformat(), "DATE") == values.days_of(day)

@@ -29,9 +29,13 @@ def given_schema(table: Table, options: FormatOptions) -> Any:
     """Returns the schema of the option, or the one that Flink derives from the table. Raises `Refusal`."""
     if options.has("avro_schema"):
         try:
-            return json.loads(options.text("avro_schema", ""))
+            found = json.loads(options.text("avro_schema", ""))
+            parsed(found)
         except (ValueError, RecursionError) as error:
             raise options.refusal("avro_schema", f"is not the JSON of a schema: {error}") from None
+        except Refusal as refusal:
+            raise options.refusal("avro_schema", f"gives no schema: {refusal.message}") from None
+        return found
     try:
         return schema_of([(each.name, each.type) for each in table.columns if each.is_physical])
     except Misfit as error:
@@ -46,7 +50,9 @@ def parsed(source: Any, *, is_writers: bool = False) -> AvroSchema:
         raise Refusal(str(error), None) from None
     try:
         return AvroSchema(without_times(source), is_writers=is_writers)
-    except (LocalError, LookupError, TypeError, AttributeError) as error:
+    except (TypeError, AttributeError):  # a number in place of a list, for example
+        raise Refusal("the schema is not valid: a value in it has another type than Avro says", None) from None
+    except (LocalError, LookupError) as error:
         raise Refusal(f"the schema is not valid: {error}", None) from None
 
 

@@ -188,6 +188,7 @@ def test_a_rule_keeps_its_title_level_tags_source_and_place() -> None:
     [
         (_item("a|contain: x"), 6, "there is no modifier 'contain'; did you mean contains?"),
         (sigma("sel: {a: 1}", "sel and nope"), 6, "'nope' not defined"),
+        *((sigma("sel: {a: 1}", empty), 6, "'condition' is empty") for empty in ("", "' '", "[]", "[sel, null]")),
         (sigma("sel: {a: 1}", "1 of nope_*"), 6, "doesn't match any detection"),
         (_item("a|expand: '%user%'"), 1, "the placeholder %user% has no value"),
         (_item("a|re: '('"), 6, "egular expression"),

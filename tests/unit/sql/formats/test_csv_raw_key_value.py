@@ -159,8 +159,8 @@ _WRITTEN: Final = st.none() | st.text(st.sampled_from("a,\"\\\n\r#|=N' \ufeff"),
             _NO_QUOTES | {"csv__escape_character": "#"},
         )),
         *({"format": "key-value", **each} for each in (
-            {}, {"key_value__pair_delimiter": "||"}, {"key_value__pair_delimiter": "|", "key_value__key_delimiter": "=="},
-            {"key_value__pair_delimiter": " "},
+            {}, {"key_value__pair_delimiter": "||"}, {"key_value__pair_delimiter": " "},
+            {"key_value__pair_delimiter": "|", "key_value__key_delimiter": "=="},
         )),
     ],
 )  # fmt: skip

@@ -211,6 +211,7 @@ A = """'{"a": 1, "s": "x", "l": [1], "o": {}, "n": null}'"""
         ("CAST(NULL AS STRING) IS JSON", None),  # as the standard, and Flink since FLINK-39943, which gave FALSE
         ("CAST(NULL AS STRING) IS NOT JSON ARRAY", None),
         ("NULL IS JSON", None),
+        ("JSON_OBJECT(KEY 'a' || UPPER('b') VALUE 1)", '{"aB":1}'),
         ("JSON_OBJECT(KEY UPPER('a') VALUE '1' IS JSON)", '{"A":true}'),
     ],
 )

@@ -203,6 +203,11 @@ def test_fields_that_are_no_columns_need_a_default() -> None:
     [
         ({"a": types.BIGINT}, {"avro__schema": "{"}, "avro.schema is not the JSON of a schema"),
         ({"a": types.BIGINT}, {"avro__schema": '"no such type"'}, "the schema is not valid"),
+        (
+            {"a": types.BIGINT},
+            {"avro__schema": '{"type": "record", "name": "r", "fields": 5}'},
+            "avro.schema gives no schema: the schema is not valid: a value in it has another type than Avro says",
+        ),
         ({"a": types.BIGINT}, {"avro__schema": '"long"'}, "column a: the schema is not a record"),
         ({"a": types.BIGINT}, {"avro__schema": record(("a", "string"))}, "it is BIGINT, and in the schema string"),
         ({"a": types.DATE}, {"avro__schema": record(("a", logical("long", "timestamp-millis")))}, "it is DATE, and in"),
