@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from rmqio.errors import SerdeError
 
@@ -406,9 +406,9 @@ def integer_of_double(number: float, bits: int) -> int:
     return ranged(int(number), bits)
 
 
-def in_order(number: float) -> tuple[bool, float]:
-    """Returns what numbers are ordered by: a NaN is larger than all others."""
-    return number != number, number
+def in_order(value: Any) -> tuple[bool, Any, bool]:
+    """Returns what values are ordered by if one is chosen: a NaN is the largest number, and -0.0 comes before 0.0."""
+    return value != value, value, not value and str(value)[:1] != "-"
 
 
 def truncated(text: str, length: int) -> str:

@@ -56,9 +56,14 @@ def accumulator(call: AggregateCall, argument: SqlType | None) -> Accumulator:
         case "COUNT":
             return Accumulator("0", "{acc} += 1", int, _plus, _same)
         case "MIN" | "MAX" if argument.kind in types.APPROXIMATE:  # a NaN is the largest number
-            better, nan = ("<", "acc") if call.name == "MIN" else (">", "value")
-            add = f"if {{acc}} is None or {{value}} {better} {{acc}} or {{{nan}}} != {{{nan}}}: {{acc}} = {{value}}"
-            best: Callable[..., Any] = min if call.name == "MIN" else max
+            is_min = call.name == "MIN"
+            better, nan = ("<", "acc") if is_min else (">", "value")
+            zero = "-(-{value} - {acc})" if is_min else "{value} + {acc}"  # of 0.0 and -0.0: -0.0 for MIN, 0.0 for MAX
+            add = (
+                f"if {{acc}} is None or {{value}} {better} {{acc}} or {{{nan}}} != {{{nan}}}: {{acc}} = {{value}}\n"
+                f"elif not {{value}} and not {{acc}}: {{acc}} = {zero}"
+            )
+            best: Callable[..., Any] = min if is_min else max
             return Accumulator("None", add, hint, _or_none(functools.partial(best, key=values.in_order)), _same)
         case "MIN":
             return Accumulator("None", "if {acc} is None or {value} < {acc}: {acc} = {value}", hint, _least, _same)
@@ -191,7 +196,7 @@ def _quotient(kind: SqlType, total: Any, count: int) -> Any:
 
 
 def emit_groups(
-    keys: Sequence[str],
+    keys: Sequence[tuple[str, SqlType]],
     bucket: str,
     calls: Sequence[tuple[Accumulator, str, str]],
     ones: Sequence[str],
@@ -199,12 +204,14 @@ def emit_groups(
 ) -> None:
     """Adds a row to its group. `calls`: each with the names of its argument and of its condition, or empty ones.
 
+    `keys`: with their types. Of equal ones, the group shows the same one, whichever row comes first.
     `bucket`: the start of the row's piece of time, or empty. `ones`: what `emit_ones` gave.
     """
     out.constants["zero"] = Decimal(0)
     names = [_bound(how, out) for how, _, _ in calls]
     starts = [how.start.format(**bound) for (how, _, _), bound in zip(calls, names, strict=True)]
-    group = f"({', '.join([*keys, *([bucket] if bucket else [])])},)" if keys or bucket else "()"
+    shown = [f"{out.constant(once, 'u')}({name})" if has_floats(kind) else name for name, kind in keys]
+    group = f"({', '.join([*shown, *([bucket] if bucket else [])])},)" if keys or bucket else "()"
     out.line(f"group = {group}")
     out.line("found = groups.get(group)")
     with out.block("if found is None:"):

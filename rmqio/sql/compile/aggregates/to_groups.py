@@ -56,4 +56,5 @@ def to_groups(target: ToGroups, columns: list[str], ones: list[str], out: Emitte
             if window.offset_us
             else f"{bucket} = {time} - {time} % {window.slide_us}"
         )
-    emit_groups([columns[each] for each in target.keys], bucket, _calls(target, columns), ones, out)
+    keys = [(columns[each], target.fields[each].type) for each in target.keys]
+    emit_groups(keys, bucket, _calls(target, columns), ones, out)

@@ -161,7 +161,7 @@ class _Place(Slider):
         self._come += 1
 
     def _replaces(self, value: Any, before: Any) -> bool:
-        if value != value or before != before:  # a NaN is the largest number
+        if not value or value != value or before != before:  # 0.0 and -0.0, NaN
             value, before = in_order(value), in_order(before)
         return bool(value < before if self._name == "MIN" else value > before)
 

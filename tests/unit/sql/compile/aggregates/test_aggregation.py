@@ -127,6 +127,17 @@ def test_a_nan_is_one_value_and_the_largest(batches: list[list[float]]) -> None:
     assert result(row, [AggregateCall("COUNT", types.BIGINT, 0, is_distinct=True)], rows) == [2]
 
 
+@pytest.mark.parametrize("batches", [[[0.0, -0.0]], [[-0.0, 0.0]], [[0.0], [-0.0]], [[-0.0], [0.0, -0.0]]])
+def test_which_zero_comes_first_does_not_matter(batches: list[list[float]]) -> None:
+    """Flink keeps the first one in MIN and MAX; its LEAST and GREATEST are these."""
+    calls = [AggregateCall(name, DOUBLE, 0) for name in ("MIN", "MAX", "SUM")]
+    calls += [AggregateCall(name, types.BIGINT, 0, is_distinct=True) for name in ("COUNT", "ARRAY_AGG")]
+    assert list(map(str, result(DOUBLE, calls, batches))) == ["-0.0", "0.0", "0.0", "1", "[0.0]"]
+    same = [[abs(each) * sign for batch in batches for each in batch] for sign in (1, -1)]
+    for each, zero in zip(same, ("0.0", "-0.0"), strict=True):
+        assert list(map(str, result(DOUBLE, calls[:2], [each, each]))) == [zero, zero]
+
+
 def test_a_sum_that_is_too_large_fails() -> None:
     with pytest.raises(ValueFailure, match="out of range of BIGINT: CAST the argument"):
         result(INTEGER, [AggregateCall("SUM", INTEGER, 0)], [[(1 << 63) - 1], [1]])
