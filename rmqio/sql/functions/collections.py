@@ -1,7 +1,6 @@
 """Functions of arrays and maps. Elements are compared as `=` does, and NULL is equal to NULL.
 
-A NaN is equal to none, but those in arrays, maps and rows are equal, and a map has one of them as a key. Which objects
-of Python they are must not matter.
+A NaN is equal to none, and a map has one of them as a key. Which objects of Python they are must not matter.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 
 from rmqio.sql import types
 from rmqio.sql.functions.registry import define
-from rmqio.sql.rows import once
+from rmqio.sql.rows import apart, once
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure, in_order
 
@@ -22,7 +21,7 @@ Map = dict[Any, Any]
 def key(value: Any) -> Any:
     """Returns what stands for a value in a set: arrays and maps are not hashable."""
     if isinstance(value, _NESTED):
-        return _hashable(once(value))
+        return _hashable(apart(value))
     return value if value == value else object()  # a NaN is equal to none, as in Flink
 
 
@@ -37,11 +36,6 @@ def _hashable(value: Any) -> Any:
     return ("row", *map(_hashable, value)) if isinstance(value, tuple) else value
 
 
-def _beside(array: Array, value: Any) -> tuple[Array, Any]:
-    """The array and a value, as `in` and `==` of Python compare them."""
-    return (once(array), once(value)) if isinstance(value, _NESTED) else (array, value)
-
-
 def element(array: Array) -> Any:
     """Returns the only element; None: there is none. Raises `ValueFailure` if there are more."""
     if len(array) > 1:
@@ -51,10 +45,7 @@ def element(array: Array) -> Any:
 
 def contains(array: Array | None, value: Any) -> bool | None:
     """Returns whether the value, which may be NULL, is in the array."""
-    if array is None:
-        return None
-    array, value = _beside(array, value)
-    return bool(value == value) and value in array  # `in` finds a NaN by its identity
+    return None if array is None else apart(value) in array  # `in` finds a NaN by its identity
 
 
 def distinct(items: Iterable[Any]) -> Array:
@@ -83,16 +74,16 @@ def least(array: Array) -> Any:
 
 def position(array: Array, value: Any) -> int:
     """Returns where the value first stands, counted from 1; 0: nowhere."""
-    array, value = _beside(array, value)
-    return array.index(value) + 1 if value == value and value in array else 0
+    value = apart(value)
+    return array.index(value) + 1 if value in array else 0
 
 
 def remove(array: Array | None, value: Any) -> Array | None:
     """Returns the elements that are not the value, which may be NULL."""
     if array is None:
         return None
-    others, value = _beside(array, value)
-    return [each for each, other in zip(array, others, strict=True) if other != value]
+    value = apart(value)
+    return [each for each in array if each != value]
 
 
 def section(array: Array, start: int, end: int | None = None) -> Array:

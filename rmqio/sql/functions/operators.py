@@ -13,7 +13,7 @@ from typing import Any, Final
 from rmqio.sql import types, values
 from rmqio.sql.functions.registry import define
 from rmqio.sql.regexes.limited import Pattern, compiled
-from rmqio.sql.rows import once
+from rmqio.sql.rows import apart, once
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure, shown
 
@@ -24,7 +24,8 @@ for _name, _python in (("=", "=="), ("<>", "!="), ("<", "<"), ("<=", "<="), (">"
 define("IS NOT DISTINCT FROM", "any any -> b", inline="{0} == {1}", is_strict=False,
        returns=lambda _: types.BOOLEAN.nullable(False))  # fmt: skip
 
-define("ONE NAN", "any", once, returns=lambda given: given[0])  # before Python compares arrays and rows, or has keys
+for _name, _made in (("ONE NAN", once), ("NANS APART", apart)):  # before Python has keys, or compares arrays and rows
+    define(_name, "any", _made, returns=lambda given: given[0])
 
 # ---- arithmetic: the planner picks one by the types -----------------------------------------------------------------
 
@@ -225,10 +226,8 @@ def item_of_array(array: list[Any], position: int) -> Any:
 
 
 def item_of_floats(found: dict[Any, Any], key: Any) -> Any:
-    """Returns the value of a key; None: there is none, or it is a NaN, which is equal to no key."""
-    if isinstance(key, tuple):  # in a row, it is equal
-        found, key = {once(each): value for each, value in found.items()}, once(key)
-    return found.get(key) if key == key else None
+    """Returns the value of a key; None: there is none. No key is equal to a NaN."""
+    return found.get(apart(key))
 
 
 def _value_of(given: Sequence[SqlType]) -> SqlType:

@@ -38,11 +38,12 @@ from rmqio.sql.text import text_of
 Step = dict[str, Any]
 Signature = list[dict[str, Any]]
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Another one when values have another meaning than in state that was written: of functions, casts, comparisons, keys.
 
 2: those of Flink 2.3.0, as `CAST` to `CHAR(5)`, `SIMILAR TO`, `TO_TIMESTAMP_LTZ` of text; -0.0 in a row is 0.0.
 3: a NaN in arrays, maps and rows, and as a key; text beside a time; keys are told apart by intervals, `-(a + b)`.
+4: a NaN is equal to nothing as the key of a join, and in arrays, maps and rows.
 """
 WATERMARK_DELAY: Final = "watermark delay"
 KEY_TYPES: Final = ("types of the keys",)

@@ -30,7 +30,7 @@ class Entry(NamedTuple):
         )
 
 
-_NAMED: Final = {"<text>": r"(?:STRING|(?:VAR)?CHAR\(\d\))", "<nested>": "(?:ARRAY|MAP|ROW)<"}
+_NAMED: Final = {"<text>": r"(?:STRING|(?:VAR)?CHAR\(\d\))"}
 _TYPES: Final = re.compile("|".join(_NAMED))
 _FILE: Final = tomllib.loads(Path(__file__).with_name("differences.toml").read_text("utf-8"))
 CALLS: Final = tuple(Entry(**each) for each in _FILE["call"])

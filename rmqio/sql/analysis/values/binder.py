@@ -282,7 +282,9 @@ def _map(node: nodes.MapOf, binder: ExpressionBinder) -> Expr:
     if not types.is_key(keys[0].type):
         raise Refusal(f"a key of a MAP cannot be {keys[0].type.text}", node.items[0].span)
     found = same_type(items[1::2], list(node.items[1::2]), "MAP")
-    pairs = tuple(each for pair in zip(map(conversions.with_one_nan, keys), found, strict=True) for each in pair)
+    if has_floats(keys[0].type):
+        keys = [Operation(each.type, "ONE NAN", (each,)) for each in keys]
+    pairs = tuple(each for pair in zip(keys, found, strict=True) for each in pair)
     return Operation(SqlType("MAP", False, elements=(keys[0].type, _type_of(found))), "MAP", pairs)
 
 

@@ -210,14 +210,9 @@ def compared(left: Expr, right: Expr, node: nodes.Node) -> tuple[Expr, Expr]:
             for each in (left, right)
         )
     pair = [converted(each, found.nullable(each.type.is_nullable), node) for each in (left, right)]
-    if found.elements:
-        pair = [with_one_nan(each) for each in pair]
+    if found.elements and has_floats(found):  # Python takes the same NaN in both as equal
+        return Operation(pair[0].type, "NANS APART", (pair[0],)), pair[1]
     return pair[0], pair[1]
-
-
-def with_one_nan(expression: Expr) -> Expr:
-    """Returns the value in which a NaN is always the same object: Python takes those in others by their identity."""
-    return Operation(expression.type, "ONE NAN", (expression,)) if has_floats(expression.type) else expression
 
 
 # ---- CAST -----------------------------------------------------------------------------------------------------------

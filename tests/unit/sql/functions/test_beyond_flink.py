@@ -235,6 +235,19 @@ def test_a_nan_is_the_largest_number_wherever_it_stands() -> None:
         assert str(evaluate(f"ARRAY_SORT(ARRAY[{pair}])", row)) == "[1.0, nan]"
 
 
+@pytest.mark.parametrize("pair", ["a, b", "b, a"])
+def test_of_both_zeros_the_negative_one_is_the_least(pair: str) -> None:
+    """As in Flink's GREATEST and LEAST. Its functions of arrays keep the order of the elements."""
+    row = {"a": ("DOUBLE", 0.0), "b": ("DOUBLE", -0.0)}
+    for each in (f"GREATEST({pair})", f"ARRAY_MAX(ARRAY[{pair}])"):
+        assert str(evaluate(each, row)) == "0.0"
+    for each in (f"LEAST({pair})", f"ARRAY_MIN(ARRAY[{pair}])"):
+        assert str(evaluate(each, row)) == "-0.0"
+    assert str(evaluate(f"ARRAY_SORT(ARRAY[{pair}])", row)) == "[-0.0, 0.0]"
+    assert str(evaluate(f"ARRAY_SORT(ARRAY[{pair}], FALSE)", row)) == "[0.0, -0.0]"
+    assert [evaluate(each, row) for each in (f"ARRAY_MAX(ARRAY[{each}])" for each in ("'', 'a'", "-1, 0"))] == ["a", 0]
+
+
 NANS: list[tuple[str, Any]] = [
     ("a = c", False),
     ("a IN (a, c)", False),
@@ -246,27 +259,41 @@ NANS: list[tuple[str, Any]] = [
     ("CARDINALITY(ARRAY_UNION(ARRAY[a], ARRAY[c]))", 2),
     ("CARDINALITY(ARRAY_INTERSECT(ARRAY[a], ARRAY[c]))", 0),
     ("CARDINALITY(ARRAY_EXCEPT(ARRAY[a], ARRAY[c]))", 1),
-    # in arrays, maps and rows, it is equal
-    ("ARRAY[a, b] = ARRAY[c, b]", True),
-    ("ARRAY[a, b] <> ARRAY[c, b]", False),
-    ("ARRAY[a] IN (ARRAY[b], ARRAY[c])", True),
-    ("MAP['x', a] = MAP['x', c]", True),
-    ("MAP[a, 1] = MAP[c, 1]", True),
-    ("ROW(ROW(a), 1) = ROW(ROW(c), 1)", True),
-    ("ROW(a) IS NOT DISTINCT FROM ROW(c)", True),
-    ("CASE ARRAY[a] WHEN ARRAY[c] THEN 1 ELSE 0 END", 1),
-    ("NULLIF(ARRAY[a], ARRAY[c])", None),
-    ("ARRAY_CONTAINS(ARRAY[ARRAY[a]], ARRAY[c])", True),
-    ("ARRAY_CONTAINS(ARRAY[ROW(a, 1)], ROW(c, 1))", True),
-    ("ARRAY_CONTAINS(ARRAY[MAP['x', a]], MAP['x', c])", True),
-    ("ARRAY_POSITION(ARRAY[ARRAY[b], ARRAY[a]], ARRAY[c])", 2),
-    ("ARRAY_REMOVE(ARRAY[ARRAY[a], ARRAY[b]], ARRAY[c])", [[1.0]]),
-    ("CARDINALITY(ARRAY_DISTINCT(ARRAY[ARRAY[a], ARRAY[c]]))", 1),
-    ("CARDINALITY(ARRAY_DISTINCT(ARRAY[ROW(a), ROW(c)]))", 1),
-    ("CARDINALITY(ARRAY_DISTINCT(ARRAY[MAP[a, 1], MAP[c, 1]]))", 1),
-    ("CARDINALITY(ARRAY_UNION(ARRAY[ARRAY[a]], ARRAY[ARRAY[c]]))", 1),
-    ("CARDINALITY(ARRAY_INTERSECT(ARRAY[ARRAY[a]], ARRAY[ARRAY[c]]))", 1),
-    ("ARRAY_EXCEPT(ARRAY[ARRAY[a]], ARRAY[ARRAY[c]])", []),
+    # in arrays, maps and rows, too: Flink says so of columns, and compares the bytes of what is written in the query
+    ("ARRAY[a, b] = ARRAY[c, b]", False),
+    ("ARRAY[a, b] <> ARRAY[c, b]", True),
+    ("ARRAY[a] = ARRAY[a]", False),
+    ("ARRAY[a] IN (ARRAY[b], ARRAY[c])", False),
+    ("MAP['x', a] = MAP['x', c]", False),
+    ("MAP[a, 1] = MAP[c, 1]", False),
+    ("ROW(a) <> ROW(c)", True),
+    ("ROW(a, b) <> ROW(c, b)", True),
+    ("ROW(a) IN (ROW(b), ROW(c))", False),
+    ("ROW(ROW(a), 1) = ROW(ROW(c), 1)", False),
+    ("ROW(a) IS NOT DISTINCT FROM ROW(c)", False),
+    ("CASE ARRAY[a] WHEN ARRAY[c] THEN 1 ELSE 0 END", 0),
+    ("NULLIF(ARRAY[a], ARRAY[c]) IS NULL", False),
+    ("r = q", False),
+    ("r <> q", True),
+    ("r = r", False),
+    ("r <> r", True),
+    ("r = ROW(c)", False),
+    ("r IN (q, ROW(b))", False),
+    ("r IS DISTINCT FROM q", True),
+    ("NULLIF(r, q) IS NULL", False),
+    ("CASE r WHEN q THEN 1 ELSE 0 END", 0),
+    ("ARRAY_CONTAINS(ARRAY[ARRAY[a]], ARRAY[c])", False),
+    ("ARRAY_CONTAINS(ARRAY[ROW(a, 1)], ROW(c, 1))", False),
+    ("ARRAY_CONTAINS(ARRAY[r], q)", False),
+    ("ARRAY_CONTAINS(ARRAY[MAP['x', a]], MAP['x', c])", False),
+    ("ARRAY_POSITION(ARRAY[ARRAY[b], ARRAY[a]], ARRAY[c])", 0),
+    ("CARDINALITY(ARRAY_REMOVE(ARRAY[ARRAY[a], ARRAY[b]], ARRAY[c]))", 2),
+    ("CARDINALITY(ARRAY_DISTINCT(ARRAY[ARRAY[a], ARRAY[c]]))", 2),
+    ("CARDINALITY(ARRAY_DISTINCT(ARRAY[r, q, r]))", 3),
+    ("CARDINALITY(ARRAY_DISTINCT(ARRAY[MAP[a, 1], MAP[c, 1]]))", 2),
+    ("CARDINALITY(ARRAY_UNION(ARRAY[ARRAY[a]], ARRAY[ARRAY[c]]))", 2),
+    ("CARDINALITY(ARRAY_INTERSECT(ARRAY[ARRAY[a]], ARRAY[ARRAY[c]]))", 0),
+    ("CARDINALITY(ARRAY_EXCEPT(ARRAY[ARRAY[a]], ARRAY[ARRAY[c]]))", 1),
     # a map has it once as a key, and by no number does one find it
     ("MAP_VALUES(MAP[a, 1, c, 2])", [2]),
     ("MAP_VALUES(MAP[ROW(a), 1, ROW(c), 2])", [2]),
@@ -276,7 +303,7 @@ NANS: list[tuple[str, Any]] = [
     ("m[c]", None),
     ("MAP[a, 1][c]", None),
     ("MAP[b, 1][1]", 1),
-    ("MAP[ROW(a), 1][ROW(c)]", 1),
+    ("MAP[ROW(a), 1][ROW(c)]", None),
 ]
 
 
@@ -285,6 +312,7 @@ def test_which_object_a_nan_is_does_not_matter(expression: str, expected: Any) -
     nan = float("nan")
     for other in (nan, float("nan")):
         row = {"a": ("DOUBLE", nan), "b": ("DOUBLE", 1.0), "c": ("DOUBLE", other), "m": ("MAP<DOUBLE, INT>", {nan: 1})}
+        row |= {"r": ("ROW<x DOUBLE>", (nan,)), "q": ("ROW<x DOUBLE>", (other,))}
         assert evaluate(expression, row) == expected
 
 
