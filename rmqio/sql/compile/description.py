@@ -90,12 +90,14 @@ class ToKeys:
       nulls_of: which side of the join the rows are, if a row whose key has a NULL comes out, too: it gets a key that no
         row of the other side has. None: it is left out.
       with_nulls: a NULL is a value of the key like others.
+      kinds: the types of the columns of the key, if keys must be equal: a NaN is equal to nothing, as NULL.
     """
 
     keys: tuple[int, ...]
     timing: Timing | None = None
     nulls_of: int | None = None
     with_nulls: bool = False
+    kinds: tuple[SqlType, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

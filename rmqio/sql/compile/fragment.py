@@ -5,7 +5,7 @@ The description (`description`) travels to the workers; `compiled` makes the fun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from decimal import localcontext
@@ -47,8 +47,8 @@ from rmqio.sql.expressions import InputRef
 from rmqio.sql.planning.identity import id_position
 from rmqio.sql.planning.plan import Field, window_fields
 from rmqio.sql.recursion import deep_trees
-from rmqio.sql.rows import key_bytes, null_key, pack
-from rmqio.sql.types import SqlType
+from rmqio.sql.rows import apart, has_floats, key_bytes, null_key, pack
+from rmqio.sql.types import APPROXIMATE, SqlType
 from rmqio.sql.user.loading import FunctionError
 from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_zone, last_instant_in
 
@@ -336,7 +336,7 @@ def _target(target: Target, columns: list[str], out: Emitter, added: str = "{}")
 def _to_keys(target: ToKeys, columns: list[str], out: Emitter) -> None:
     keys = [columns[each] for each in target.keys]
     out.constants.update({"key_bytes": key_bytes, "pack": pack, "null_key": null_key})
-    is_null = " or ".join(f"{each} is None" for each in keys)
+    is_null = " or ".join([*(f"{each} is None" for each in keys), *_nans(target, keys, out)])
     key, packed = (f"({', '.join(each)}{',' * bool(each)})" for each in (keys, columns))
     key = f"key_bytes({key})"
     row = out.name("r")
@@ -352,6 +352,15 @@ def _to_keys(target: ToKeys, columns: list[str], out: Emitter) -> None:
     out.constants["no_time"] = no_time
     out.line(f"if {time} is None: no_time()")
     out.line(f"add(({key}, {row}, {time}))")
+
+
+def _nans(target: ToKeys, keys: list[str], out: Emitter) -> Iterator[str]:
+    """Tests of a NaN in a key."""
+    for each, kind in zip(keys, target.kinds, strict=False):
+        if kind.kind in APPROXIMATE:
+            yield f"{each} != {each}"
+        elif has_floats(kind):
+            yield f"{out.constant(apart, 'u')}({each}) != {each}"
 
 
 def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{}") -> None:

@@ -12,7 +12,6 @@ from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.compile.steps import Step
 from rmqio.sql.expressions import Expr, InputRef
 from rmqio.sql.lookup.definition import Dimension, Lease
-from rmqio.sql.lookup.keys import number
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import pack
 from rmqio.sql.types import APPROXIMATE
@@ -85,17 +84,13 @@ def looked_up(step: LookUp, columns: list[str], out: Emitter) -> Iterator[list[s
 
 
 def _rows(step: LookUp, get: str, out: Emitter) -> str:
-    """The rows of the key; none if a column of it is NULL."""
+    """The rows of the key; none if a column of it is NULL or NaN."""
     names = [value(each, out) for each in step.keys]
-    places = zip(names, step.keys, strict=True)
+    places = list(zip(names, step.keys, strict=True))
     nulls = [f"{name} is None" for name, each in places if each.type.is_nullable and (name.isidentifier())]
-    codes = [_number(name, each, out) for name, each in zip(names, step.keys, strict=True)]
-    key = f"({', '.join(codes)})" if len(codes) > 1 else codes[0]
+    nulls += [f"{name} != {name}" for name, each in places if each.type.kind in APPROXIMATE]
+    key = f"({', '.join(names)})" if len(names) > 1 else names[0]
     return f"() if {' or '.join(nulls)} else {get}({key})" if nulls else f"{get}({key})"
-
-
-def _number(name: str, key: Expr, out: Emitter) -> str:
-    return f"{out.constant(number, 'n')}({name})" if key.type.kind in APPROXIMATE else name
 
 
 def _loaded(step: LookUp, columns: list[str], row: str, out: Emitter) -> list[str]:

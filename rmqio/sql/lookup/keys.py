@@ -12,25 +12,18 @@ from rmqio.sql.types import APPROXIMATE, SqlType
 
 
 def key_maker(kinds: Sequence[SqlType], positions: Sequence[int]) -> Callable[[Row], Any]:
-    """Returns the function from a row to its key; None if a column of it is NULL. The key's types are `kinds`."""
-    has_nan = [each.kind in APPROXIMATE for each in kinds]
-    if len(positions) == 1 and not has_nan[0]:
+    """Returns the function from a row to its key of these types; None if a column of it is NULL or NaN."""
+    if len(positions) == 1 and kinds[0].kind not in APPROXIMATE:
         (place,) = positions
         return lambda row: row[place]
 
     def of(row: Row) -> Any:
         found = [row[each] for each in positions]
-        if None in found:
+        if any(each is None or each != each for each in found):
             return None
-        found = [number(each) if may else each for each, may in zip(found, has_nan, strict=True)]
         return tuple(found) if len(found) > 1 else found[0]
 
     return of
-
-
-def number(value: float) -> Any:
-    """Returns a number as part of a key: NaN is equal to NaN there."""
-    return value if value == value else "NaN"
 
 
 def packed_key(key: Any) -> bytes:
@@ -50,8 +43,6 @@ def packed_key(key: Any) -> bytes:
 def _plain(value: Any) -> Any:
     """A value of which equal ones have the same bytes. No text is compared with a number."""
     if isinstance(value, (float, Decimal)):
-        if value != value:
-            return "NaN"
         try:
             top, bottom = value.as_integer_ratio()
         except (OverflowError, ValueError):  # infinite

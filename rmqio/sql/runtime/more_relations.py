@@ -65,8 +65,11 @@ class MoreRelations:
     def _lookup(self, lookup: SubqueryJoin, fragment: Fragment, side: int, computing: Computing) -> Any:
         ends = self.ends(lookup)
         left_keys, right_keys = (tuple(each[i] for each in lookup.keys) for i in (0, 1))
-        left = self.rows(lookup.left, (), ToKeys(left_keys, nulls_of=None if lookup.kind == "SEMI" else 0), 0)
-        right = self.rows(lookup.right, (), ToKeys(right_keys), 1)
+        left_kinds = tuple(lookup.left.fields[each].type for each in left_keys)
+        right_kinds = tuple(lookup.right.fields[each].type for each in right_keys)
+        nulls_of = None if lookup.kind == "SEMI" else 0
+        left = self.rows(lookup.left, (), ToKeys(left_keys, nulls_of=nulls_of, kinds=left_kinds), 0)
+        right = self.rows(lookup.right, (), ToKeys(right_keys, kinds=right_kinds), 1)
         kind = self.hint(ToKeys(()))
         label = self.label("Look up")
         if lookup.residual is None:

@@ -234,6 +234,12 @@ class Eager(Translation):
         self.letters += [each.value for each in errors.values]
 
 
+def body_of(written: Any) -> bytes:
+    """Returns the body of a message, which may stand behind its id."""
+    message = written[1] if isinstance(written, tuple) else written
+    return message if isinstance(message, bytes) else message.body
+
+
 def _flattened(transform: Any, inputs: Any, _label: Any = None) -> Elements:
     with contextlib.suppress(AttributeError):
         return Elements(value for each in inputs for value in each.values)

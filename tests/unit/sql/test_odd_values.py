@@ -17,7 +17,7 @@ from rmqio.sql.errors import SqlError
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.values import ValueFailure
 from tests.helpers.oracles.grid import TYPES, VALUES, row
-from tests.unit.sql.eager import Eager
+from tests.unit.sql.eager import Eager, body_of
 from tests.unit.sql.evaluating import type_of
 from tests.unit.sql.formats.support import encode, table_with
 
@@ -109,12 +109,6 @@ def _window(query: str) -> str:
     return query.partition("TABLE(")[2].partition("(")[0]
 
 
-def _body(written: Any) -> bytes:
-    """Returns the body of a message, which may stand behind its id."""
-    message = written[1] if isinstance(written, tuple) else written
-    return message if isinstance(message, bytes) else message.body
-
-
 def ran(query: str, types: tuple[str, str], random: Random) -> bool:
     """Runs a statement, unless it is refused. Returns whether it ran."""
     columns, on_error = _COLUMNS.format(*types), random.choice([_LETTERS, _LETTERS, "'null'"])
@@ -149,7 +143,7 @@ def check(query: str, found: list[Any] | None, letters: list[Any], count: int) -
     if query in ROWS and found is not None:
         assert len(found) + len(letters) == count, query
     elif query in GROUPS and found is not None and all(each.topic for each in letters):  # bad groups have no topic
-        counted, good = sum(json.loads(_body(each))["n"] for each in found), count - len(letters)
+        counted, good = sum(json.loads(body_of(each))["n"] for each in found), count - len(letters)
         assert counted in {"HOP": [2 * good], "CUMULATE": range(good, 2 * good + 1)}.get(_window(query), [good]), query
 
 

@@ -29,9 +29,16 @@ _WINDOW_END_US = -_MILLISECOND_US
 def key_targets(join: Join) -> tuple[ToKeys, ToKeys]:
     """Returns what the rows of the left and of the right input become."""
     timings = _timings(join)
-    keys = tuple(one for one, _ in join.keys), tuple(other for _, other in join.keys)
-    kinds = ("LEFT", "FULL"), ("RIGHT", "FULL")
-    left, right = (ToKeys(keys[side], timings[side], side if join.kind in kinds[side] else None) for side in (0, 1))
+    outer = ("LEFT", "FULL"), ("RIGHT", "FULL")
+    left, right = (
+        ToKeys(
+            tuple(pair[side] for pair in join.keys),
+            timings[side],
+            side if join.kind in outer[side] else None,
+            kinds=tuple(given.fields[pair[side]].type for pair in join.keys),
+        )
+        for side, given in enumerate(join.inputs())
+    )
     return left, right
 
 
