@@ -88,7 +88,9 @@ def _plain(value: Any) -> Any:
         return value + 0.0 if value == value else "NaN"  # -0.0 is 0.0
     if isinstance(value, Decimal):
         return format(DECIMALS.plus(value.normalize(DECIMALS)), "f")
-    return once(value)
+    if isinstance(value, (tuple, list)):
+        return list(map(_plain, value))
+    return sorted(map(key_bytes, value.items())) if isinstance(value, dict) else value  # a map has no order
 
 
 _NAN: Final = float("nan")

@@ -43,7 +43,7 @@ VERSION: Final = 4
 
 2: those of Flink 2.3.0, as `CAST` to `CHAR(5)`, `SIMILAR TO`, `TO_TIMESTAMP_LTZ` of text; -0.0 in a row is 0.0.
 3: a NaN in arrays, maps and rows, and as a key; text beside a time; keys are told apart by intervals, `-(a + b)`.
-4: a NaN is equal to nothing as the key of a join, and in arrays, maps and rows.
+4: a NaN is equal to nothing as the key of a join, and in arrays, maps and rows; a map as a key has no order.
 """
 WATERMARK_DELAY: Final = "watermark delay"
 KEY_TYPES: Final = ("types of the keys",)

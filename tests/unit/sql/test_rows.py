@@ -21,6 +21,9 @@ from rmqio.sql.rows import key_bytes
         (float("nan"), -float("nan")),
         ((float("nan"),), (-float("nan"),)),
         (Decimal("1.50"), Decimal("1.5")),
+        ((Decimal("1.50"),), (Decimal("1.5"),)),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        (({1: [0.0], 2: None},), ({2: None, 1: [-0.0]},)),
     ],
 )
 def test_equal_values_are_one_key(one: Any, other: Any) -> None:

@@ -19,12 +19,16 @@ _IDS: Final = {1, 2, 3, 4, 5}
 _EQUAL: Final = {(2, 2), (2, 3), (3, 2), (3, 3), (4, 4)}
 _BESIDE: Final = "x.t BETWEEN y.t - INTERVAL '1' MINUTE AND y.t + INTERVAL '1' MINUTE"
 _COLUMNS: Final = (
-    "id INT, d DOUBLE, f FLOAT, r ROW<a DOUBLE, b ARRAY<DOUBLE>>, k STRING, t TIMESTAMP(3), WATERMARK FOR t AS t"
+    "id INT, d DOUBLE, f FLOAT, r ROW<a DOUBLE, b ARRAY<DOUBLE>>, m MAP<STRING, DOUBLE>, k STRING, t TIMESTAMP(3), "
+    "WATERMARK FOR t AS t"
 )
 _BODIES: Final = [
-    {"id": number, "d": each, "f": each, "r": {"a": 1.0, "b": [each]}, "k": "k", "t": f"2024-01-01 00:00:0{number}"}
+    {
+        "id": number, "d": each, "f": each, "r": {"a": 1.0, "b": [each]}, "k": "k", "t": f"2024-01-01 00:00:0{number}",
+        "m": dict([("a", each), ("b", 1)][:: number % 2 * 2 - 1]),
+    }
     for number, each in enumerate(_VALUES, 1)
-]
+]  # fmt: skip
 
 
 def found(
@@ -79,6 +83,8 @@ def test_the_same_rows_are_pairs(condition: str, kind: str) -> None:
     "condition",
     [
         "x.r = y.r",
+        "x.m = y.m",
+        "x.k = y.k AND (x.m = y.m OR x.id + y.id < 0)",
         "x.k = y.k AND (x.r = y.r OR x.id + y.id < 0)",
         "ROW(ROW(x.d)) = ROW(ROW(y.d))",
         "ARRAY[x.d] = ARRAY[y.d] AND x.k = y.k",
@@ -112,6 +118,7 @@ def test_pairs_of_where(query: str, wanted: Any, is_endless: bool) -> None:
         ("x.d IN (SELECT d FROM y)", {2, 3, 4}),
         ("(x.d, x.k) IN (SELECT d, k FROM y)", {2, 3, 4}),
         ("x.r IN (SELECT r FROM y)", {2, 3, 4, 5}),
+        ("x.m IN (SELECT m FROM y WHERE id <> x.id)", {2, 3}),
         ("x.d NOT IN (SELECT d FROM y WHERE d IS NOT NULL)", {1}),
         ("x.d NOT IN (SELECT d FROM y)", set()),
         ("x.d = 9 OR x.d IN (SELECT d FROM y)", {2, 3, 4}),
