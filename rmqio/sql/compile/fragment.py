@@ -35,7 +35,7 @@ from rmqio.sql.compile.description import (
     ToTable,
     WindowStep,
 )
-from rmqio.sql.compile.expressions.casts import text_of
+from rmqio.sql.compile.expressions.casts import key_text_of
 from rmqio.sql.compile.expressions.code import is_null, skip_unless, value
 from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.compile.expressions.places import Columns, Places, names_of
@@ -408,7 +408,7 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{
 
 
 def _text(name: str, kind: SqlType, out: Emitter) -> str:
-    return f"(None if {name} is None else {out.constant(text_of(kind), 'x')}({name}))"
+    return f"(None if {name} is None else {out.constant(key_text_of(kind), 'x')}({name}))"
 
 
 def _require_values(target: Target, columns: list[str], out: Emitter) -> None:

@@ -17,7 +17,7 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.sql.compile.description import Fragment, FromRows, FromTable, ToRows
-from rmqio.sql.compile.expressions.casts import text_of
+from rmqio.sql.compile.expressions.casts import key_text_of
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
 from rmqio.sql.lookup.definition import Dimension, Row
@@ -105,7 +105,7 @@ class _UpsertRows:
         self._decode = compiled(Fragment(FromTable(table, tuple(columns)), (), ToRows(), dimension.zone))
         self._compute = compiled(Fragment(FromRows(fields), dimension.steps, ToRows(), dimension.zone))
         names = [each.name for each in columns]
-        self._primary = [(names.index(each), text_of(fields[names.index(each)].type)) for each in table.primary_key]
+        self._primary = [(names.index(each), key_text_of(fields[names.index(each)].type)) for each in table.primary_key]
         kinds = [dimension.fields[each].type for each in dimension.keys]
         self._key_of = key_maker(kinds, dimension.keys)
         self._name, self._skips = table.name, table.options.on_error == "skip"

@@ -160,6 +160,12 @@ def _text_of_instant(micros: int, precision: int) -> str:
     return values.text_of_timestamp(values.local_of_instant(micros), precision)
 
 
+def key_text_of(given: SqlType) -> Callable[[Any], str]:
+    """Returns the function that makes text of a value as a key: -0.0 is 0.0."""
+    text = text_of(given)
+    return (lambda number: text(number + 0.0)) if given.kind in types.APPROXIMATE else text
+
+
 def text_of(given: SqlType) -> Callable[[Any], str]:
     """Returns the function that makes text of a value."""
     match given.kind:

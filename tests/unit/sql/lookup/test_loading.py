@@ -90,6 +90,19 @@ def test_rows_of_one_key_are_ordered_when_they_are_looked_up(
     assert [len(rows.get(each)) for each in (0, 1)] == [2_996, 0]
 
 
+def test_both_zeros_are_one_key_of_a_topic(cluster: InMemoryCluster) -> None:
+    dimension = customers_of(
+        TOPIC.format("").replace("id INT", "id DOUBLE"), Connection(client_factory=InMemoryClientFactory(cluster.name))
+    )
+    rows = topic._UpsertRows(dimension)
+    put(cluster, "u", {"id": 0.0, "name": "old"}, {"id": -0.0, "name": "new"}, {"id": 1.0, "name": "other"}, queue_id=0)
+    rows.update(stored(cluster, "u"))
+    assert [name for _, name in rows.get(0.0)] == [name for _, name in rows.get(-0.0)] == ["new"]
+    put(cluster, "u", b"", queue_id=0, keys=["0.0"])
+    rows.update(stored(cluster, "u")[-1:])
+    assert (len(rows.get(0.0)), len(rows.get(1.0))) == (0, 1)
+
+
 def test_a_table_is_loaded_again_and_a_failure_keeps_its_last_copy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -35,6 +35,12 @@ def found(
     select: str, *, is_endless: bool = False, more: str = "", columns: str = "a INT, b INT", step: int = 1
 ) -> list[Any]:
     """The rows of a query over tables `x` and `y` with these values, in an order."""
+    rows = written(select, is_endless=is_endless, more=more, columns=columns, step=step)
+    return [tuple(json.loads(body_of(each)).values()) for each in rows]
+
+
+def written(select: str, *, is_endless: bool, more: str, columns: str, step: int) -> list[Any]:
+    """What a query writes."""
     tables = "".join(f"CREATE TABLE {name} ({_COLUMNS}) WITH ('topic' = '{name}');" for name in "xy")
     script = Script()
     script.run(
@@ -42,8 +48,7 @@ def found(
         f"INSERT INTO sink {select};"
     )
     bodies = [json.dumps(each).encode() for each in _BODIES[::step]]
-    rows = Eager({"x": bodies, "y": bodies}, is_endless=is_endless).run(script.sinks[0])
-    return [tuple(json.loads(body_of(each)).values()) for each in rows]
+    return Eager({"x": bodies, "y": bodies}, is_endless=is_endless).run(script.sinks[0])
 
 
 def _alone(pairs: set[tuple[int, int]], kind: str) -> set[tuple[int | None, int | None]]:
@@ -190,3 +195,13 @@ _GROUPS: Final = {
 def test_what_a_group_shows_does_not_depend_on_the_order_of_rows(query: str, step: int) -> None:
     rows = found(query, columns="a STRING, b BIGINT", step=step)
     assert {*rows} == _GROUPS[query]
+
+
+@pytest.mark.parametrize("step", [1, -1], ids=["in order", "backwards"])
+@pytest.mark.parametrize("order", ["t", "t DESC"])
+def test_the_key_of_a_message_is_that_of_its_rows(order: str, step: int) -> None:
+    first = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY d ORDER BY {order}) AS rn FROM x WHERE d IS NOT NULL"
+    query = f"SELECT d, id FROM ({first}) WHERE rn = 1"
+    columns = "d DOUBLE, id INT, PRIMARY KEY (d) NOT ENFORCED"
+    messages = written(query, is_endless=True, more="", columns=columns, step=step)
+    assert {each.keys for each in messages} == {("NaN",), ("0.0",), ("1.0",)}
