@@ -112,13 +112,6 @@ def connector_options(connector: str, found: Mapping[str, Option], table: str) -
     )
 
 
-def check_format(found: Mapping[str, Option], format_name: str) -> None:
-    """Raises `Refusal` for an option of files that the format does not have."""
-    if "first_line" in found and format_name != "csv":
-        option = found["first_line"]
-        raise Refusal(f"the option {option.key!r} is of the format csv, not of {format_name}", option.span)
-
-
 def _require_own(connector: str, found: Mapping[str, Option]) -> None:
     others = {name for names in _OF_CONNECTOR.values() for name in names}
     own = _OF_CONNECTOR.get(connector, ())
@@ -129,8 +122,10 @@ def _require_own(connector: str, found: Mapping[str, Option]) -> None:
             owners = [each for each, names in _OF_CONNECTOR.items() if name in names]
             raise Refusal(f"the option {option.key!r} is of the connector {listed(owners)}, not of {connector}",
                           option.span)  # fmt: skip
-        if connector == DATABASE or (connector == FILES and name not in _of_formats()):
-            raise Refusal(f"the option {option.key!r} is of topics, not of the connector {connector}", option.span)
+        is_of_format = name == "skip_errors" or name in _of_formats()
+        if connector == DATABASE or (connector == FILES and not is_of_format):
+            owners_named = "of topics and files" if is_of_format else "of topics"
+            raise Refusal(f"the option {option.key!r} is {owners_named}, not of the connector {connector}", option.span)
 
 
 def _of_formats() -> frozenset[str]:

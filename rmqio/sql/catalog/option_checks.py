@@ -55,14 +55,12 @@ def check_connector(found: Mapping[str, Option], connector: str) -> None:
             )
 
 
-def check_format(found: Mapping[str, Option], format_name: str) -> None:
-    """Raises `Refusal` for an option of another format that formats do not read themselves."""
-    option = found.get("skip_errors")
-    if option is not None:
-        boolean(option)
-        prefix = option.key.lower().removeprefix("value.").partition(".")[0]
-        if prefix != format_name and not format_name.startswith(f"{prefix}-"):
-            raise Refusal(f"the option {option.key!r} is of the format {prefix}, not of {format_name}", option.span)
+def check_is_json(found: Mapping[str, Option], format_name: str) -> None:
+    """Raises `Refusal` for rocketmq-flink's `isJsonData` that says another format than the option `format`."""
+    option = found.get("is_json")
+    if option is not None and boolean(option) != (format_name == "json"):
+        raise Refusal(f"{option.key} is {option.value!r}, but the format is {format_name!r}: leave one of them out",
+                      option.span)  # fmt: skip
 
 
 def check_filters(found: Mapping[str, Option]) -> None:
@@ -140,10 +138,14 @@ def specific_offsets(option: Option, topic: str) -> StartFrom:
 
 
 _CREDENTIALS: Final = "secrets are not written in SQL: give --credentials environment, or --credentials file:PATH"
-_ELSEWHERE: Final = {"accesskey": _CREDENTIALS, "secretkey": _CREDENTIALS}
+_ELSEWHERE: Final = {
+    "accesskey": _CREDENTIALS,
+    "secretkey": _CREDENTIALS,
+    "keyformat": "keys of messages are texts and have no format: name their columns in 'key.fields'",
+}
 
 
 def check_known_elsewhere(option: Option, folded: str) -> None:
-    """Raises `Refusal` for an option of rocketmq-flink that is given in another way here."""
+    """Raises `Refusal` for an option of rocketmq-flink that is or Flink's Kafka that is given in another way here."""
     if folded in _ELSEWHERE:
         raise Refusal(f"the option {option.key!r} is refused: {_ELSEWHERE[folded]}", option.span)

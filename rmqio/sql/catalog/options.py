@@ -183,7 +183,7 @@ def table_options(options: Sequence[Option], table: str) -> TableOptions:
         name = _BY_SPELLING.get(folded) or _BY_SPELLING.get(folded.removeprefix("value")) or pattern_named(option)
         if name is None:
             option_checks.check_known_elsewhere(option, folded)
-            _require_connector(options)
+            _require_known(options)
             spellings = [each for spellings in _NAMES.values() for each in spellings]
             raise Refusal(f"the option {option.key!r} is unknown{nearest(option.key, spellings)}", option.span)
         if name == "ignored":
@@ -196,14 +196,15 @@ def table_options(options: Sequence[Option], table: str) -> TableOptions:
     return _checked(found, table)
 
 
-def _require_connector(options: Sequence[Option]) -> None:
-    """Raises `Refusal` for a connector that is not there: its options are unknown because it is."""
+def _require_known(options: Sequence[Option]) -> None:
+    """Raises `Refusal` for a connector or a format that is not there: its options are unknown because it is."""
+    formats = tuple(dict.fromkeys((*FORMATS, *connectors.FILE_FORMATS)))
     for each in options:
-        if each.key.lower() in ("connector", "type"):
-            named = connectors.connector_named(each.value.strip())
-            if named.lower().replace("_", "-") not in CONNECTORS:
-                listed = ", ".join(CONNECTORS)
-                raise Refusal(f"{each.key} is {named!r}; it can be {listed}", each.value_span)
+        name = next((name for name in ("connector", "format") if each.key.lower() in _NAMES[name]), None)
+        value = each.value.strip()
+        named, known = (connectors.connector_named(value), CONNECTORS) if name == "connector" else (value, formats)
+        if name is not None and named.lower().replace("_", "-") not in known:
+            raise Refusal(f"{each.key} is {named!r}; it can be {', '.join(known)}", each.value_span)
 
 
 def _checked(found: dict[str, Option], table: str) -> TableOptions:
@@ -228,7 +229,7 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
             raise Refusal(str(error), found["tag"].value_span) from None
         return None if found_filter.is_all else found_filter.expression
 
-    from rmqio.sql.formats.options import of_format  # formats know tables, which know options
+    from rmqio.sql.formats.options import check_own, of_format  # formats know tables, which know options
 
     if "connector" in found:
         named = connectors.connector_named(text("connector"))
@@ -238,12 +239,12 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
     option_checks.check_connector(found, connector)
     formats = connectors.FILE_FORMATS if connector == connectors.FILES else FORMATS
     format_name = one_of("format", formats, _default_format(found))
-    connectors.check_format(found, format_name)
-    option_checks.check_format(found, format_name)
+    option_checks.check_is_json(found, format_name)
+    check_own(found, format_name, formats)
     option_checks.check_filters(found)
     option_checks.check_name_server(found.get("name_server"))
     on_error = one_of("on_error", ON_ERROR, "dead-letter" if "dead_letters" in found else "fail")
-    if text("skip_errors", "false").lower() == "true":
+    if "skip_errors" in found and option_checks.boolean(found["skip_errors"]):
         if "on_error" in found and on_error != "skip":
             raise Refusal(
                 f"{found['skip_errors'].key} is 'true', which means on-error = 'skip', but on-error is {on_error!r}: "
@@ -320,9 +321,12 @@ def _tag_column(found: dict[str, Option]) -> str | None:
 
 
 def _default_format(found: dict[str, Option]) -> str:
-    """The format of tables without one: rocketmq-flink's with a delimiter are CSV."""
-    is_json = found["is_json"].value.strip().lower() != "false" if "is_json" in found else "delimiter" not in found
-    return "json" if is_json else "csv" if "delimiter" in found else "raw"
+    """The format of tables without one: rocketmq-flink's with its `fieldDelimiter` are CSV."""
+    from rmqio.sql.formats.options import prefix_of  # formats know tables, which know options
+
+    has_delimiter = "delimiter" in found and prefix_of(found["delimiter"]) is None
+    is_json = option_checks.boolean(found["is_json"]) if "is_json" in found else not has_delimiter
+    return "json" if is_json else "csv" if has_delimiter else "raw"
 
 
 def _zone(found: dict[str, Option]) -> dt.tzinfo:

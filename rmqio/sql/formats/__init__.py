@@ -183,8 +183,6 @@ def _check_avro(table: Table, fields: list[Field], options: FormatOptions) -> No
 
     options.one_of("avro_encoding", ("binary",), "binary")
     if table.options.format == "avro":
-        if options.has("registry_url"):
-            raise options.refusal("registry_url", "is given, which needs the format 'avro-confluent'")
         source = avro.given_schema(table, options)
         try:
             avro.Plan(source, fields)

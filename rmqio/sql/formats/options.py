@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rmqio.sql.errors import Refusal, nearest
+from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.syntax.statements import Option
 
 NAMES: Final = frozenset({
@@ -27,6 +27,16 @@ _PREFIXES: Final = (
     "json", "csv", "raw", "key-value", "avro", "avro-confluent", "avro-openschema", "json-confluent", "protobuf",
     "protobuf-confluent", "grok", "syslog", "cef",
 )  # fmt: skip
+_UNPREFIXED: Final = {
+    "delimiter": ("csv", "key-value"),
+    "length_check": ("csv",),
+    "first_line": ("csv",),
+    **dict.fromkeys(
+        ("registry_url", "registry_subject"),
+        ("avro-confluent", "avro-openschema", "json-confluent", "protobuf-confluent"),
+    ),
+}
+"""The formats of options that have spellings without a format before them, by names in `catalog.options`."""
 _FILES: Final = {"avro_file": "avro_schema", "json_file": "json_schema", "protobuf_file": "protobuf_descriptor"}
 """Options that name a file, and those that it is read into."""
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([tnrbf0\\'\"]))")
@@ -36,13 +46,9 @@ _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", "0": "
 def of_format(found: Mapping[str, Option], format_name: str) -> dict[str, Option]:
     """Returns the options that concern formats. The file of a schema is read, and becomes the schema.
 
-    Raises `Refusal` for options of other formats, and for a file that cannot be read.
+    Raises `Refusal` for a file that cannot be read.
     """
     kept = {name: option for name, option in found.items() if name in NAMES or name.startswith(PATTERN)}
-    for option in kept.values():
-        prefix = option.key.lower().removeprefix("value.").partition(".")[0]
-        if prefix in _PREFIXES and prefix != format_name and not format_name.startswith(f"{prefix}-"):
-            raise Refusal(f"the option {option.key!r} is of the format {prefix}, not of {format_name}", option.span)
     for file, schema in _FILES.items():
         if file not in kept:
             continue
@@ -57,6 +63,38 @@ def of_format(found: Mapping[str, Option], format_name: str) -> dict[str, Option
             raise Refusal(f"the schema's file {option.value!r} cannot be read: {reason}", option.value_span) from None
         kept[schema] = replace(option, value=text)
     return kept
+
+
+def check_own(found: Mapping[str, Option], format_name: str, known: Sequence[str]) -> None:
+    """Raises `Refusal` for an option of other formats than the table's. `known`: the formats that a table can have.
+
+    A table of rocketmq-flink that has `isJsonData` says its format with that: its other options may be the same as
+    those of its other tables.
+    """
+    for name, option in found.items():
+        prefix = prefix_of(option)
+        if prefix:
+            owners: Sequence[str] = (prefix,)
+            is_own = prefix == format_name or format_name.startswith(f"{prefix}-")
+        else:
+            owners = () if "is_json" in found else _UNPREFIXED.get(name, ())
+            is_own = not owners or format_name in owners
+        if not is_own:
+            way = f", or write 'format' = {owners[0]!r}" if owners[0] in known else ""
+            raise Refusal(
+                f"the option {option.key!r} is of the format {listed(owners)}, not of {format_name}: leave it out{way}",
+                option.span,
+            )
+
+
+def prefix_of(option: Option) -> str | None:
+    """Returns the format that the option's name begins with, as in `csv.null-literal`; None: with none."""
+    folded = _folded(option.key).removeprefix("value")
+    return max((each for each in _PREFIXES if folded.startswith(_folded(each))), key=len, default=None)
+
+
+def _folded(text: str) -> str:
+    return "".join(each for each in text.lower() if each.isalnum())
 
 
 def pattern_named(option: Option) -> str | None:

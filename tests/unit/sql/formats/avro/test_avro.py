@@ -214,7 +214,7 @@ def test_fields_that_are_no_columns_need_a_default() -> None:
         ({"a": types.BIGINT}, {"avro__schema": record(("a", ["int", "string"]))}, "a union of 2 types"),
         ({"a": types.BIGINT}, {"avro__schema_file": "/no/such.avsc"}, "'/no/such.avsc' cannot be read: No such file"),
         ({"a": SqlType("MAP", elements=(types.BIGINT, types.BIGINT))}, {}, "maps are STRING in Avro, not BIGINT"),
-        ({"a": types.BIGINT}, {"schema_registry__url": "http://localhost"}, "which needs the format 'avro-confluent'"),
+        ({"a": types.BIGINT}, {"schema_registry__url": "http://localhost"}, "write 'format' = 'avro-confluent'"),
         ({"a": types.BIGINT}, {"format": "avro-confluent"}, "needs the option 'avro-confluent.url'"),
         ({"a": types.BIGINT}, {"avro__encoding": "json"}, "avro.encoding is 'json'"),
     ],
