@@ -10,7 +10,7 @@ from rmqio.sql.analysis.values.binder import ExpressionBinder
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.expressions import Constant, Expr, InputRef, Operation
-from rmqio.sql.planning.plan import Relation
+from rmqio.sql.planning.plan import Field, LookupJoin, Relation, Scan
 from rmqio.sql.syntax import nodes
 
 
@@ -22,6 +22,17 @@ def check_table(table: Table) -> None:
         scan_of(table)
     if table.watermark is not None:
         watermark_delay_ms(table)
+
+
+def check_scans(relation: Relation) -> None:
+    """Raises `Refusal` if the schema of a table that the relation reads does not fit the columns that it needs."""
+    if isinstance(relation, Scan):
+        body = [Field(each.name, each.type) for each in relation.columns if each.is_physical]
+        formats.require_readable(relation.table, body)
+    if isinstance(relation, LookupJoin):
+        check_scans(relation.dimension)
+    for each in relation.inputs():
+        check_scans(each)
 
 
 def watermark_delay_ms(table: Table) -> int:

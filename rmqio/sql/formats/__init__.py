@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from rmqio.sql.catalog.connectors import DATABASE, FILES
@@ -58,12 +58,43 @@ def check(table: Table) -> None:
             lines.check(table, fields, options)
 
 
-def require_writable(table: Table) -> None:
-    """Raises `Refusal` if the format is only read."""
+def require_writable(table: Table, fields: Fields, unset: Collection[str]) -> None:
+    """Raises `Refusal` if the format is only read, or the schema does not take these columns. Asks no registry.
+
+    Args:
+      unset: names of columns that are NULL in each row.
+    """
+    options = FormatOptions(table.options.of_format)
     if table.options.connector == "rocketmq" and table.options.format in lines.FORMATS:
         raise Refusal(f"{table.name} cannot be written: the format {table.options.format} can only be read", None)
-    if table.options.format == json_registry.FORMAT:
-        json_registry.require_writable(table.name, FormatOptions(table.options.of_format))
+    with _said_of(table, "written"):
+        match table.options.format:
+            case json_registry.FORMAT:
+                json_registry.require_writable(options)
+            case "avro" | "avro-confluent" | "avro-openschema":
+                from rmqio.sql.formats.avro import bodies as avro
+
+                if table.options.format != "avro-openschema" or options.has("avro_schema"):  # else the subject's newest
+                    avro.writers_of(avro.parsed(avro.given_schema(table, options)), fields, unset)
+            case "protobuf" | "protobuf-confluent":
+                from rmqio.sql.formats.protobuf import bodies
+
+                bodies.require_writable(table, fields, options, unset)
+
+
+def require_readable(table: Table, fields: Fields) -> None:
+    """Raises `Refusal` if the values of these columns cannot be read with the schema. Asks no registry."""
+    if table.options.format in ("avro", "protobuf", "protobuf-confluent"):  # the others have their writers' schemas
+        with _said_of(table, "read"):
+            decoder_of(table, fields)
+
+
+@contextlib.contextmanager
+def _said_of(table: Table, done: str) -> Iterator[None]:
+    try:
+        yield
+    except Refusal as refusal:
+        raise Refusal(f"{table.name} cannot be {done}: {refusal.message}", refusal.span) from None
 
 
 def decoder_of(table: Table, fields: Fields) -> Decoder:

@@ -14,7 +14,7 @@ from rmqio.sql.analysis.ranks.limits import check_limits
 from rmqio.sql.analysis.sinks.feedback import feedback
 from rmqio.sql.analysis.sinks.inserts import sink_of
 from rmqio.sql.analysis.sinks.once import require_one_writer
-from rmqio.sql.analysis.tables import check_table
+from rmqio.sql.analysis.tables import check_scans, check_table
 from rmqio.sql.catalog.tables import Catalog, View
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.planning.depth import check_depth
@@ -169,6 +169,7 @@ class Script:
         found = optimize(self.binder().query(query))
         check_depth(found)
         check_limits(found, query.span)
+        check_scans(found)
         return with_places(found, self.texts.named)
 
     def _insert(self, statement: statements.Insert) -> Sink:
@@ -178,5 +179,6 @@ class Script:
         check_depth(found)
         require_one_writer(found, self.sinks, statement.table.span)
         check_limits(found, statement.span)
+        check_scans(found)
         found = replace(found, place=self.texts.line_of(statement.span))
         return cast("Sink", with_places(found, self.texts.named))

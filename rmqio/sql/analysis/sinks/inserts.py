@@ -18,7 +18,6 @@ def sink_of(statement: statements.Insert, table: Table, relation: Relation) -> S
     require_written(statement, table)
     if statement.is_overwrite:
         raise Refusal("INSERT OVERWRITE is not supported: a topic cannot be overwritten", statement.span)
-    require_writable(table)
     written = [each for each in table.columns if each.is_written]
     targets = _named(statement, table) if statement.columns else written
     if len(targets) != len(relation.fields):
@@ -45,6 +44,8 @@ def sink_of(statement: statements.Insert, table: Table, relation: Relation) -> S
         projections.append(projections[columns.index(tag)])
         columns.append(Column(f"tag of {tag.name}", tag.type, METADATA["tags"]))
     fields = tuple(Field(each.name, each.type) for each in columns)
+    body = [field for field, each in zip(fields, columns, strict=True) if each.is_physical]
+    require_writable(table, body, [each.name for each in body if each.name not in found])
     found_rows = Calc(fields, relation, None, tuple(projections))
     return Sink(fields, found_rows, table, tuple(columns), statement.table.span)
 

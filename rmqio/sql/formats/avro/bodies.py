@@ -7,7 +7,7 @@ option for the schema it is the one that Flink derives from the table. A BIGINT 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqio.errors import LocalError, SerdeError
@@ -223,8 +223,12 @@ class AvroEncoder:
             raise ValueFailure(f"the schema does not have the row: {reason}{shown}") from None
 
 
-def writers_of(schema: AvroSchema, fields: Sequence[Field]) -> list[Convert | None]:
-    """Returns what makes Avro's values of the columns. Raises `Refusal` if the schema and the columns do not fit."""
+def writers_of(schema: AvroSchema, fields: Sequence[Field], unset: Collection[str] = ()) -> list[Convert | None]:
+    """Returns what makes Avro's values of the columns. Raises `Refusal` if the schema and the columns do not fit.
+
+    Args:
+      unset: names of columns that are NULL in each row.
+    """
     types = Types(schema.names)
     try:
         known = types.fields(schema.parsed)
@@ -238,7 +242,9 @@ def writers_of(schema: AvroSchema, fields: Sequence[Field]) -> list[Convert | No
     for each in fields:
         name, kind = each.name, each.type
         if name not in known:
-            raise Refusal(f"the schema has no field {name}", None)
+            raise Refusal(f"the schema has no field {name}: add it there, or leave out the column", None)
+        if name in unset and not types.is_nullable(known[name]):
+            raise Refusal(f"the column {name} gets no value, and the schema's field takes no null", None)
         try:
             found.append(types.writer(known[name], kind))
         except Misfit as error:

@@ -190,6 +190,9 @@ class Types:
 
     def _row_writer(self, node: Node, kind: SqlType) -> Convert:
         fields = self.fields(node)
+        with_default = {each["name"] for each in node["fields"] if "default" in each}
+        if missing := [name for name in fields if name not in kind.names and name not in with_default]:
+            raise Misfit(f"the schema's record {node['name']} has the field {missing[0]}, which is not one of the ROW")
         if unknown := [name for name in kind.names if name not in fields]:
             raise Misfit(f"the schema's record {node['name']} has no field {unknown[0]}")
         parts = [(name, self.writer(fields[name], each)) for name, each in zip(kind.names, kind.elements, strict=True)]

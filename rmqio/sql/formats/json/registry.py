@@ -39,18 +39,15 @@ def check(options: FormatOptions) -> None:
             raise options.refusal("json_schema", f"is not the JSON of a schema: {error}") from None
 
 
-def require_writable(table: str, options: FormatOptions) -> None:
+def require_writable(options: FormatOptions) -> None:
     """Raises `Refusal` if the schema and what is written for NULL do not fit together."""
     if not options.has("json_schema"):
         return
-    try:
-        columns = JsonSchemaColumns(json.loads(options.text("json_schema", "")))
-        columns.require_one_way()
-    except Refusal as refusal:
-        raise Refusal(f"{table} cannot be written: {refusal.message}", None) from None
+    columns = JsonSchemaColumns(json.loads(options.text("json_schema", "")))
+    columns.require_one_way()
     if columns.leaves_nulls_out and not JsonOptions.of(options).leaves_nulls_out:
         raise Refusal(
-            f"{table} cannot be written: its schema has fields that can be absent and not null, which needs the option "
+            "the schema has fields that can be absent and not null, which needs the option "
             "'json.encode.ignore-null-fields' = 'true'",
             None,
         )

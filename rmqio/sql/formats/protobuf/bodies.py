@@ -7,7 +7,7 @@ read by the numbers of the table's own message, so that bodies of its other vers
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from rmqio.sql.catalog.tables import Table
@@ -17,7 +17,7 @@ from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, fil
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.formats.protobuf.columns import is_required
 from rmqio.sql.formats.protobuf.descriptors import files_of, index_path, message_of
-from rmqio.sql.formats.protobuf.values import Misfit, getter, row_setter
+from rmqio.sql.formats.protobuf.values import Misfit, getter, require_all, row_setter
 from rmqio.sql.values import ValueFailure
 
 PLAIN: Final = "protobuf"
@@ -37,6 +37,14 @@ def check(table: Table, fields: Fields, options: FormatOptions) -> None:
             _writer(message, fields)
             return
         raise
+
+
+def require_writable(table: Table, fields: Fields, options: FormatOptions, unset: Collection[str]) -> None:
+    """Raises `Refusal` if the message does not take the columns. `unset`: those that are NULL in each row."""
+    message = message_of(options, table.options.format)
+    _writer(message, fields)
+    if missing := [each for each in unset if is_required(message.fields_by_name[each])]:
+        raise Refusal(f"the column {missing[0]} gets no value, and the message {message.full_name} requires it", None)
 
 
 class ProtobufDecoder:
@@ -138,9 +146,10 @@ class ProtobufEncoder:
 
 def _writer(message: Any, fields: Fields) -> Any:
     """Returns what writes a row to a message. Raises `Refusal`."""
-    names = {each.name for each in fields}
-    if missing := [each.name for each in message.fields if is_required(each) and each.name not in names]:
-        raise Refusal(f"the message {message.full_name} requires {missing[0]}, which is not a column", None)
+    try:
+        require_all(message, [each.name for each in fields])
+    except Misfit as error:
+        raise Refusal(str(error), None) from None
     found = []
     for each in fields:
         try:

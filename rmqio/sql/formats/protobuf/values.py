@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
 from rmqio.sql import values
 from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.formats.base import CONVERSIONS, Convert, bounded, reason_of, whole
-from rmqio.sql.formats.protobuf.columns import TIMESTAMP, WRAPPERS, Field, is_map, is_repeated, kind_of
+from rmqio.sql.formats.protobuf.columns import TIMESTAMP, WRAPPERS, Field, is_map, is_repeated, is_required, kind_of
 from rmqio.sql.types import BITS, INTEGERS, SqlType
 from rmqio.sql.values import ValueFailure
 
@@ -217,7 +217,14 @@ def _filler(field: Field, kind: SqlType) -> Put:
         return setter(message.fields_by_name["value"], kind)
     if kind.kind != "ROW":
         raise _misfit(field, kind)
+    require_all(message, kind.names)
     return row_setter(message, [(each, part, each.name) for each, part in _fields(message, kind)])
+
+
+def require_all(message: Any, names: Sequence[str]) -> None:
+    """Raises `Misfit` if the message requires a field, as in proto2, that is not one of these."""
+    if missing := [each.name for each in message.fields if is_required(each) and each.name not in names]:
+        raise Misfit(f"the message {message.full_name} requires {missing[0]}, which is not a column")
 
 
 def row_setter(message: Any, fields: list[tuple[Field, SqlType, str]]) -> Put:

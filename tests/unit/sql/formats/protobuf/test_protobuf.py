@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql import types
-from rmqio.sql.errors import Refusal
+from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.formats import encoder_of
 from rmqio.sql.formats.base import RowFailure
 from rmqio.sql.formats.protobuf.columns import columns_of
@@ -177,6 +177,27 @@ def test_the_descriptor_is_of_a_file_and_the_message_can_have_the_name_of_its_cl
         table_with({"id": types.BIGINT}, format="protobuf")
     with pytest.raises(Refusal, match="cannot be read: No such file"):
         table_with({"id": types.BIGINT}, format="protobuf", protobuf__descriptor_file=str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "statement", "reason"),
+    [
+        ("may INT", "INSERT INTO v SELECT a FROM t", "v cannot be written: the message Old requires must, which is no"),
+        ("must INT, may INT", "INSERT INTO v (may) SELECT a FROM t",
+         "v cannot be written: the column must gets no value, and the message Old requires it"),
+        ("must INT, may DECIMAL(5, 0)", "INSERT INTO v SELECT a, a FROM t", None),
+        ("must TINYINT, may INT", "INSERT INTO v SELECT CAST(a AS TINYINT), a FROM t", None),
+        ("may INT", "EXPLAIN SELECT may FROM v", None),
+    ],
+)  # fmt: skip
+def test_a_script_is_refused_if_the_message_does_not_take_the_columns(
+    columns: str, statement: str, reason: str | None
+) -> None:
+    of_format = f"'protobuf.message-name' = 'Old', 'protobuf.descriptor' = '{descriptor(OLD)}'"
+    options = f"'topic' = 'v', 'format' = 'protobuf', {of_format}"
+    text = f"CREATE TABLE t (a INT) WITH ('topic' = 't'); CREATE TABLE v ({columns}) WITH ({options}); {statement};"
+    with contextlib.nullcontext() if reason is None else pytest.raises(SqlError, match=reason):
+        Script().run(text)
 
 
 def test_a_message_with_required_fields_is_written_whole() -> None:
