@@ -57,8 +57,7 @@ def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
     given = _connection(arguments) | more
     secured = security.from_arguments(arguments)
     options = options_of_cluster(arguments.name_server, secured, **given)
-    if secured.source is not None:
-        secured.source.get()
+    secured.require_credentials()
     return options
 
 

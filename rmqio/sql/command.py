@@ -22,10 +22,12 @@ from rmqio.sql.jobs import command as jobs
 from rmqio.sql.jobs.checking import is_same, keeps_checkpoint
 from rmqio.sql.jobs.resuming import obstacles
 from rmqio.sql.jobs.state import UNCHANGED
+from rmqio.sql.planning.files import require_files
 from rmqio.sql.planning.pushdown import endless_reads
 from rmqio.sql.scripts.job_options import options_of
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.shell import command as shell
+from rmqio.sql.shell.processes import StatementFailed
 from rmqio.sql.values import in_zone
 from rmqio.start.texts import TIME_HELP
 
@@ -96,6 +98,9 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error(wrong)
     if arguments.jobs is not None:
         return jobs.run(arguments)
+    secured = security.from_arguments(arguments)
+    if not arguments.check and not arguments.explain and arguments.runner != "FlinkRunner":
+        secured.require_credentials()  # of Flink, the workers alone connect, perhaps on other machines
     script = Script()
     try:
         if shell.is_wanted(arguments):
@@ -112,6 +117,10 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.stop is None:
             script.require_no_feedback()
         is_unchanged = is_same(script, arguments)
+        if not arguments.explain and not arguments.check:
+            require_files(script.sinks, runs_here=arguments.runner in (None, "DirectRunner"))
+    except StatementFailed as failed:
+        return failed.status
     except SqlError as error:
         print(f"rmqio sql: {error}", file=sys.stderr, flush=True)
         return WRONG_USAGE

@@ -1,4 +1,4 @@
-"""Forty mistakes, each made as a user makes it: what is said is short, ends with the cause, and comes soon."""
+"""Mistakes, each made as a user makes it: what is said is short, ends with the cause, and comes soon."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ PASSWORD: Final = "hunter2-7d1e"
 TABLES: Final = """CREATE TABLE orders (id INT, name STRING) WITH ('topic' = '{topic}');
 CREATE TABLE sink (id INT, name STRING) WITH ('topic' = '{other}');
 """
+FILES: Final = (
+    "CREATE TABLE f (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = 'missing.csv');"
+    " CREATE TABLE g (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '/proc/none/out');"
+)
+DATABASE: Final = (
+    "CREATE TABLE d (a INT) WITH ('connector' = 'jdbc', 'url' = 'postgresql://{postgres}', 'table-name' = 't'"
+)
+"""Without the user, and the parenthesis behind it."""
 JOB: Final = TABLES + "INSERT INTO sink SELECT id, name FROM orders;"
 JAVA_THAT_TELLS: Final = "#!/bin/sh\ntouch {here}/java-ran\nexit 1\n"
 BEAM, JAVA = "apache_beam", "a JVM"
@@ -212,6 +220,41 @@ ROWS: Final = {
     "database table missing": copy(
         "--from postgresql://postgres@{postgres}#ordrs --to out/?format=csv", "...ordrs... does not exist..."
     ),
+    "file of a table missing": Row(
+        f'rmqio sql -e "{FILES} SELECT a FROM f"', "rmqio sql: the table f cannot be read: there is no file missing.csv"
+    ),
+    "file of a table missing, in a job": Row(
+        "rmqio sql job.sql",
+        "rmqio sql: the table f cannot be read: there is no file missing.csv",
+        {"job.sql": f"{FILES} INSERT INTO g SELECT a FROM f;"},
+    ),
+    "folder of a table unwritable": Row(
+        f'rmqio sql -e "{FILES} INSERT INTO g VALUES (1)"',
+        "rmqio sql: the table g cannot be written: /proc/none/out: No such file or directory",
+    ),
+    "password of a table's database wrong": Row(
+        f"rmqio sql -e \"{DATABASE}, 'username' = 'reader', 'password_env' = 'PW'); SELECT a FROM d\"",
+        'rmqio sql: table t of postgresql://{postgres} cannot be read: ... authentication failed for user "reader"...',
+        env={"PW": PASSWORD},
+        started=frozenset({BEAM}),
+    ),
+    "table of a table's database missing": Row(
+        f"rmqio sql -e \"{DATABASE}, 'username' = 'postgres'); SELECT a FROM d\"",
+        'rmqio sql: table t of postgresql://{postgres} cannot be read: relation "t" does not exist...',
+        started=frozenset({BEAM}),
+    ),
+    "file of credentials missing": Row(
+        f'rmqio sql -e "{TABLES} SELECT id FROM orders" --credentials file:missing --name_server {{closed}}',
+        "rmqio sql: credentials: cannot read missing: No such file or directory",
+    ),
+    "file of credentials of a copy missing": Row(
+        "rmqio copy --from rocketmq://{closed}/orders --to out/?format=csv --credentials file:missing",
+        "rmqio copy: credentials: cannot read missing: No such file or directory",
+    ),
+    "mode of a database": Row(
+        "rmqio copy --from some.csv --to sqlite:///some.db#t?mode=replace",
+        "rmqio copy: sqlite:///some.db#t: mode is 'replace'; it must be ...",
+    ),
     "CSV file missing": copy("--from missing.csv --to out/?format=jsonl", "no file matches missing.csv"),
     "Avro schema file missing": sql(
         "the schema's file 'missing.avsc' cannot be read: No such file or directory",
@@ -239,7 +282,7 @@ ROWS: Final = {
         by_spark=True,
     ),
 }
-assert len(ROWS) == 40
+assert len(ROWS) == 48
 
 
 class Places:

@@ -11,7 +11,9 @@ from rmqio.command_line.arguments import start_parser, stop_parser
 from rmqio.connect.copying.urls import DATABASES, SEARCH, End
 from rmqio.connect.files.formats import FileFormat
 from rmqio.connect.kafka.client import Cluster
+from rmqio.connect.search.bulk import check_operation
 from rmqio.connect.search.sink import problem_of_index
+from rmqio.connect.sql.options import MOST_PARTITIONS, TableOptions
 from rmqio.errors import LocalError
 from rmqio.security import require_no_password
 from rmqio.start import StartFrom, StopAt
@@ -49,7 +51,8 @@ def check_source(end: End, *, follow: bool) -> None:
                 _check_format(end)
                 return
             end.require_known(("partition_on", "partitions", "username"), secrets=("password",))
-            end.number("partitions", 8)
+            if not 1 <= (partitions := end.number("partitions", 8)) <= MOST_PARTITIONS:
+                raise LocalError(f"partitions is {partitions}; it must be from 1 to {MOST_PARTITIONS}")
             end.take("partition_on")
             _check_database(end)
         elif end.kind in _TOPICS:
@@ -77,12 +80,12 @@ def check_target(end: End, source: End, *, endless: bool) -> None:
             _check_files(end, source, endless=endless)
         elif end.kind in DATABASES:
             end.require_known(("key", "mode", "columns", "ignore_unknown", "username"), secrets=("password",))
-            end.take("mode")
-            flag(end, "ignore_unknown")
+            table_options(end)
             _check_database(end)
         elif end.kind in SEARCH:
             end.require_known(("id", "operation", "ca_file", "username"), secrets=SEARCH_SECRETS)
-            end.take("id", "operation", "ca_file", "username")
+            given = end.take("id", "operation", "ca_file", "username")
+            check_operation(given.get("operation", "index"), has_id="id" in given)
             end.secrets(*SEARCH_SECRETS)
             if (problem := problem_of_index(end.name)) is not None:
                 raise LocalError(problem)
@@ -156,8 +159,16 @@ def _parsed(end: End, name: str, parse: Any) -> Any:
         raise LocalError(f"{end.shown}: {name}: {error}") from error
 
 
-def flag(end: End, name: str) -> bool:
-    """Returns an option that is true or false; without it, false. Raises `LocalError`."""
+def table_options(end: End) -> dict[str, Any]:
+    """Returns the options of `WriteToSql` that say how rows are written. Raises `LocalError`."""
+    more: dict[str, Any] = end.take("mode")
+    more |= {name: end.options[name].split(",") for name in ("key", "columns") if name in end.options}
+    more["ignore_unknown"] = _flag(end, "ignore_unknown")
+    TableOptions.of(more.get("key"), more.get("mode", "upsert"), more.get("columns"), ignore_unknown=False)
+    return more
+
+
+def _flag(end: End, name: str) -> bool:
     text = end.options.get(name, "false").lower()
     if text not in ("true", "false"):
         raise LocalError(f"{end.shown}: {name} is {text!r}; it must be true or false")

@@ -52,9 +52,12 @@ def run(arguments: argparse.Namespace) -> int:
     if wrong := misspelt(arguments.rest, arguments.parser.option_names):
         arguments.parser.error(wrong)
     try:
+        secured = security.from_arguments(arguments)
         source, target = parse_end(arguments.source), parse_end(arguments.target)
-        where = _where(arguments, source, target)
+        where = _where(arguments, source, target, secured)
         check(source, target, follow=arguments.follow, name_server=where.get("name_server"))
+        if where and arguments.runner != "FlinkRunner":  # its workers alone connect, perhaps on other machines
+            secured.require_credentials()
         from rmqio.runners.options import options as pipeline_options  # with Beam
         from rmqio.runners.options import unknown_flags
 
@@ -77,10 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
 
-def _where(arguments: argparse.Namespace, source: End, target: End) -> dict[str, Any]:
+def _where(arguments: argparse.Namespace, source: End, target: End, secured: security.Security) -> dict[str, Any]:
     """The cluster of RocketMQ, if the copy has to do with one."""
     if "rocketmq" not in (source.kind, target.kind) and not arguments.dead_letter_topic:
         return {}
     name_server = arguments.name_server or source.place * (source.kind == "rocketmq") or None
     name_server = name_server or target.place * (target.kind == "rocketmq") or None
-    return {"name_server": name_server, "security": security.from_arguments(arguments)}
+    return {"name_server": name_server, "security": secured}

@@ -8,7 +8,7 @@ import apache_beam as beam
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
 from apache_beam.transforms.window import FixedWindows
 
-from rmqio.connect.copying.checking import SEARCH_SECRETS, check_target, flag
+from rmqio.connect.copying.checking import SEARCH_SECRETS, check_target, table_options
 from rmqio.connect.copying.messages import KeyId, PrintFn, RowId, ToMessage, kafka_id, own_id
 from rmqio.connect.copying.urls import DATABASES, SEARCH, End
 from rmqio.connect.files.residues import require_same_shards
@@ -122,12 +122,7 @@ def _file(end: End, letters: dict[str, Any]) -> Any:
 def _table(end: End, letters: dict[str, Any]) -> Any:
     from rmqio.connect.sql.transform import WriteToSql
 
-    more: dict[str, Any] = end.take("mode", "username") | end.secrets("password")
-    for name in ("key", "columns"):
-        if name in end.options:
-            more[name] = end.options[name].split(",")
-    if "ignore_unknown" in end.options:
-        more["ignore_unknown"] = flag(end, "ignore_unknown")
+    more = table_options(end) | end.take("username") | end.secrets("password")
     return WriteToSql(end.place, end.name, **more, **letters)
 
 

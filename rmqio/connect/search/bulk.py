@@ -10,8 +10,22 @@ from typing import Any, Final, NamedTuple
 from rmqio.connect.rows import to_json
 from rmqio.connect.sink.base import PerhapsRefused, RowRefused, Written
 from rmqio.errors import LocalError, RmqioError
+from rmqio.near_names import did_you_mean
 
 OPERATIONS: Final = ("index", "create", "update", "delete")
+
+
+def check_operation(operation: str, *, has_id: bool) -> None:
+    """Raises `LocalError` for an operation that there is not, or that needs an id."""
+    if operation not in OPERATIONS:
+        raise LocalError(
+            f"operation is {operation!r}; it must be one of {', '.join(OPERATIONS)}"
+            + did_you_mean(str(operation), OPERATIONS)
+        )
+    if not has_id and operation in ("update", "delete"):
+        raise LocalError(f'operation="{operation}" needs to know which document: give id=')
+
+
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _SET_UP: Final = frozenset({401, 403})
 _PERHAPS_SET_UP: Final = frozenset(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rmqio.connect.search.bulk import OPERATIONS
+from rmqio.connect.search.bulk import check_operation
 from rmqio.connect.search.sink import SearchOptions, SearchSink, check_url, problem_of_index
 from rmqio.connect.sink.options import Batching
 from rmqio.connect.sink.transform import WriteToSink
 from rmqio.errors import LocalError
-from rmqio.near_names import did_you_mean
 from rmqio.security import SecretSource
 
 
@@ -57,17 +56,11 @@ class WriteToElasticsearch(WriteToSink):
         **options: Any,
     ) -> None:
         check_url(url)
-        if operation not in OPERATIONS:
-            raise LocalError(
-                f"operation is {operation!r}; it must be one of {', '.join(OPERATIONS)}"
-                + did_you_mean(str(operation), OPERATIONS)
-            )
+        check_operation(operation, has_id=id is not None)
         if not index or not (isinstance(index, str) or callable(index)):
             raise LocalError(f"index is {index!r}; it must be a name, or a callable of the element")
         if isinstance(index, str) and (problem := problem_of_index(index)) is not None:
             raise LocalError(problem)
-        if id is None and operation in ("update", "delete"):
-            raise LocalError(f'operation="{operation}" needs to know which document: give id=')
         password = SecretSource.of("password", password_env, password_file)
         api_key = SecretSource.of("api_key", api_key_env, api_key_file)
         if api_key is not None and username is not None:

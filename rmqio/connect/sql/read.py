@@ -15,6 +15,7 @@ from apache_beam.transforms.display import DisplayDataItem
 from rmqio.connect.sink.options import Retry
 from rmqio.connect.sink.tries import Tries
 from rmqio.connect.sql.engine import Database, DatabaseAway, is_away, reason_of
+from rmqio.connect.sql.options import MOST_PARTITIONS
 from rmqio.errors import LocalError
 from rmqio.security import SecretSource
 from rmqio.serde.json_numbers import json_value
@@ -58,8 +59,8 @@ class ReadFromSql(beam.PTransform):
         super().__init__()
         if not isinstance(query, str) or not query.strip():
             raise LocalError(f"query is {query!r}; it must be a SELECT, or the name of a table")
-        if not isinstance(partitions, int) or not 1 <= partitions <= 1024:
-            raise LocalError(f"partitions is {partitions!r}; it must be from 1 to 1024")
+        if not isinstance(partitions, int) or not 1 <= partitions <= MOST_PARTITIONS:
+            raise LocalError(f"partitions is {partitions!r}; it must be from 1 to {MOST_PARTITIONS}")
         if not isinstance(retry, (Retry, type(None))):
             raise LocalError(f"retry is {retry!r}; it must be a rmqio.connect.Retry")
         self._retry = retry or Retry()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rmqio.connect.kafka.messages import deleted_key
 from rmqio.connect.rows import to_row
@@ -14,20 +14,11 @@ from rmqio.connect.sql.columns import Columns
 from rmqio.connect.sql.engine import Database, DatabaseAway, is_lost, is_perhaps_of_row, reason_of, verdict_of
 from rmqio.connect.sql.groups import statements_of
 from rmqio.connect.sql.keys import loose_columns
+from rmqio.connect.sql.options import TableOptions
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
 
-MODES: Final = ("upsert", "insert", "ignore")
 _WITH_KEYS: Final = ("mysql", "mariadb", "postgresql", "sqlite")
-
-
-class TableOptions(NamedTuple):
-    """See `WriteToSql`."""
-
-    key: tuple[str, ...] | None
-    mode: str
-    columns: tuple[str, ...] | None
-    ignore_unknown: bool
 
 
 class Deletion(dict[str, Any]):

@@ -7,9 +7,9 @@ from typing import Any
 
 from rmqio.connect.sink.transform import WriteToSink
 from rmqio.connect.sql.engine import Database
-from rmqio.connect.sql.sink import MODES, SqlSink, TableOptions
+from rmqio.connect.sql.options import TableOptions
+from rmqio.connect.sql.sink import SqlSink
 from rmqio.errors import LocalError
-from rmqio.near_names import did_you_mean
 from rmqio.security import SecretSource
 
 
@@ -54,17 +54,9 @@ class WriteToSql(WriteToSink):
         password_file: str | None = None,
         **options: Any,
     ) -> None:
-        if mode not in MODES:
-            hint = did_you_mean(str(mode), MODES)
-            raise LocalError(f'mode is {mode!r}; it must be "upsert", "ignore" or "insert"{hint}')
         if not isinstance(table, str) or not table:
             raise LocalError(f"table is {table!r}; it must be the name of a table")
-        if mode == "insert" and key is not None:
-            raise LocalError('mode="insert" uses no key: leave key out, or use mode="upsert"')
-        keys = None if key is None else tuple([key] if isinstance(key, str) else key)
-        chosen = None if columns is None else tuple([columns] if isinstance(columns, str) else columns)
-        if keys is not None and chosen is not None and not set(keys) <= set(chosen):
-            raise LocalError(f"columns leaves out {sorted(set(keys) - set(chosen))[0]}, which is in key")
+        written = TableOptions.of(key, mode, columns, ignore_unknown=ignore_unknown)
         database = Database(url, username, SecretSource.of("password", password_env, password_file))
         database.check()
-        super().__init__(SqlSink(database, table, TableOptions(keys, mode, chosen, ignore_unknown)), **options)
+        super().__init__(SqlSink(database, table, written), **options)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import glob
-import os
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -107,6 +105,3 @@ def require_written(sink: Sink, is_bounded: bool) -> None:
             "add --stop latest",
             sink.span,
         )
-    path = table.options.of_connector.path
-    if glob.has_magic(path) or os.path.isfile(path):
-        raise Refusal(f"{table.name} has the path {path!r}: files are written into a folder, so name one", sink.span)

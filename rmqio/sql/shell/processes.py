@@ -18,6 +18,19 @@ from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import unpacker
 from rmqio.sql.shell.work import Work
 
+
+class StatementFailed(SqlError):
+    """The process of a statement has failed, and has said why.
+
+    Attributes:
+      status: its exit status.
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the statement has ended with status {status}")
+        self.status = status
+
+
 _CHUNK: Final = 1 << 16
 _POLL_S: Final = 0.1
 _PATIENCE_S: Final = 10.0
@@ -27,7 +40,7 @@ _PATIENCE_S: Final = 10.0
 def rows_of(work: Work, fields: Sequence[Field]) -> Generator[list[tuple[Any, ...]], None, None]:
     """Yields the rows of a SELECT as they come; also an empty list when none has come for a while.
 
-    Raises `SqlError` if it fails; the process has then said why. Closing the generator ends the process.
+    Raises `StatementFailed`, and `SqlError` if a signal has ended the process. Closing the generator ends it.
     """
     unpack = unpacker(fields)
     reading, writing = os.pipe()
@@ -53,8 +66,7 @@ def rows_of(work: Work, fields: Sequence[Field]) -> Generator[list[tuple[Any, ..
                 at = end
             del data[:at]
             yield found
-        if process.wait() != 0:
-            raise SqlError("the query has failed")
+        require_success(process.wait(), "the query")
     finally:
         _kill(process, signal.SIGKILL)  # it only reads
         os.close(reading)
@@ -74,6 +86,14 @@ def run(work: Work) -> int:
             return 130
     finally:
         _end(process)
+
+
+def require_success(status: int, what: str) -> None:
+    """Raises `StatementFailed`, and `SqlError` if a signal has ended the process, so that it has said nothing."""
+    if status < 0:
+        raise SqlError(f"{what} was ended by {signal.Signals(-status).name}")
+    if status:
+        raise StatementFailed(status)
 
 
 def _with_descriptor(work: Work, descriptor: int) -> Work:

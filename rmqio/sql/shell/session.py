@@ -21,6 +21,7 @@ from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, SqlError, nearest
 from rmqio.sql.explain.fitting import for_terminal
 from rmqio.sql.explain.plans import explain
+from rmqio.sql.planning.files import require_files
 from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.planning.pushdown import endless_reads
 from rmqio.sql.scripts.script import Script
@@ -324,6 +325,7 @@ class Session:
         from rmqio.sql.shell.processes import rows_of
         from rmqio.sql.shell.work import Work
 
+        require_files([plan], runs_here=True)
         work = Work(self._arguments(bounds), self.script.settings, texts=self.script.texts, query=plan)
         return rows_of(work, plan.fields)
 
@@ -357,9 +359,10 @@ class Session:
         return RemotingClientFactory(options_of_cluster(name_server, security.from_arguments(self.arguments)))
 
     def _insert(self, sinks: list[Sink]) -> None:
-        from rmqio.sql.shell.processes import run
+        from rmqio.sql.shell.processes import require_success, run
         from rmqio.sql.shell.work import Work
 
+        require_files(sinks, runs_here=self.arguments.runner == "DirectRunner")
         bounds = self._bounds()
         bounds = replace(bounds, start=self.scan.start or bounds.start)  # of tables that do not say it, as in a job
         names = ", ".join(dict.fromkeys(each.table.name for each in sinks))
@@ -379,8 +382,8 @@ class Session:
         status = run(work)
         if status == _INTERRUPTED and self.is_script:
             raise KeyboardInterrupt
-        if status not in (0, _INTERRUPTED):
-            raise SqlError(f"INSERT INTO {names} has ended with status {status}")
+        if status != _INTERRUPTED:
+            require_success(status, f"INSERT INTO {names}")
 
     def _bounds(self) -> Bounds:
         is_set = self.scan.stop is not None or self.scan.is_endless

@@ -22,6 +22,7 @@ from prompt_toolkit.styles import Style
 
 from rmqio.errors import RmqioError
 from rmqio.sql.shell.completion import Completion
+from rmqio.sql.shell.processes import StatementFailed
 from rmqio.sql.shell.session import End, Session, is_complete
 from rmqio.sql.syntax.parser import RESERVED
 
@@ -72,6 +73,8 @@ def run(session: Session) -> None:
 def _run(session: Session, text: str) -> None:
     try:
         session.run(text)
+    except StatementFailed:
+        pass  # its process has said why
     except (RmqioError, OSError) as error:
         session.note(str(error))
 

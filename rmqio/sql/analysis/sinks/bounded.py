@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import glob
+import os
+
 from rmqio.sql.catalog.connectors import DATABASE, FILES, READ_ONLY_FORMATS
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
@@ -17,6 +20,11 @@ def require_written(statement: statements.Insert, table: Table) -> None:
         raise Refusal(
             f"{table.name} cannot be written: files of the format {options.format} can only be read; use json or csv",
             statement.table.span,
+        )
+    path = options.of_connector.path
+    if options.connector == FILES and (glob.has_magic(path) or os.path.isfile(path)):
+        raise Refusal(
+            f"{table.name} has the path {path!r}: files are written into a folder, so name one", statement.table.span
         )
     if options.connector == FILES and statement.is_overwrite:
         raise Refusal("INSERT OVERWRITE is not supported: INSERT INTO adds files", statement.span)

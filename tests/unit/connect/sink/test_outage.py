@@ -92,7 +92,8 @@ def _sql(url: str) -> Callable[[int], BatchSink]:
     def made(port: int) -> BatchSink:
         pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-databases'")
         from rmqio.connect.sql.engine import Database
-        from rmqio.connect.sql.sink import SqlSink, TableOptions
+        from rmqio.connect.sql.options import TableOptions
+        from rmqio.connect.sql.sink import SqlSink
 
         return SqlSink(Database(url.format(port)), "users", TableOptions(None, "upsert", None, False))
 

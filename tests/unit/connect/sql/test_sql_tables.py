@@ -25,7 +25,8 @@ from rmqio.connect.kafka.messages import message_of
 from rmqio.connect.sink.base import Verdict
 from rmqio.connect.sql.columns import converter_of
 from rmqio.connect.sql.engine import Database, is_away, verdict_of
-from rmqio.connect.sql.sink import SqlSink, TableOptions
+from rmqio.connect.sql.options import TableOptions
+from rmqio.connect.sql.sink import SqlSink
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import TOMBSTONE, Message
 from rmqio.serde.json_numbers import JsonNumber

@@ -91,7 +91,7 @@ def test_what_needs_a_runner_has_a_process_of_its_own(shell: Terminal) -> None:
         ["2", "1"],
     ]
     shell.run(f"SELECT a {grouped} LIMIT 1;", "1 row, ", still_s=120)
-    assert "division by zero" in shell.run("SELECT 1 / a FROM (VALUES (0)) AS v (a) GROUP BY a;", "query has failed")
+    shell.run("SELECT 1 / a FROM (VALUES (0)) AS v (a) GROUP BY a;", "division by zero; the row is .*\n")
     shell.run("CREATE TEMPORARY TABLE out (a INT) WITH ('connector' = 'print');", r"\n")
     found = shell.run("INSERT INTO out VALUES (41), (42);", "rows written", still_s=120)
     assert '{"a":41}\n{"a":42}\n' in found
