@@ -170,13 +170,17 @@ _IN_URL: Final = re.compile(r"[\w.+-]+://[^:/]*:[^@]*@")  # as SQLAlchemy: a use
 _SECRET: Final = re.compile(r"pass(word|wd|phrase)|^pwd$|\bpwd=|secret|token", re.IGNORECASE)
 
 
-def require_no_password(url: str, shown: str) -> None:
-    """Raises `LocalError` for a URL with a password, before the host or as a parameter. `shown`: the URL without it."""
-    is_secret = _IN_URL.match(url) is not None or any(
+def holds_password(url: str) -> bool:
+    """Returns whether a URL has a password, before the host or as a parameter."""
+    return _IN_URL.match(url) is not None or any(
         _SECRET.search(name) or (name == "odbc_connect" and _SECRET.search(value))  # which has several in its value
         for name, value in parse_qsl(url.partition("?")[2])
     )
-    if is_secret:
+
+
+def require_no_password(url: str, shown: str) -> None:
+    """Raises `LocalError` for a URL with a password. `shown`: the URL without it."""
+    if holds_password(url):
         raise LocalError(
             f"{shown}: the URL holds a password, which would travel with the pipeline: give password_env=, an "
             "environment variable of each process that connects, or password_file="

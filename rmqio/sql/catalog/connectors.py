@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rmqio.security import holds_password
 from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.scripts.settings import _duration_ms
 from rmqio.sql.syntax.statements import Option
@@ -172,6 +173,12 @@ def _url(option: Option) -> str:
     if not _URL.match(url):
         raise Refusal(
             f"{option.key} is {option.value!r}; it must be like 'postgresql://host:5432/database'", option.value_span
+        )
+    if holds_password(url):
+        raise Refusal(
+            f"{option.key} holds a password, which would travel with the pipeline: give 'username', and "
+            "'password_env', an environment variable of each process that connects, or 'password_file'",
+            option.value_span,
         )
     return url
 

@@ -89,7 +89,7 @@ def test_every_type_of_postgresql(url: str, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_errors_name_the_table_and_no_password(url: str) -> None:
-    given = url.replace("postgres@", "postgres:secret@")
+    password = ", 'password' = 'secret'"
     for table, columns, wanted in (
         ("shop.nothing", "id INT", "does not exist"),
         ("shop.lines", "id INT, nothing INT", "nothing"),
@@ -97,11 +97,11 @@ def test_errors_name_the_table_and_no_password(url: str) -> None:
         with pytest.raises(
             LocalError, match=rf"the dimension table c cannot be loaded: table {table} of postgresql:"
         ) as caught:
-            looked_up(given, columns, 1, table)
+            looked_up(url, columns, 1, table, password)
         assert wanted in str(caught.value)
         assert "secret" not in str(caught.value)
     with pytest.raises(LocalError, match="cannot be read: "):
-        looked_up("postgresql://me:secret@127.0.0.1:1/x", "id INT", 1, "t")
+        looked_up("postgresql://me@127.0.0.1:1/x", "id INT", 1, "t", password)
     with pytest.raises(
         LocalError, match=r"shop\.lines of postgresql:.*, row 1: column s: 'text' is not a whole number"
     ):
