@@ -109,17 +109,20 @@ def undecodable(record: Record, why: str) -> SerdeError:
     )
 
 
-def error_of_record(error: Exception, deserializer: object) -> Exception:
-    """Returns the error of a record that a deserializer has raised. Raises what the record did not cause.
+def error_of_record(error: Exception, function: object) -> Exception:
+    """Returns the error of a record or element that a deserializer or serializer has raised.
 
-    A function of the user's can raise anything. Another error than `SerdeError` of a deserializer of ours is a fault of
-    ours, and counted.
+    A function of the user's can raise anything. Another error than `SerdeError` of one of ours is a fault of ours, and
+    counted.
+
+    Raises:
+      Exception: what the record or element did not cause.
     """
     if isinstance(error, SerdeError):
         return error
     if isinstance(error, RmqioError):  # e.g. a registry is down: good records are no dead letters
         raise error
-    if not getattr(deserializer, "__module__", "").startswith("rmqio."):
+    if not getattr(function, "__module__", "").startswith("rmqio."):
         return error
     internal_error(error, "a body")
     return SerdeError(f"internal error: {type(error).__name__}")  # its text can quote the body

@@ -11,6 +11,7 @@ from rmqio.batches import record_id
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.sending.failures import FailedMessage
+from rmqio.serde.base import error_of_record
 from rmqio.transforms.coders.values import MessageCoder
 from rmqio.transforms.failures.read_failures import letter_of_element
 from rmqio.transforms.writing.selector import ConstantTopic, TopicSelector
@@ -75,7 +76,17 @@ class MessageMaker:
         return LocalError("no topic: neither the message, nor the selector, nor topic= names one")
 
     def message_of(self, element: Any) -> Message:
-        """The message, before its topic is decided. Raises `SerdeError`."""
+        """The message, before its topic is decided. Raises `SerdeError`, and what a serializer of the user's raises."""
+        try:
+            return self.converted(element)
+        except Exception as error:
+            found = error_of_record(error, self.serializer)
+            if found is error:
+                raise
+            raise found from error
+
+    def converted(self, element: Any) -> Message:
+        """The message, as `message_of`. Counts no fault of a serializer of ours."""
         if isinstance(element, Message):
             return element
         if self.serializer is not None:
@@ -116,7 +127,7 @@ def letter_of_failure(
     """
     if failure.message is None:
         with contextlib.suppress(Exception):  # a user's code, and possibly the same error that the letter is about
-            message = if_encodable(maker.message_of(element))
+            message = if_encodable(maker.converted(element))
             topic = None if message is None or maker.selector is not None else message.topic or maker.topic
             failure = failure._replace(
                 message=message, topic=failure.topic or (topic if isinstance(topic, str) else None)

@@ -11,9 +11,11 @@ import pytest
 from rmqio.batches import record_id
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, Record
-from rmqio.sending.failures import MAX_ELEMENT_TEXT, element_text
+from rmqio.sending.failures import MAX_ELEMENT_TEXT, FailedMessage, element_text
+from rmqio.serde import JsonSerializer, SimpleKeyValueSerializer, json, key_value
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.writing.elements import MessageMaker
+from rmqio.transforms.writing.batches.elements import BatchMaker
+from rmqio.transforms.writing.elements import MessageMaker, letter_of_failure
 from rmqio.transforms.writing.selector import ConstantTopic, TopicFromFields
 
 
@@ -83,6 +85,28 @@ def test_make(maker: MessageMaker, element: Any, message: Message, topic: str) -
 def test_make_refuses(maker: MessageMaker, element: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         maker.make(element)
+
+
+@pytest.mark.parametrize(
+    ("serializer", "owner", "name"),
+    [(JsonSerializer(), json, "message_of"), (SimpleKeyValueSerializer(), key_value, "message_of")],
+)
+def test_a_fault_of_a_serializer_of_ours_is_counted(
+    serializer: Any, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, no_internal_errors: list[int]
+) -> None:
+    def fails(*given: Any, **more: Any) -> Any:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(owner, name, fails)
+    maker, element = MessageMaker("t", None, serializer), {"key": "1", "value": "x"}
+    with pytest.raises(SerdeError, match=r"internal error: KeyError$") as caught:
+        maker.make(element)
+    made = BatchMaker(maker).make([element, Message(b"x")])
+    assert [(at, str(error)) for at, (_, error) in made.failed.items()] == [(0, "internal error: KeyError")]
+    assert no_internal_errors == [1, 1]
+    letter_of_failure(maker, element, FailedMessage(None, "", "t", "SerdeError", str(caught.value)))  # the same fault
+    assert no_internal_errors == [1, 1]
+    no_internal_errors.clear()
 
 
 def test_record_does_not_go_back_to_its_own_topic(record: Record) -> None:
