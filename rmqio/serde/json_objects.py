@@ -72,6 +72,8 @@ def _quickly(body: bytes | bytearray, exact: bool) -> Any:
     except msgspec.ValidationError:  # a number beyond a double, or with too many digits: all else is a DecodeError
         return _strictly(body, exact)
     except msgspec.MsgspecError as error:
+        if b"\\u" in body:  # half of a surrogate pair is a body that was cut off to msgspec
+            _strictly(body, exact)
         raise NotJson(str(error)) from error
 
 

@@ -341,7 +341,7 @@ def instant_of_local(micros: int) -> int:
     try:
         return micros_of(moment.replace(tzinfo=zone(name)).astimezone(_UTC).replace(tzinfo=None))
     except OverflowError:
-        raise ValueFailure(f"{moment:%Y-%m-%d %H:%M} in the zone {name} is not in the years 1 to 9999 of UTC") from None
+        raise ValueFailure(f"{str(moment)[:16]} in the zone {name} is not in the years 1 to 9999 of UTC") from None
 
 
 @lru_cache(maxsize=1000)

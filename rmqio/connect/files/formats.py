@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from rmqio.connect.files import parquet
 from rmqio.connect.files.avro_values import changed_number, in_utc
@@ -113,7 +113,7 @@ def _write_csv(kind: FileFormat, rows: Iterable[dict[str, Any]], file: Any) -> R
     for row in rows:
         try:
             _require_known(row, names)
-            line = [_cell(row.get(name)) for name in names]
+            line = [_cell(name, row.get(name)) for name in names]
             "".join(line).encode()
             writer.writerow(line)
         except (SerdeError, UnicodeEncodeError, RowRefused) as error:
@@ -126,12 +126,15 @@ def _write_csv(kind: FileFormat, rows: Iterable[dict[str, Any]], file: Any) -> R
     return refused
 
 
-def _cell(value: Any) -> str:
+def _cell(name: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
         return value
-    text = to_json(value)
+    try:
+        text = to_json(value)
+    except SerdeError as error:
+        raise RowRefused(f"column {name}: {value!r:.100} has no text in CSV: {error.__cause__}") from error
     return json.loads(text) if text.startswith('"') else text  # a date is text
 
 
@@ -186,8 +189,24 @@ def _read_lines(file: Any) -> Iterator[dict[str, Any]]:
             yield row
 
 
+class _CountedLines(io.BufferedIOBase):
+    """The bytes of a file. `before`: the line feeds before the chunk that was read last."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._chunk, self.before = file, b"", 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read1(self, size: int = -1, /) -> bytes:
+        self.before += self._chunk.count(b"\n")
+        self._chunk = self._file.read(size)
+        return self._chunk
+
+
 def _read_csv(file: Any) -> Iterator[dict[str, Any]]:
-    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    counted = _CountedLines(file)
+    text = io.TextIOWrapper(cast("Any", counted), "utf-8-sig", newline="")  # for which it needs no name
     reader = csv.reader(text, strict=True)
     try:
         names = next(reader, [])
@@ -200,8 +219,11 @@ def _read_csv(file: Any) -> Iterator[dict[str, Any]]:
             if len(values) != len(names):
                 raise SerdeError(f"line {reader.line_num}: {len(values)} values for {len(names)} columns")
             yield {name: value or None for name, value in zip(names, values, strict=True)}
-    except (csv.Error, UnicodeDecodeError) as error:
+    except csv.Error as error:
         raise SerdeError(f"line {reader.line_num}: {error}") from error
+    except UnicodeDecodeError as error:  # of a whole chunk, whose lines the reader has not seen
+        line = counted.before + error.object.count(b"\n", 0, error.start) + 1
+        raise SerdeError(f"line {line}: not UTF-8 text: {error.reason}") from error
     finally:
         text.detach()  # the file is closed by whoever opened it
 

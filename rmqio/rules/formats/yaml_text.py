@@ -11,6 +11,9 @@ import yaml
 DEEPEST: Final = 100
 """Levels of lists and objects in a document. Rules have about ten, and more is nobody's rule."""
 _ID: Final = re.compile(r"^(id|name|title)[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_QUOTED: Final = re.compile(r"^(['\"])(.*)\1$")
+_NO_TEXT: Final = "[]{}'\"|>&*!%@`#,"
+"""What no text begins with that has no quotes: a list, for example, or a quote that does not end."""
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _TEXT: Final = "tag:yaml.org,2002:str"
 _START: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
@@ -118,18 +121,21 @@ def _fault(error: Exception, text: str, node: Any) -> Fault:
     if mark is None and node is not None:
         mark = node.start_mark
     line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
-    return Fault(f"this is not YAML: {reason}", line, column, _rule_id(text, line))
+    return Fault(f"this is not YAML: {reason}", line, column, _rule_id(text, line, column))
 
 
-def _rule_id(text: str, line: int) -> str:
-    """The id of the document that a line is in: what could not be parsed is looked through as text."""
+def _rule_id(text: str, line: int, column: int) -> str:
+    """The id of the document that a place is in: what could not be parsed is looked through as text.
+
+    A document that does not end is told at the line that begins the next one.
+    """
     lines = text.split("\n")
-    start = sum(len(each) + 1 for each in lines[:line])
+    start = sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
     begins = max((found.end() for found in _START.finditer(text, 0, start)), default=0)
     following = _START.search(text, start)
     found = dict(reversed(_ID.findall(text, begins, following.start() if following else len(text))))
-    value = next((found[name] for name in ("id", "name", "title") if found.get(name)), "")
-    return value[1:-1] if value[:1] in "'\"" and value[-1:] == value[:1] and len(value) > 1 else value[:200]
+    values = (_QUOTED.sub(r"\2", found.get(name, "")) for name in ("id", "name", "title"))
+    return next((value[:200] for value in values if value and value[0] not in _NO_TEXT), "")
 
 
 def _too_deep(root: Any) -> Any:

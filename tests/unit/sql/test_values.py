@@ -157,6 +157,34 @@ def test_times_out_of_range_are_failures(call: Any, number: int) -> None:
         call(number * 1000)
 
 
+@pytest.mark.parametrize(
+    ("call", "zone", "text", "told"),
+    [
+        (
+            values.instant_of_local,
+            "Asia/Shanghai",
+            "0001-01-01 00:00:00",
+            "0001-01-01 00:00 in the zone Asia",
+        ),
+        (
+            values.instant_of_local,
+            "America/New_York",
+            "9999-12-31 23:00:00",
+            "9999-12-31 23:00 in the zone America",
+        ),
+        (
+            values.local_of_instant,
+            "America/New_York",
+            "0001-01-01 00:00:00",
+            "0001-01-01 00:00 UTC is not in the",
+        ),
+    ],
+)
+def test_the_year_of_a_failure_has_four_digits(call: Any, zone: str, text: str, told: str) -> None:
+    with values.in_zone(zone), pytest.raises(ValueFailure, match=f"^{told}"):
+        call(values.timestamp_of_text(text))
+
+
 @given(st.integers(-(10**17), 10**17))
 def test_an_interval_and_its_text(micros: int) -> None:
     sign, days, clock = re.fullmatch(r"([+-])(\d+) (.+)", values.text_of_span(micros)).groups()  # type: ignore[union-attr]

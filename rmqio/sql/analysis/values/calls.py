@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from rmqio.sql import types
 from rmqio.sql.analysis.values import intervals
@@ -16,26 +16,36 @@ from rmqio.sql.syntax import nodes
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
 
-CallOf = Callable[[str, list[Expr], nodes.Node], Expr]
+
+class CallOf(Protocol):
+    """Finds the function for the arguments, see `functions.call_of`."""
+
+    def __call__(
+        self, name: str, arguments: list[Expr], node: nodes.Node, given: Sequence[Expr] | None = None, /
+    ) -> Expr:
+        """Returns the call. Raises `Refusal`."""
+
+
 Special = Callable[[nodes.Call, Any, CallOf], Expr]
 """Binds a call: with the binder of its arguments, and what finds the function for those."""
 
 
 def _date_format(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
-    arguments = [binder.bind(each) for each in node.arguments]
+    given = [binder.bind(each) for each in node.arguments]
+    arguments = list(given)
     if arguments and arguments[0].type.kind == "TIMESTAMP_LTZ":
         arguments[0] = intervals.local(arguments[0])
-    return call_of("DATE_FORMAT", arguments, node)
+    return call_of("DATE_FORMAT", arguments, node, given)
 
 
 def _of_dates(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
     """Timestamps become dates."""
+    given = [binder.bind(each) for each in node.arguments]
     arguments: list[Expr] = []
-    for each in node.arguments:
-        bound = binder.bind(each)
-        is_time = bound.type.kind in types.TIMESTAMPS
-        arguments.append(Conversion(types.DATE.nullable(bound.type.is_nullable), bound) if is_time else bound)
-    return call_of(node.name.text.upper(), arguments, node)
+    for each in given:
+        is_time = each.type.kind in types.TIMESTAMPS
+        arguments.append(Conversion(types.DATE.nullable(each.type.is_nullable), each) if is_time else each)
+    return call_of(node.name.text.upper(), arguments, node, given)
 
 
 def _rounded(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
@@ -83,11 +93,11 @@ def _type_of(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
 def _printf(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
     """Numbers and BOOLEANs are formatted as they are, and everything else as its text."""
     bound = [binder.bind(each) for each in node.arguments]
-    text, given = bound[:1], bound[1:]
+    text, values = bound[:1], bound[1:]
     if text and isinstance(text[0], Constant) and isinstance(text[0].value, str):
         kinds = [
             (each.type.text, each.type.kind in types.INTEGERS, each.type.kind in ("DECIMAL", *types.APPROXIMATE))
-            for each in given
+            for each in values
         ]
         try:
             check_format(text[0].value, kinds)
@@ -96,9 +106,9 @@ def _printf(node: nodes.Call, binder: Any, call_of: CallOf) -> Expr:
     plain = ("NULL", "BOOLEAN", "VARCHAR", *types.NUMERIC)
     shown = [
         each if each.type.kind in plain else cast(each, types.VARCHAR, at, is_try=False)
-        for each, at in zip(given, node.arguments[1:], strict=True)
+        for each, at in zip(values, node.arguments[1:], strict=True)
     ]
-    return call_of("PRINTF", [*text, *shown], node)
+    return call_of("PRINTF", [*text, *shown], node, bound)
 
 
 SPECIAL: Final[dict[str, Special]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from rmqio.sql import types
@@ -47,15 +47,18 @@ def require_function(name: str, node: nodes.Node) -> None:
     raise Refusal(f"there is no function {name}{nearest(name, known)}", node.span)
 
 
-def call_of(name: str, arguments: list[Expr], node: nodes.Node) -> Expr:
-    """Returns the call of a function with converted arguments. Raises `Refusal` if it does not take them."""
+def call_of(name: str, arguments: list[Expr], node: nodes.Node, given: Sequence[Expr] | None = None) -> Expr:
+    """Returns the call of a function with converted arguments. Raises `Refusal` if it does not take them.
+
+    `given`: the arguments as they are written, for the error, if these are others.
+    """
     require_function(name, node)
     function = registry.load()[name]
     try:
         wanted, result = registry.match(function, [each.type for each in arguments])
     except registry.WrongArguments as error:
-        given = ", ".join(each.type.text for each in arguments) or "nothing"
-        raise Refusal(f"{name} does not take ({given}); it is {error}", node.span) from None
+        kinds = ", ".join(each.type.text for each in given or arguments) or "nothing"
+        raise Refusal(f"{name} does not take ({kinds}); it is {error}", node.span) from None
     check_constants(function, arguments, node)
     return Operation(result, name, tuple(map(converted, arguments, wanted, [node] * len(wanted))))
 

@@ -171,7 +171,11 @@ def test_any_text_survives_csv_and_lines(rows: list[dict[str, Any]]) -> None:
         ("x.jsonl", b"[1]\n", "not an object: list"),
         ("x.csv", b"a,b\n1\n", "x.csv: line 2: 1 values for 2 columns"),
         ("x.csv", b'a\n"b', "x.csv: line 2"),
-        ("x.csv", b"a\n\xff\n", "x.csv: line"),
+        ("x.csv", b"a\n\xff\n", "x.csv: line 2: not UTF-8 text: invalid start byte"),
+        ("x.csv", b"\xff\n", "x.csv: line 1: not UTF-8 text"),
+        ("x.csv", b"\xef\xbb\xbfa\n\xc3\xa4\r\nx\xc3\n", "x.csv: line 3: not UTF-8 text: invalid continuation byte"),
+        ("x.csv", b"a\n" + b"1234567\n" * 5_000 + b"\xe4\n", "x.csv: line 5002: not UTF-8 text"),
+        ("x.csv", b"a\n1\n\xe2\x82", "x.csv: line 3: not UTF-8 text: unexpected end of data"),
         ("x.avro", b"nothing", "it is not an Avro file"),
         ("x.parquet", b"nothing", "x.parquet: "),
     ],
@@ -263,6 +267,14 @@ def written(kind: FileFormat, rows: list[Any]) -> tuple[list[dict[str, Any]], li
     file = io.BytesIO()
     refused = kind.write(rows, file)
     return list(kind.read(io.BytesIO(file.getvalue()))), [str(error) for _, error in refused]
+
+
+def test_a_cell_of_csv_without_a_text_is_refused_with_its_column() -> None:
+    rows = [{"a": 1, "b": bad} for bad in (float("inf"), [float("nan")], object, 2.5)]
+    found, refused = written(FileFormat("csv"), rows)
+    assert found == [{"a": "1", "b": "2.5"}]
+    assert [each.partition(": ")[0] for each in refused] == ["column b"] * 3
+    assert all(" has no text in CSV: " in each and "written as JSON" not in each for each in refused)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,24 @@ def test_yaml_that_has_no_value_is_an_error_of_its_rule(value: str, reason: str)
     assert "^" in problem.shown
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "rule_id"),
+    [
+        ("title: [x\n", 2, ""),
+        ("id: [x\ntitle: t\n", 2, "t"),
+        ('title: "x\nid: y\n', 3, "y"),
+        ("id: {a: b\nname: 'n'\n", 2, "n"),
+        ("id: a\nlevel: [x\n---\nid: b\n", 3, "a"),  # a list without an end is told where the next document begins
+        ("id: a\n---\nid: b\nlevel: [x\n---\nid: c\n", 5, "b"),
+        ("id: a\n---\nlevel: 'x\n", 4, ""),
+    ],
+)
+def test_broken_yaml_is_an_error_of_its_rule(text: str, line: int, rule_id: str) -> None:
+    problem = parse([RuleText("r.yml", text)]).problems[-1]
+    assert "this is not YAML" in problem.reason
+    assert (problem.line, problem.rule_id) == (line, rule_id)
+
+
 def test_a_document_without_a_value_does_not_hide_those_after_it() -> None:
     other = _ID[:-1] + "b"
     text = f"{_sigma(value='!!bool x')}---\n{_sigma(rule_id=other)}---\n{_sigma(value='2024-13-45')}"
