@@ -255,7 +255,9 @@ ROWS: Final = {
         "rmqio copy --from some.csv --to sqlite:///some.db#t?mode=replace",
         "rmqio copy: sqlite:///some.db#t: mode is 'replace'; it must be ...",
     ),
-    "CSV file missing": copy("--from missing.csv --to out/?format=jsonl", "no file matches missing.csv"),
+    "CSV file missing": Row(
+        "rmqio copy --from missing.csv --to out/?format=jsonl", "rmqio copy: no file matches missing.csv"
+    ),
     "Avro schema file missing": sql(
         "the schema's file 'missing.avsc' cannot be read: No such file or directory",
         "CREATE TABLE t (id INT) WITH ('topic' = 't', 'format' = 'avro', 'avro.schema-file' = 'missing.avsc');",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import os
 from typing import Any, Final
 
@@ -38,6 +39,13 @@ def check(source: End, target: End, *, follow: bool, name_server: str | None) ->
     places = [end.place or name_server or "" for end in (source, target)]
     if (source.kind, source.name, places[0]) == (target.kind, target.name, places[1]) and source.kind in _TOPICS:
         raise LocalError(f"{source.shown} is both read and written, so the job would never end")
+
+
+def require_file(source: End) -> None:
+    """Raises `LocalError` if the source is a file of this machine that is not there."""
+    is_here = source.kind == "file" and "://" not in source.place and not glob.has_magic(source.place)
+    if is_here and not os.path.exists(source.place):
+        raise LocalError(f"no file matches {source.place}")
 
 
 def check_source(end: End, *, follow: bool) -> None:

@@ -10,7 +10,7 @@ from rmqio import security
 from rmqio.command_line.exits import WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.command_line.values import parse_topic
-from rmqio.connect.copying.checking import check
+from rmqio.connect.copying.checking import check, require_file
 from rmqio.connect.copying.urls import FORMS, End, parse_end
 from rmqio.errors import LocalError
 from rmqio.runners.flags import misspelt
@@ -56,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         source, target = parse_end(arguments.source), parse_end(arguments.target)
         where = _where(arguments, source, target, secured)
         check(source, target, follow=arguments.follow, name_server=where.get("name_server"))
+        if arguments.runner in (None, "DirectRunner"):  # the others can have workers on other machines
+            require_file(source)
         if where and arguments.runner != "FlinkRunner":  # its workers alone connect, perhaps on other machines
             secured.require_credentials()
         from rmqio.runners.options import options as pipeline_options  # with Beam

@@ -7,6 +7,7 @@ Flink does not have in streams.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 from apache_beam.typehints import Tuple
 
+from rmqio.errors import RmqioError
 from rmqio.model import Message
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.formats.csv import CsvEncoder, CsvOptions
@@ -68,26 +70,33 @@ class WriteFileFn(beam.DoFn):
         folder = options.of_connector.path.rstrip("/")
         suffix = _SUFFIXES.get(options.format, options.format)
         path = FileSystems.join(folder, f"part-{self._job}-{shard:05d}.{suffix}")
-        begun = FileSystems.join(folder, f".{uuid.uuid4().hex}.tmp")
+        try:
+            count = self._write(path, FileSystems.join(folder, f".{uuid.uuid4().hex}.tmp"), batches)
+        except OSError as error:  # as if the disk is full; Beam's errors are some, too
+            raise RmqioError(f"{path} cannot be written: {error.strerror or error}") from error
+        self._written.inc(count)
+        yield path
+
+    def _write(self, path: str, begun: str, batches: Iterable[list[bytes]]) -> int:
         count = 0
         file = FileSystems.create(begun)
         try:
-            if options.of_connector.skips_first_line:
+            if self._table.options.of_connector.skips_first_line:
                 file.write(self._first_line() + b"\n")
             for bodies in batches:
                 for body in bodies:
                     file.write(body + b"\n")
                 count += len(bodies)
         except BaseException:
-            file.close()
+            with contextlib.suppress(OSError):  # on a full disk, closing writes again
+                file.close()
             FileSystems.delete([begun])
             raise
         file.close()
         if FileSystems.exists(path):  # of an attempt before
             FileSystems.delete([path])
         FileSystems.rename([begun], [path])
-        self._written.inc(count)
-        yield path
+        return count
 
     def _first_line(self) -> bytes:
         names = [each.name for each in self._columns if each.is_physical]

@@ -93,6 +93,7 @@ def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str
         ("sqlite:///none.db#t?partitions=0", "-", "none.db#t: partitions is 0; it must be from 1 to 1024"),
         ("x.jsonl", "elasticsearch://h:1/x?operation=indx", "h:1/x: operation is 'indx'; .*; did you mean index?"),
         ("x.jsonl", "opensearch://h:1/x?operation=delete", '/x: operation="delete" needs to know which document'),
+        ("missing.csv", "out/?format=csv", "no file matches missing.csv"),
         ("kafka://h:1/t?auto.offset.reset=latest", "-", "/t: the option auto.offset.reset cannot be set: start says"),
         ("x.jsonl", "sqlite:///x.db#t?password_env=NOT_THERE_7", "environment variable NOT_THERE_7 is not set"),
         ("x.jsonl", "sqlite:///x.db#t?password=pw", "#t has no option password; did you mean password_env?"),

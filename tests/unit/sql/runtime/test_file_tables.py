@@ -15,10 +15,12 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
+from rmqio.errors import RmqioError
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
+from rmqio.sql.runtime.writes.write_files import WriteFileFn
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
@@ -256,6 +258,14 @@ def planned(text: str) -> None:
     translation = Translation(beam.Pipeline(options=options([])), connection)
     for sink in script.sinks:
         translation.add(sink)
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    script = Script()
+    script.run(files(tmp_path / "file" / "out"))
+    with pytest.raises(RmqioError, match=r"file/out/part-job-00000\.csv cannot be written: Not a directory"):
+        list(WriteFileFn(script.catalog.tables["f"], (), "job").process((0, [[b"1,x"]])))
 
 
 def test_what_cannot_be_planned_is_refused(tmp_path: Path) -> None:
