@@ -72,8 +72,8 @@ class Query:
         try:
             yield from _Reading(self, engine, columns).batches()
         except sa.exc.SQLAlchemyError as error:
-            reason = getattr(error, "orig", None) or error
-            raise LocalError(f"{self.shown} cannot be read: {str(reason).strip()}") from error
+            reason = " ".join(str(getattr(error, "orig", None) or error).split())  # the drivers' have several lines
+            raise LocalError(f"{self.shown} cannot be read: {reason}") from error
         finally:
             engine.dispose()
 

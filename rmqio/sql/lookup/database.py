@@ -41,8 +41,8 @@ def rows_of(options: ConnectorOptions, names: Sequence[str]) -> Iterator[list[Li
                     yield [Line(row, shown, number + i) for i, row in enumerate(given, 1)]
                     number += len(rows)
     except sa.exc.SQLAlchemyError as error:
-        reason = getattr(error, "orig", None) or error
-        raise LocalError(f"{shown} cannot be read: {str(reason).strip()}") from error
+        reason = " ".join(str(getattr(error, "orig", None) or error).split())  # the drivers' have several lines
+        raise LocalError(f"{shown} cannot be read: {reason}") from error
     finally:
         engine.dispose()
 

@@ -100,6 +100,7 @@ def test_errors_name_the_table_and_no_password(url: str) -> None:
             looked_up(url, columns, 1, table, password)
         assert wanted in str(caught.value)
         assert "secret" not in str(caught.value)
+        assert "\n" not in str(caught.value)
     with pytest.raises(LocalError, match="cannot be read: "):
         looked_up("postgresql://me@127.0.0.1:1/x", "id INT", 1, "t", password)
     with pytest.raises(
