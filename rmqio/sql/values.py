@@ -21,7 +21,6 @@ DECIMALS: Final = Context(prec=76, rounding=ROUND_HALF_UP)
 DAY_US: Final = 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
-_FIRST_US, _LAST_US = (date.min.toordinal() - _EPOCH_DAY) * DAY_US, (date.max.toordinal() + 1 - _EPOCH_DAY) * DAY_US - 1
 _INTEGER: Final = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)
 _DECIMAL: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
 _DECIMAL_PART: Final = re.compile(r"\s*([+-]?)([0-9]*)\.[0-9]*\s*", re.ASCII)
