@@ -13,11 +13,18 @@ from rmqio.serde.base import message_of, undecodable, unencodable
 Errors = Literal["strict", "replace", "ignore", "backslashreplace", "surrogateescape"]
 
 
-def _check_codec(encoding: str, errors: str) -> None:
+def text_encoding(name: str) -> str | None:
+    """Returns Python's name of a text encoding; None: it knows none of this name."""
     try:
-        "".encode(encoding)  # unlike codecs.lookup, this refuses codecs that are not for text
-    except LookupError as error:
-        raise LocalError(f"encoding {encoding!r} is not a text encoding that Python knows; e.g. 'utf-8'") from error
+        "".encode(name)  # unlike codecs.lookup, this refuses codecs that are not for text
+    except (LookupError, ValueError):  # of a null character, and of the codec `undefined`
+        return None
+    return codecs.lookup(name).name
+
+
+def _check_codec(encoding: str, errors: str) -> None:
+    if text_encoding(encoding) is None:
+        raise LocalError(f"encoding {encoding!r} is not a text encoding that Python knows; e.g. 'utf-8'")
     try:
         codecs.lookup_error(errors)
     except LookupError as error:

@@ -32,7 +32,7 @@ _ZONED: Final = re.compile(_TIMESTAMP.pattern + r"(Z|[+-](?:[01][0-9]|2[0-3]):?[
 
 
 class ValueFailure(SerdeError):
-    """A value that cannot be converted or computed. `reason` is the text, in which nothing is not UTF-8."""
+    """A value that cannot be converted or computed. `reason` is the text; what UTF-8 does not have is escaped."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason if reason.isascii() else reason.encode("utf-8", "backslashreplace").decode()
@@ -150,7 +150,7 @@ def instant_of_text(text: str, *, is_local: bool = False) -> int:
         return local
     offset = int(zone[1:3]) * 60 + int(zone[-2:])
     found_us = local - (offset if zone[0] == "+" else -offset) * 60_000_000
-    if not _FIRST_US <= found_us <= _LAST_US:
+    if not FIRST_US <= found_us <= LAST_US:
         raise ValueFailure(f"{shown(text)} is not in the years 1 to 9999 of UTC")
     return found_us
 
@@ -259,8 +259,9 @@ def micros_of(moment: datetime) -> int:
 UTC: Final = "UTC"
 _UTC: Final = zoneinfo.ZoneInfo("UTC")
 _QUARTER_US: Final = 900_000_000
-_FIRST_US: Final = (datetime.min - _EPOCH) // timedelta(microseconds=1)
-_LAST_US: Final = (datetime.max - _EPOCH) // timedelta(microseconds=1)
+FIRST_US: Final = (datetime.min - _EPOCH) // timedelta(microseconds=1)
+LAST_US: Final = (datetime.max - _EPOCH) // timedelta(microseconds=1)
+"""The first and the last microsecond of the years 1 to 9999."""
 _SESSION: Final[ContextVar[str]] = ContextVar("session", default=UTC)
 
 
@@ -322,7 +323,7 @@ def last_instant_in(name: str, end: int) -> int:
     local = end - 1000
     if name == UTC:
         return local
-    moment = datetime_of(min(max(local, _FIRST_US), _LAST_US)).replace(tzinfo=zone(name))
+    moment = datetime_of(min(max(local, FIRST_US), LAST_US)).replace(tzinfo=zone(name))
     offsets = (each.utcoffset() or timedelta() for each in (moment, moment.replace(fold=1)))
     return local - min(offsets) // timedelta(microseconds=1)
 

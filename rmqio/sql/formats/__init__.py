@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -153,8 +154,9 @@ class _Line:
 
 
 def _one_line(body: bytes) -> bytes:
-    if b"\n" in body or body.endswith(b"\r"):
-        raise ValueFailure(f"the row has a line break, which would end it in a file: {body!r:.60}")
+    if b"\n" in body or body.endswith(b"\r") or body.startswith(codecs.BOM_UTF8):
+        reason = "a line break or a byte order mark, which is no part of a row in a file"
+        raise ValueFailure(f"the row has {reason}: {body!r:.60}")
     return body
 
 

@@ -105,6 +105,11 @@ def utf8(body: bytes) -> str:
         raise RowFailure(f"the body is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
+def is_cut(text: str, delimiter: str) -> bool:
+    """Returns whether readers find the delimiter before the end of the text, which can be the delimiter's beginning."""
+    return (text + delimiter).find(delimiter) < len(text)
+
+
 def filled(body: bytes) -> bytes:
     """Returns the body. Raises `ValueFailure` if it is empty."""
     if not body:

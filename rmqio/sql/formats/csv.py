@@ -24,7 +24,18 @@ from typing import Any, Final
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import counted
 from rmqio.sql.formats import texts
-from rmqio.sql.formats.base import CONVERSIONS, MARK, Convert, Fields, RowFailure, filled, reason_of, required, utf8
+from rmqio.sql.formats.base import (
+    CONVERSIONS,
+    MARK,
+    Convert,
+    Fields,
+    RowFailure,
+    filled,
+    is_cut,
+    reason_of,
+    required,
+    utf8,
+)
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.formats.texts import SURE_DIGITS
 from rmqio.sql.planning.plan import Field
@@ -72,7 +83,7 @@ class CsvOptions:
                 raise options.refusal(name, "begins with #, as comments do: the table has csv.allow-comments")
         if escape in _ESCAPED:
             raise options.refusal("csv_escape", f"is {escape!r}, which stands for another character when it is escaped")
-        if any(each in null for each in (delimiter, quote, escape) if each):
+        if any(is_cut(null, each) for each in (delimiter, quote, escape) if each):
             raise options.refusal("csv_null", f"is {null!r}, which has a special character of the format")
         if len({delimiter, quote, escape} - {""}) < 1 + bool(quote) + bool(escape):
             name = next(each for each in ("delimiter", "csv_quote", "csv_escape") if options.has(each))
@@ -283,8 +294,7 @@ class CsvEncoder:
         """`mark`: the byte order mark, in the first column."""
         delimiter, escape = self._options.delimiter, self._options.escape
         if not escape:
-            # The end of the text can be the beginning of the delimiter.
-            if (text + delimiter).find(delimiter) < len(text) or "\r" in text or "\n" in text:
+            if is_cut(text, delimiter) or "\r" in text or "\n" in text:
                 raise ValueFailure(f"column {name}: {text!r:.50} has a delimiter or a line break, which nothing quotes")
             if mark and text.startswith((mark, "#") if self._options.has_comments else mark):
                 raise ValueFailure(

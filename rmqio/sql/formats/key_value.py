@@ -21,6 +21,7 @@ from rmqio.sql.formats.base import (
     RowFailure,
     bounded,
     filled,
+    is_cut,
     required,
     row_of_texts,
     utf8,
@@ -59,7 +60,7 @@ def require_names(fields: Fields, options: KeyValueOptions) -> None:
     """Raises `Refusal` for a column whose name cannot be a key."""
     for each in fields:
         if each.name != each.name.strip() or any(
-            _is_cut(each.name, delimiter) for delimiter in (options.pair_delimiter, options.key_delimiter)
+            is_cut(each.name, delimiter) for delimiter in (options.pair_delimiter, options.key_delimiter)
         ):
             raise Refusal(f"the column {each.name!r} has blanks around it, or a delimiter: it cannot be a key", None)
 
@@ -125,11 +126,6 @@ def _body(text: str) -> bytes:
     return filled(text.encode())
 
 
-def _is_cut(text: str, delimiter: str) -> bool:
-    """Whether readers find the delimiter before the end of the text: its end can be the delimiter's beginning."""
-    return (text + delimiter).find(delimiter) < len(text)
-
-
 def _pair_writer(
     name: str, write: Callable[[Any], str] | None, options: KeyValueOptions
 ) -> Callable[[Any], str | None]:
@@ -139,7 +135,7 @@ def _pair_writer(
         if value is None:
             return None
         text: str = value if write is None else write(value)
-        if _is_cut(text, delimiter):
+        if is_cut(text, delimiter):
             raise ValueFailure(f"column {name}: {bounded(text)!r} has the delimiter {delimiter!r}; nothing quotes it")
         if null is not None and text == null:
             raise ValueFailure(f"column {name}: the text {null!r} is the null literal")

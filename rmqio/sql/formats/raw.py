@@ -6,11 +6,11 @@ replaces it.
 
 from __future__ import annotations
 
-import codecs
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from rmqio.serde.plain import text_encoding
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats.base import Fields, RowFailure, filled
@@ -19,7 +19,7 @@ from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
 
 _CODES: Final = {"TINYINT": "b", "SMALLINT": "h", "INTEGER": "i", "BIGINT": "q", "FLOAT": "f", "DOUBLE": "d"}
-_NO_CHARSETS: Final = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
+_NO_CHARSETS: Final = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-escape"})
 """Codecs of Python that write text in other text."""
 _KNOWN: Final = ("VARBINARY", "VARCHAR", "BOOLEAN", *_CODES)
 
@@ -41,13 +41,10 @@ class Raw:
     def __init__(self, name: str, kind: SqlType, options: FormatOptions) -> None:
         self.name, self.kind = name, kind
         charset = options.text("raw_charset", "UTF-8").strip()
-        try:
-            self.charset = codecs.lookup(charset).name
-            "".encode(self.charset)  # `lookup` knows codecs that are not for text, too
-        except LookupError:
-            raise options.refusal("raw_charset", f"is {charset!r}, which is not a character set") from None
-        if self.charset in _NO_CHARSETS:
+        found = text_encoding(charset)
+        if found is None or found in _NO_CHARSETS:
             raise options.refusal("raw_charset", f"is {charset!r}, which is not a character set")
+        self.charset: Final = found
         endianness = options.one_of("raw_endianness", ("big-endian", "little-endian"), "big-endian")
         self.number = struct.Struct((">" if endianness[0] == "b" else "<") + _CODES.get(kind.kind, "b"))
 

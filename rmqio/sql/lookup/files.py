@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from rmqio.errors import LocalError
@@ -120,17 +120,27 @@ def _texts(table: Table, path: str) -> Iterator[list[Line]]:
         chunk: list[Line] = []
         if options.of_connector.skips_first_line:  # comments before it are no line: so does the parser of Flink
             lines = itertools.islice(lines, 1, None)
-        # A line of blanks can be the one value of a row.
-        keeps_blanks = options.format in ("csv", "raw") and sum(each.is_physical for each in table.columns) == 1
+        is_row = _row_test(table)
         for number, line in lines:
             body = line.removesuffix(b"\r")
-            if body if keeps_blanks else body.strip():
+            if is_row(body):
                 chunk.append(Line(body, path, number))
             if len(chunk) == CHUNK:
                 yield chunk
                 chunk = []
         if chunk:
             yield chunk
+
+
+def _row_test(table: Table) -> Callable[[bytes], bool]:
+    """Returns what tells a row from a blank line. Blanks can be the one value of a row, or the delimiter of CSV."""
+    options = table.options
+    if options.format in ("csv", "raw") and sum(each.is_physical for each in table.columns) == 1:
+        return bool
+    if options.format != "csv":
+        return lambda line: bool(line.strip())
+    delimiter = CsvOptions.of(FormatOptions(options.of_format)).delimiter.encode()
+    return lambda line: bool(line.strip()) or delimiter in line
 
 
 def _lines(file: Any, path: str) -> Iterator[bytes]:

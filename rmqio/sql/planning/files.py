@@ -67,12 +67,16 @@ def _require_readable(said: str, table: Table) -> None:
 
 
 def _require_sqlite(table: Table) -> None:
-    """The other databases are servers, which are asked when the job runs."""
+    """The other databases are servers, which are asked when the job runs. `file:` begins a URI of SQLite's own."""
     options = table.options.of_connector
     scheme, _, path = options.url.partition("?")[0].partition(":///")
-    if scheme.partition("+")[0] == "sqlite" and path not in ("", ":memory:") and not os.path.exists(path):
+    if scheme.partition("+")[0] == "sqlite" and not _is_made(path) and not os.path.exists(path):
         shown = f"table {options.table_name} of {shown_url(options.url)}"
         raise SqlError(f"{shown} cannot be read: there is no file {path}")
+
+
+def _is_made(path: str) -> bool:
+    return path in ("", ":memory:") or path.startswith("file:")
 
 
 def _require_writable(table: Table) -> None:

@@ -120,6 +120,7 @@ def test_adapter_lets_a_serde_error_pass_as_it_is(adapter: Any) -> None:
     [
         (("utf-9",), "encoding 'utf-9' is not a text encoding"),
         (("hex",), "encoding 'hex' is not a text encoding"),
+        (("undefined",), "encoding 'undefined' is not a text encoding"),
         (("utf-8", "lenient"), "errors 'lenient' is not an error handler"),
     ],
 )

@@ -151,14 +151,9 @@ def seconds(text: str | None = None, pattern: str = _STANDARD) -> int:
 # ---- times to text --------------------------------------------------------------------------------------------------
 
 
-_FIRST_S: Final = -62_135_596_800
-_LAST_S: Final = 253_402_300_799
-"""The first and the last second of the years 1 to 9999."""
-
-
 def text_of_seconds(seconds: int, pattern: str = _STANDARD) -> str:
     """Returns seconds since 1970 in a format and in the session's zone."""
-    if not _FIRST_S <= seconds <= _LAST_S:
+    if not values.FIRST_US <= seconds * 1_000_000 <= values.LAST_US:
         raise ValueFailure(f"{seconds} seconds from 1970 are not in the years 1 to 9999")
     return formatting.formatted_instant(seconds * 1_000_000, pattern)
 

@@ -87,12 +87,12 @@ class WriteFileFn(beam.DoFn):
                 for body in bodies:
                     file.write(body + b"\n")
                 count += len(bodies)
+            file.close()
         except BaseException:
             with contextlib.suppress(OSError):  # on a full disk, closing writes again
                 file.close()
             FileSystems.delete([begun])
             raise
-        file.close()
         if FileSystems.exists(path):  # of an attempt before
             FileSystems.delete([path])
         FileSystems.rename([begun], [path])

@@ -223,6 +223,7 @@ def test_the_format_follows_from_options(options: dict[str, str], expected: str)
         (ABC, {"format": "csv", **_ESCAPES, "csv__null_literal": "\\N"}, "csv.null-literal is '\\\\N', which has a"),
         (ABC, {"format": "csv", "csv__null_literal": '"N"'}, "which has a special character of the format"),
         (ABC, {"format": "csv", "csv__null_literal": "a,b"}, "which has a special character of the format"),
+        (ABC, {"format": "csv", "csv__field_delimiter": "||", "csv__null_literal": "|"}, "'|', which has a special"),
         (ABC, {"format": "csv", **_COMMENTS, "csv__null_literal": "#N/A"}, "csv.null-literal begins with #"),
         (ABC, {"format": "csv", **_COMMENTS, "csv__field_delimiter": "#"}, "csv.field-delimiter begins with #"),
         (
@@ -254,7 +255,10 @@ def test_the_format_follows_from_options(options: dict[str, str], expected: str)
         ({"a": types.DATE}, {"format": "raw"}, "the format raw has BYTES, STRING, BOOLEAN and numbers, not DATE"),
         ({"a": types.VARCHAR}, {"format": "raw", "raw__charset": "klingon"}, "is not a character set"),
         ({"a": types.VARCHAR}, {"format": "raw", "raw__charset": "base64"}, "is not a character set"),
-        ({"a": types.VARCHAR}, {"format": "raw", "raw__charset": "idna"}, "is not a character set"),
+        *(
+            ({"a": types.VARCHAR}, {"format": "raw", "raw__charset": each}, "is not a character set")
+            for each in ("idna", "undefined", "a\0b")
+        ),
         (
             {"a": types.array_of(types.VARCHAR)},
             {"format": "csv"},

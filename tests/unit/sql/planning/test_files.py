@@ -20,6 +20,7 @@ CREATE TABLE none (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'p
 CREATE TABLE some (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{here}/*.none');
 CREATE TABLE far (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = 's3://none/none.csv');
 CREATE TABLE db (a INT) WITH ('connector' = 'jdbc', 'url' = 'sqlite:///{here}/none.db', 'table-name' = 't');
+CREATE TABLE uri (a INT) WITH ('connector' = 'jdbc', 'url' = 'sqlite:///file:none.db?uri=true', 'table-name' = 't');
 CREATE TABLE out (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{here}/new/out');
 CREATE TABLE below (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{here}/some.csv/out');
 CREATE TABLE sealed (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '/proc/none/out');
@@ -39,6 +40,7 @@ JOINED = "FROM t JOIN {0} FOR SYSTEM_TIME AS OF t.p AS d ON t.a = d.a"
         ("INSERT INTO sink SELECT CAST(COUNT(*) AS INT) FROM (SELECT a FROM f UNION ALL SELECT a FROM none)",
          f"the table none {NONE}.csv", f"the table none {NONE}.csv"),
         ("INSERT INTO out SELECT a FROM db", None, f"table t of sqlite:///{{here}}/none.db {NONE}.db"),
+        ("INSERT INTO out SELECT a FROM uri", None, None),
         (f"INSERT INTO sink SELECT t.a {JOINED.format('none')}", None,
          "the dimension table none cannot be loaded: there is no file {here}/none.csv"),
         (f"INSERT INTO sink SELECT t.a {JOINED.format('db')}", None,

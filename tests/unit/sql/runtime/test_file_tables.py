@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+import resource
 import sqlite3
 from collections.abc import Iterator
 from decimal import Decimal
@@ -224,6 +225,8 @@ def test_a_row_that_would_be_two_lines_is_a_bad_row(
     cluster: InMemoryCluster, tmp_path: Path, kind: str, columns: str
 ) -> None:
     put(cluster, "t", *({"b": text} for text in ("x\ny", "z", "ends\r")))
+    if kind == "raw":  # elsewhere, the key is before it
+        put(cluster, "t", {"b": "\ufeffbegins"})
     topic = "CREATE TABLE t (b STRING) WITH ('topic' = 't', 'on-error' = 'skip');"
     run(cluster, f"{topic} {files(tmp_path / 'out', kind, columns)} INSERT INTO f (b) SELECT b FROM t;")
     (path,) = (tmp_path / "out").iterdir()
@@ -235,6 +238,15 @@ def test_a_line_of_blanks_is_a_row_of_one_column(cluster: InMemoryCluster, tmp_p
     (tmp_path / "f").write_text("x\n \n\n\t\r\ny\n")
     run(cluster, f"{files(tmp_path / 'f', kind, 'b STRING')} {SINK} INSERT INTO sink SELECT 1, b FROM f;")
     assert rows(cluster) == in_order([(1, each) for each in ("x", " ", "\t", "y")])
+
+
+def test_rows_of_delimiters_that_are_blanks_are_there(cluster: InMemoryCluster, tmp_path: Path) -> None:
+    put(cluster, "t", {"a": 1, "b": "x"}, {}, {"b": " "})
+    topic = "CREATE TABLE t (a INT, b STRING) WITH ('topic' = 't');"
+    table = files(tmp_path / "out", more=", 'csv.field-delimiter' = '\\t'")
+    run(cluster, f"{topic} {table} INSERT INTO f SELECT a, b FROM t;")
+    run(cluster, f"{table} {SINK} INSERT INTO sink SELECT a, b FROM f;")
+    assert rows(cluster) == in_order([(1, "x"), (None, ""), (None, " ")])
 
 
 def test_groups_and_several_files_are_written(cluster: InMemoryCluster, tmp_path: Path) -> None:
@@ -266,6 +278,20 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     script.run(files(tmp_path / "file" / "out"))
     with pytest.raises(RmqioError, match=r"file/out/part-job-00000\.csv cannot be written: Not a directory"):
         list(WriteFileFn(script.catalog.tables["f"], (), "job").process((0, [[b"1,x"]])))
+
+
+def test_a_file_that_cannot_be_ended_leaves_nothing(tmp_path: Path) -> None:
+    """It is too large for this process when its buffer is written, as on a full disk."""
+    script = Script()
+    script.run(files(tmp_path / "out"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(RmqioError, match=r"part-job-00000\.csv cannot be written: File too large"):
+            list(WriteFileFn(script.catalog.tables["f"], (), "job").process((0, [[b"1," + b"x" * 100]])))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_what_cannot_be_planned_is_refused(tmp_path: Path) -> None:
