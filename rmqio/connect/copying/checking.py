@@ -14,7 +14,7 @@ from rmqio.connect.files.formats import FileFormat
 from rmqio.connect.kafka.client import Cluster
 from rmqio.connect.search.bulk import check_operation
 from rmqio.connect.search.sink import problem_of_index
-from rmqio.connect.sql.options import MOST_PARTITIONS, TableOptions
+from rmqio.connect.sql.options import TableOptions, check_partitions
 from rmqio.errors import LocalError
 from rmqio.security import require_no_password
 from rmqio.start import StartFrom, StopAt
@@ -59,8 +59,7 @@ def check_source(end: End, *, follow: bool) -> None:
                 _check_format(end)
                 return
             end.require_known(("partition_on", "partitions", "username"), secrets=("password",))
-            if not 1 <= (partitions := end.number("partitions", 8)) <= MOST_PARTITIONS:
-                raise LocalError(f"partitions is {partitions}; it must be from 1 to {MOST_PARTITIONS}")
+            check_partitions(end.number("partitions", 8))
             end.take("partition_on")
             _check_database(end)
         elif end.kind in _TOPICS:

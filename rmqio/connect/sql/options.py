@@ -1,4 +1,4 @@
-"""How rows are written to a table, checked: also for a command line, before Beam is imported."""
+"""How a table is read and written, checked: also for a command line, before Beam is imported."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
 
 MODES: Final = ("upsert", "insert", "ignore")
-MOST_PARTITIONS: Final = 1024
-"""Of a table that is read."""
+_MOST_PARTITIONS: Final = 1024
+
+
+def check_partitions(partitions: object) -> None:
+    """Raises `LocalError` unless a table can be read in so many parts."""
+    if not isinstance(partitions, int) or not 1 <= partitions <= _MOST_PARTITIONS:
+        raise LocalError(f"partitions is {partitions!r}; it must be from 1 to {_MOST_PARTITIONS}")
 
 
 class TableOptions(NamedTuple):

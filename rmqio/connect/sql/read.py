@@ -15,7 +15,7 @@ from apache_beam.transforms.display import DisplayDataItem
 from rmqio.connect.sink.options import Retry
 from rmqio.connect.sink.tries import Tries
 from rmqio.connect.sql.engine import Database, DatabaseAway, is_away, reason_of
-from rmqio.connect.sql.options import MOST_PARTITIONS
+from rmqio.connect.sql.options import check_partitions
 from rmqio.errors import LocalError
 from rmqio.security import SecretSource
 from rmqio.serde.json_numbers import json_value
@@ -59,8 +59,7 @@ class ReadFromSql(beam.PTransform):
         super().__init__()
         if not isinstance(query, str) or not query.strip():
             raise LocalError(f"query is {query!r}; it must be a SELECT, or the name of a table")
-        if not isinstance(partitions, int) or not 1 <= partitions <= MOST_PARTITIONS:
-            raise LocalError(f"partitions is {partitions!r}; it must be from 1 to {MOST_PARTITIONS}")
+        check_partitions(partitions)
         if not isinstance(retry, (Retry, type(None))):
             raise LocalError(f"retry is {retry!r}; it must be a rmqio.connect.Retry")
         self._retry = retry or Retry()

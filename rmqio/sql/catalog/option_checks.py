@@ -13,13 +13,19 @@ from rmqio.sql.errors import Refusal
 from rmqio.sql.syntax.statements import Option
 from rmqio.start import StartFrom
 
+
+def folded_key(key: str) -> str:
+    """Returns the key of an option as all of its spellings have it."""
+    return "".join(filter(str.isalnum, key.lower()))
+
+
 _BOOLEANS: Final = (
     "useNewApi", "columnErrorDebug", "msgIsJsonArray", "json.decode.json-parser.enabled",
 )  # fmt: skip
 _NUMBERS: Final = ("retryTimes", "sleepTimeMs", "partitionDiscoveryIntervalMs", "producer.retry.times")
 _WITHOUT_EFFECT: Final = {
-    **{"".join(filter(str.isalnum, each.lower())): "boolean" for each in _BOOLEANS},
-    **{"".join(filter(str.isalnum, each.lower())): "number" for each in _NUMBERS},
+    **dict.fromkeys(map(folded_key, _BOOLEANS), "boolean"),
+    **dict.fromkeys(map(folded_key, _NUMBERS), "number"),
 }
 _OF_TOPICS: Final = (
     "topic", "group", "producer_group", "tag", "sql", "delivery", "push_down", "start", "start_offset", "start_ms",
@@ -146,6 +152,6 @@ _ELSEWHERE: Final = {
 
 
 def check_known_elsewhere(option: Option, folded: str) -> None:
-    """Raises `Refusal` for an option of rocketmq-flink that is or Flink's Kafka that is given in another way here."""
+    """Raises `Refusal` for an option of rocketmq-flink, or of Flink's Kafka, that is given in another way here."""
     if folded in _ELSEWHERE:
         raise Refusal(f"the option {option.key!r} is refused: {_ELSEWHERE[folded]}", option.span)

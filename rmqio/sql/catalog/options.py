@@ -114,9 +114,7 @@ FORMAT_OPTIONS: Final = tuple(
 )
 """The options of formats, as users write them."""
 _BY_SPELLING: Final = {
-    "".join(each for each in spelling.lower() if each.isalnum()): name
-    for name, spellings in _NAMES.items()
-    for spelling in spellings
+    option_checks.folded_key(spelling): name for name, spellings in _NAMES.items() for spelling in spellings
 }
 
 
@@ -179,7 +177,7 @@ def table_options(options: Sequence[Option], table: str) -> TableOptions:
 
     found: dict[str, Option] = {}
     for option in options:
-        folded = "".join(each for each in option.key.lower() if each.isalnum())
+        folded = option_checks.folded_key(option.key)
         name = _BY_SPELLING.get(folded) or _BY_SPELLING.get(folded.removeprefix("value")) or pattern_named(option)
         if name is None:
             option_checks.check_known_elsewhere(option, folded)

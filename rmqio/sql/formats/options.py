@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from rmqio.sql.catalog.option_checks import folded_key
 from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.syntax.statements import Option
 
@@ -89,12 +90,8 @@ def check_own(found: Mapping[str, Option], format_name: str, known: Sequence[str
 
 def prefix_of(option: Option) -> str | None:
     """Returns the format that the option's name begins with, as in `csv.null-literal`; None: with none."""
-    folded = _folded(option.key).removeprefix("value")
-    return max((each for each in _PREFIXES if folded.startswith(_folded(each))), key=len, default=None)
-
-
-def _folded(text: str) -> str:
-    return "".join(each for each in text.lower() if each.isalnum())
+    folded = folded_key(option.key).removeprefix("value")
+    return max((each for each in _PREFIXES if folded.startswith(folded_key(each))), key=len, default=None)
 
 
 def pattern_named(option: Option) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rmqio.sql.analysis.values.functions import function_names
+from rmqio.sql.catalog.option_checks import folded_key
 from rmqio.sql.catalog.options import FORMATS, ON_ERROR, STARTS, option_keys
 from rmqio.sql.catalog.tables import Catalog, Table
 from rmqio.sql.planning.plan import Field
@@ -161,8 +162,8 @@ def _in_string(statement: str) -> Iterator[Candidate]:
         if value_of is None:
             yield from _matching(typed, (f"'{each}'" for each in option_keys()), "option")
         else:
-            key = "".join(each for each in value_of[1].lower() if each.isalnum())
-            yield from _matching(typed, (f"'{each}'" for each in _VALUES.get(key, ())), "value")
+            values = _VALUES.get(folded_key(value_of[1]), ())
+            yield from _matching(typed, (f"'{each}'" for each in values), "value")
 
 
 def _plain(name: str) -> str:
