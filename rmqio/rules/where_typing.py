@@ -26,8 +26,8 @@ TYPES: Final = {
     NUMBER: SqlType("DOUBLE"), TEXT: SqlType("VARCHAR"), BOOLEAN: types.BOOLEAN.nullable(),
     ANY: types.BOOLEAN.nullable(),
 }  # fmt: skip
-_SPELT: Final = frozenset({"DATE", "TIME", "BINARY", "VARBINARY", *types.TIMESTAMPS})
-"""Types of which a field is a text."""
+_WRITTEN_AS_TEXT: Final = frozenset({"DATE", "TIME", "BINARY", "VARBINARY", *types.TIMESTAMPS})
+"""Types whose values are texts in JSON."""
 _TRIED: Final = (TEXT, NUMBER, BOOLEAN)
 _MOST_TRIED: Final = 4
 """Fields of one call whose types are found by trying."""
@@ -87,12 +87,15 @@ class Typing:
             return NUMBER
         return {"VARCHAR": TEXT, "BOOLEAN": BOOLEAN, "NULL": TEXT}.get(found, "")
 
-    def beside(self, node: nodes.Expression, other: nodes.Expression) -> nodes.Expression:
-        """Returns a field as it is compared with a rewritten expression. Raises `Refusal`."""
+    def coerced(self, node: nodes.Expression, other: nodes.Expression) -> nodes.Expression:
+        """Returns a field as a value of the type that it is compared with. Raises `Refusal`.
+
+        `other`: the rewritten expression on the other side.
+        """
         if kind := self.kind_of(other):
             return self.used(node, kind)
         found = type_of(other, self.types)
-        if found.kind not in _SPELT:
+        if found.kind not in _WRITTEN_AS_TEXT:
             raise Refusal(f"a field is a text, a number, a boolean or a time, and no {found.text}", other.span)
         name = _type_name(nodes.TypeName(found.text, span=node.span))
         return nodes.Cast(self.used(node, TEXT), name, True, span=node.span)
@@ -159,7 +162,7 @@ def compared(
     if paths == (None, None):
         return binary(_rewritten(left, typing), _rewritten(right, typing))
     open_side, other = (left, _rewritten(right, typing)) if paths[0] is not None else (right, _rewritten(left, typing))
-    column = typing.beside(open_side, other)
+    column = typing.coerced(open_side, other)
     found = binary(column, other) if paths[0] is not None else binary(other, column)
     return _otherwise_false([found], [open_side, other], operator, at, typing)
 
@@ -199,9 +202,9 @@ def _distinct_from(node: nodes.DistinctFrom, typing: Typing) -> nodes.Expression
         return replace(node, left=typing.used(left, TEXT), right=typing.used(right, TEXT))
     if path_of(left) is not None:
         right = _rewritten(right, typing)
-        return replace(node, left=typing.beside(left, right), right=right)
+        return replace(node, left=typing.coerced(left, right), right=right)
     left = _rewritten(left, typing)
-    return replace(node, left=left, right=right if path_of(right) is None else typing.beside(right, left))
+    return replace(node, left=left, right=right if path_of(right) is None else typing.coerced(right, left))
 
 
 def _pairs(left: nodes.Expression, right: nodes.Expression) -> list[tuple[nodes.Expression, nodes.Expression]]:

@@ -105,15 +105,19 @@ def once(value: Any) -> Any:
     return {once(key): once(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
-def apart(value: Any) -> Any:
+def with_distinct_nans(value: Any) -> Any:
     """Returns the value in which each NaN is an object of its own, so that none is equal to another one for Python."""
     if isinstance(value, float):
         return value if value == value else float("nan")
     if isinstance(value, (tuple, list)):
-        return type(value)(map(apart, value))
-    return {apart(key): apart(each) for key, each in value.items()} if isinstance(value, dict) else value
+        return type(value)(map(with_distinct_nans, value))
+    return (
+        {with_distinct_nans(key): with_distinct_nans(each) for key, each in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def has_floats(kind: SqlType) -> bool:
-    """Returns whether equal values of the type can differ, and one can be equal to nothing, see `once` and `apart`."""
+    """Returns whether equal values of the type can differ (see `once`), and a value can be equal to nothing."""
     return kind.kind in APPROXIMATE or any(map(has_floats, kind.elements))

@@ -21,8 +21,9 @@ _PHRASES: Final = {
     "JSON EXISTS": "JSON_EXISTS({0}, {1} {word2} ON ERROR)", "JSON_STRING OF JSON": "JSON_STRING({0})",
     "JSON VALUE FAILED": "JSON_VALUE({0}, {1} ERROR ON {word2})",
     # what is written nowhere
-    "LOCAL OF INSTANT": "{0}", "ONE NAN": "{0}", "NANS APART": "{0}", "LAST INSTANT": "{0} - INTERVAL '0.001' SECOND",
-    "TIME OF ARRIVAL": "PROCTIME()", "OFFSET OF MESSAGE": "queue_offset", "ROW ID": "id of ROW({all})",
+    "LOCAL OF INSTANT": "{0}", "ONE NAN": "{0}", "DISTINCT NANS": "{0}",
+    "LAST INSTANT": "{0} - INTERVAL '0.001' SECOND", "TIME OF ARRIVAL": "PROCTIME()",
+    "OFFSET OF MESSAGE": "queue_offset", "ROW ID": "id of ROW({all})",
 }  # fmt: skip
 _SHAPES: Final = [
     (re.compile(pattern), phrase)

@@ -47,7 +47,7 @@ from rmqio.sql.expressions import InputRef
 from rmqio.sql.planning.identity import id_position
 from rmqio.sql.planning.plan import Field, window_fields
 from rmqio.sql.recursion import deep_trees
-from rmqio.sql.rows import apart, has_floats, key_bytes, null_key, pack
+from rmqio.sql.rows import has_floats, key_bytes, null_key, pack, with_distinct_nans
 from rmqio.sql.types import APPROXIMATE, SqlType
 from rmqio.sql.user.loading import FunctionError
 from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_zone, last_instant_in
@@ -360,7 +360,7 @@ def _nans(target: ToKeys, keys: list[str], out: Emitter) -> Iterator[str]:
         if kind.kind in APPROXIMATE:
             yield f"{each} != {each}"
         elif has_floats(kind):
-            yield f"{out.constant(apart, 'u')}({each}) != {each}"
+            yield f"{out.constant(with_distinct_nans, 'u')}({each}) != {each}"
 
 
 def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{}") -> None:

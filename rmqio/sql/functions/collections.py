@@ -10,7 +10,7 @@ from typing import Any
 
 from rmqio.sql import types
 from rmqio.sql.functions.registry import define
-from rmqio.sql.rows import apart, once
+from rmqio.sql.rows import once, with_distinct_nans
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure, in_order
 
@@ -21,7 +21,7 @@ Map = dict[Any, Any]
 def key(value: Any) -> Any:
     """Returns what stands for a value in a set: arrays and maps are not hashable."""
     if isinstance(value, _NESTED):
-        return _hashable(apart(value))
+        return _hashable(with_distinct_nans(value))
     return value if value == value else object()  # a NaN is equal to none, as in Flink
 
 
@@ -45,7 +45,7 @@ def element(array: Array) -> Any:
 
 def contains(array: Array | None, value: Any) -> bool | None:
     """Returns whether the value, which may be NULL, is in the array."""
-    return None if array is None else apart(value) in array  # `in` finds a NaN by its identity
+    return None if array is None else with_distinct_nans(value) in array  # `in` finds a NaN by its identity
 
 
 def distinct(items: Iterable[Any]) -> Array:
@@ -74,7 +74,7 @@ def least(array: Array) -> Any:
 
 def position(array: Array, value: Any) -> int:
     """Returns where the value first stands, counted from 1; 0: nowhere."""
-    value = apart(value)
+    value = with_distinct_nans(value)
     return array.index(value) + 1 if value in array else 0
 
 
@@ -82,7 +82,7 @@ def remove(array: Array | None, value: Any) -> Array | None:
     """Returns the elements that are not the value, which may be NULL."""
     if array is None:
         return None
-    value = apart(value)
+    value = with_distinct_nans(value)
     return [each for each in array if each != value]
 
 

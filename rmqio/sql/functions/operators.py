@@ -13,7 +13,7 @@ from typing import Any, Final
 from rmqio.sql import types, values
 from rmqio.sql.functions.registry import define
 from rmqio.sql.regexes.limited import Pattern, compiled
-from rmqio.sql.rows import apart, once
+from rmqio.sql.rows import once, with_distinct_nans
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure, shown
 
@@ -24,7 +24,10 @@ for _name, _python in (("=", "=="), ("<>", "!="), ("<", "<"), ("<=", "<="), (">"
 define("IS NOT DISTINCT FROM", "any any -> b", inline="{0} == {1}", is_strict=False,
        returns=lambda _: types.BOOLEAN.nullable(False))  # fmt: skip
 
-for _name, _made in (("ONE NAN", once), ("NANS APART", apart)):  # before Python has keys, or compares arrays and rows
+for _name, _made in (
+    ("ONE NAN", once),
+    ("DISTINCT NANS", with_distinct_nans),
+):  # before Python has keys, or compares arrays and rows
     define(_name, "any", _made, returns=lambda given: given[0])
 
 # ---- arithmetic: the planner picks one by the types -----------------------------------------------------------------
@@ -227,7 +230,7 @@ def item_of_array(array: list[Any], position: int) -> Any:
 
 def item_of_floats(found: dict[Any, Any], key: Any) -> Any:
     """Returns the value of a key; None: there is none. No key is equal to a NaN."""
-    return found.get(apart(key))
+    return found.get(with_distinct_nans(key))
 
 
 def _value_of(given: Sequence[SqlType]) -> SqlType:

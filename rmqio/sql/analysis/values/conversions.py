@@ -211,7 +211,7 @@ def compared(left: Expr, right: Expr, node: nodes.Node) -> tuple[Expr, Expr]:
         )
     pair = [converted(each, found.nullable(each.type.is_nullable), node) for each in (left, right)]
     if found.elements and has_floats(found):  # Python takes the same NaN in both as equal
-        return Operation(pair[0].type, "NANS APART", (pair[0],)), pair[1]
+        return Operation(pair[0].type, "DISTINCT NANS", (pair[0],)), pair[1]
     return pair[0], pair[1]
 
 
