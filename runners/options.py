@@ -54,12 +54,12 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
     from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
     from rmqio.runners import usage  # its options are known with every runner
-    from rmqio.runners.beam.signatures import read_signatures_sooner
+    from rmqio.runners.beam.speedups import speed_up_beam
     from rmqio.runners.beam.views import ViewedOptions
     from rmqio.runners.tracebacks.uncaught import show_users_frames
 
     show_users_frames()
-    read_signatures_sooner()
+    speed_up_beam()
     arguments = sys.argv[1:] if argv is None else list(argv)
     wants_help = any(each in _HELP for each in arguments)
     flags = [each for each in arguments if each not in _HELP]

@@ -40,9 +40,10 @@ __all__ = [
 
 HARNESS: Final = (
     "import sys; from apache_beam.runners.worker.sdk_worker import SdkHarness; "
+    "from rmqio.runners.beam.speedups import speed_up_beam; speed_up_beam(); "
     "SdkHarness(sys.argv[1], worker_id=sys.argv[2], state_cache_size=int(sys.argv[3])).run()"
 )
-"""A program: the harness as Beam's own pool starts it, with control endpoint, worker's id and bytes of its cache."""
+"""A program: the harness, as Beam's own pool starts it, with control endpoint, worker's id and bytes of its cache."""
 
 _TARGET: Final = ":runners:flink:1.19:job-server:shadowJar"
 """The job server, as Beam's FlinkRunner names it. Every supported Beam publishes one for this version of Flink."""

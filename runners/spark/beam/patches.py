@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from apache_beam.runners.worker import bundle_processor
 from apache_beam.transforms import core
 
-from rmqio.runners.beam.signatures import read_signatures_sooner
+from rmqio.runners.beam.speedups import speed_up_beam
 
 if TYPE_CHECKING:
     from apache_beam.runners.worker import operations
@@ -20,7 +20,7 @@ def apply(creators: Mapping[str, Callable[..., operations.Operation]]) -> None:
     Args:
       creators: the functions that make operations, by the URN of the transform. They take the same arguments as Beam's.
     """
-    read_signatures_sooner()
+    speed_up_beam()
     known = bundle_processor.BeamTransformFactory._known_urns
     for urn, create in creators.items():
         _, payload_type = known.get(urn, (None, None))

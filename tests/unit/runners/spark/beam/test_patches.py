@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from apache_beam.transforms import core
 
-from rmqio.runners.beam.signatures import arguments_and_defaults
+from rmqio.runners.beam.speedups import arguments_and_defaults
 from rmqio.runners.spark.beam import patches
 from rmqio.runners.spark.beam.private import BeamTransformFactory, common_urns
 
