@@ -158,7 +158,7 @@ test-sigma: $(STAMP)  ## how many of the Sigma rules in DIR=... load, and why ot
 
 test-fast: $(STAMP)  ## before a commit: ruff, mypy, and a sample of the tests that need no broker; two minutes
 	@$(PY) -m tests.gate.linters
-	@$(PY) -m pytest -m 'not broker and not slow and not spark' --again daily -n 2 --dist loadfile $(ARGS) tests/unit tests/contract
+	@$(PY) -m pytest --gate unit --again daily -n 3 --dist loadfile --no-loadscope-reorder $(ARGS) tests/unit tests/contract
 
 fuzz: $(STAMP)  ## a million inputs for each decoder of foreign bytes; half an hour; ARGS="--targets avro --keep" adds to the corpus
 	@rm $(STAMP)  # what follows adds packages, and the next target takes them away

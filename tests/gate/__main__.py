@@ -53,7 +53,7 @@ STAGES: Final = (
             of_gate(
                 "unit",
                 *("tests/unit", "tests/contract", *(f"--ignore={each}" for each in _LINT)),
-                *("-n", "3", "--dist", "loadfile"),  # two wait for a quarter of the time
+                *("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"),  # two wait for a quarter of the time
             ),
         ),
     ),

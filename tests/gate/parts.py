@@ -105,7 +105,7 @@ def _mutants() -> dict[str, tuple[Stage, ...]]:
 
 
 PARTS: Final[Mapping[str, tuple[Stage, ...]]] = {
-    "release": tuple(map(_make, ("audit", "lint", "docs", "dist"))),
+    "release": tuple(map(_make, ("lint", "docs", "dist"))),
     "unit": (_pytest("unit", MARKERS["unit"], *_TWO),),
     **{part: (_real(part),) for part in REAL},
     **{

@@ -11,6 +11,8 @@ from typing import Final, Literal
 import pytest
 from hypothesis import settings
 
+from tests.gate.durations import seconds
+
 Other = Literal["python", "beam", "daily"]
 
 _OF_THE_REPOSITORY: Final = (
@@ -75,6 +77,9 @@ ALL_CASES: Final[dict[Other, tuple[str, ...]]] = {
 on another Python with the first: the others are more data for one code. Transforms and runners are where one Beam
 differs from another by case."""
 
+_DAILY_S: Final = 0.1
+"""Four of five functions take less for a test: together a minute, the others ten."""
+
 
 def is_left_out(path: str, other: Other) -> bool:
     """Whether none of its tests run again: it need not be imported. `path`: from the root; a folder has a slash."""
@@ -86,6 +91,8 @@ def is_left_out(path: str, other: Other) -> bool:
 def run_again(node_ids: Sequence[str], other: Other) -> set[str]:
     """Returns the ids of the tests to run, of all ids in their order."""
     kept = [each for each in node_ids if not each.startswith(LEFT_OUT[other]) or (each.startswith(_COMPRESSION))]
+    if other == "daily":
+        kept = [each for each in kept if seconds(each) < _DAILY_S]
     whole = {each for each in kept if each.startswith(ALL_CASES[other])}
     return whole | of_each_function((each for each in kept if each not in whole), has_last=other != "python")
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Folders are installed under these names (pyproject.toml, package-dir).
 PACKAGES = {"rmqio": "rmqio", "runners": "rmqio.runners", "pipelines": "rmqio.pipelines", "schemas": "rmqio.schemas"}
 PACKAGES["pyspark_rocketmq"] = "pyspark_rocketmq"
+_IMPORT_CALLS = ("import_module", "__import__")
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Import:
 def imports_of(source: str, module: str, where: str, *, is_package: bool = False) -> list[Import]:
     """Returns every import of a source. `from a import b` counts as `a.b` if `a` is ours, since `b` may be a module."""
     found: list[Import] = []
+    has_calls = any(name in source for name in _IMPORT_CALLS)
 
     def visit(node: ast.AST, is_lazy: bool) -> None:
         is_lazy = is_lazy or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
@@ -49,11 +51,18 @@ def imports_of(source: str, module: str, where: str, *, is_package: bool = False
         else:
             targets = []
         found.extend(Import(module, target, f"{where}:{node.lineno}", is_lazy) for target in targets)  # type: ignore[attr-defined]
-        for child in ast.iter_child_nodes(node):
+        for child in ast.iter_child_nodes(node) if has_calls else _statements_in(node):
             visit(child, is_lazy)
 
     visit(ast.parse(source), False)
     return found
+
+
+def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields what can hold import statements: a seventh of the nodes."""
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        children = getattr(node, field, None)
+        yield from children if isinstance(children, list) else ()
 
 
 def targets_of(node: ast.ImportFrom, module: str, *, is_package: bool = False) -> list[str]:
@@ -66,7 +75,7 @@ def targets_of(node: ast.ImportFrom, module: str, *, is_package: bool = False) -
 
 def _is_import_call(node: ast.Call) -> bool:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name in ("import_module", "__import__") and bool(node.args)
+    return name in _IMPORT_CALLS and bool(node.args)
 
 
 def sources() -> Iterator[tuple[str, Path]]:
