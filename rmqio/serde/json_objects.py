@@ -47,13 +47,11 @@ def object_of(body: bytes | bytearray, *, exact: bool = False) -> dict[str, Any]
     """
     try:
         value = _strictly(body, exact) if msgspec is None else _quickly(body, exact)
-    except UnicodeDecodeError as error:
-        raise SerdeError(_not_utf8(body)) from error
     except RecursionError as error:
         raise SerdeError("the body is nested too deep") from error
-    except NotJson as error:
-        if isinstance(error.__cause__, UnicodeDecodeError):
-            raise SerdeError(_not_utf8(body)) from error
+    except (NotJson, UnicodeDecodeError) as error:  # msgspec's error of a byte depends on its version
+        if reason := _not_utf8(body):
+            raise SerdeError(reason) from error
         if isinstance(error.__cause__, RecursionError):
             raise SerdeError("the body is nested too deep") from error
         raise SerdeError(f"the body is not JSON: {str(error).removeprefix('not JSON: ')}") from error
@@ -87,10 +85,10 @@ def _strictly(body: bytes | bytearray, exact: bool) -> Any:
     return value
 
 
-def _not_utf8(body: bytes | bytearray) -> str:
+def _not_utf8(body: bytes | bytearray) -> str | None:
     """The reason, with the first byte that is wrong: msgspec counts from the start of the text in quotes."""
     try:
         body.decode()
     except UnicodeDecodeError as error:
         return f"the body is not UTF-8: byte {error.start}"
-    return "the body is not UTF-8"
+    return None
