@@ -27,6 +27,7 @@ _OF_THE_REPOSITORY: Final = (
     "tests/unit/structure/test_layers.py",
     "tests/unit/structure/test_mirrors.py",
     "tests/unit/structure/test_no_pickle.py",
+    "tests/unit/structure/test_targets.py",
     "tests/unit/tools/",
 )
 """They look at the files of the repository, or at what tests and benchmarks use."""

@@ -170,6 +170,8 @@ def test_side_inputs_of_a_stream_on_flink_depend_on_options(flags: list[str], ve
     ],
 )  # fmt: skip
 def test_options_that_do_nothing_are_said(name: str, flags: list[str], told: list[str]) -> None:
+    if name == "spark":
+        pytest.importorskip("pyspark", reason="SparkRunner needs the extra 'spark'")
     runner = beam.Pipeline(options=runners.options([f"--runner={name}"])).runner
     found = runner.report(proto(bounded), PipelineOptions(flags)).of_options
     assert [text[: len(part)] for part, text in zip(told, found, strict=True)] == told

@@ -129,21 +129,21 @@ def to_messages(batch: list[Record]) -> list[Message]:
 for function in (large, of_records, Large.process, to_messages):
     function.__annotations__ = get_type_hints(function)  # Beam does not read those of `from __future__`
 PLACES, UNTYPED = "places of the batch", "; copies cannot be dropped"
-STEPS: dict[str, tuple[Any, bool, str]] = {
-    "the page's": (beam.Map(large), True, PLACES),
-    "with the type of its values": (beam.Map(of_records), True, PLACES),
-    "a DoFn": (beam.ParDo(Large()), True, PLACES),
-    "two": (beam.Map(large) | "2" >> beam.Map(of_records), True, PLACES),
-    "a Filter": (beam.Filter(lambda one: len(one) > 0), True, PLACES),
-    "a list of Batches": (beam.FlatMap(lambda one: [one]).with_output_types(Batch[bytes]), True, PLACES),
-    "lists": (beam.Map(large) | "2" >> beam.Map(to_messages), True, "random" + UNTYPED),
+STEPS: dict[str, tuple[Callable[[], Any], bool, str]] = {
+    "the page's": (lambda: beam.Map(large), True, PLACES),
+    "with the type of its values": (lambda: beam.Map(of_records), True, PLACES),
+    "a DoFn": (lambda: beam.ParDo(Large()), True, PLACES),
+    "two": (lambda: beam.Map(large) | "2" >> beam.Map(of_records), True, PLACES),
+    "a Filter": (lambda: beam.Filter(lambda one: len(one) > 0), True, PLACES),
+    "a list of Batches": (lambda: beam.FlatMap(lambda one: [one]).with_output_types(Batch[bytes]), True, PLACES),
+    "lists": (lambda: beam.Map(large) | "2" >> beam.Map(to_messages), True, "random" + UNTYPED),
     "without hints": (
-        beam.Map(lambda one: large(one)),
+        lambda: beam.Map(lambda one: large(one)),
         True,
         "random, unless each element is a Batch, or a list of Records" + UNTYPED,
     ),
     "elements without hints": (
-        beam.FlatMap(list) | "2" >> beam.Map(lambda record: max(record, record)),
+        lambda: beam.FlatMap(list) | "2" >> beam.Map(lambda record: max(record, record)),
         False,
         "random, unless each element is a Record" + UNTYPED,
     ),
@@ -165,7 +165,7 @@ def test_a_step_on_batches_is_taken_and_what_is_said_of_ids_is_true(
             read = ReadFromRocketMQ(
                 "t", start=StartFrom.earliest(), stop=StopAt.latest(), batches=True, client_factory=factory
             )
-            _ = pipeline | read | step | write
+            _ = pipeline | read | step() | write
     assert shown(write) == said
     stored = [record.message_id for record in cluster.records("copies")]
     assert (2 * len(set(stored)) == len(stored)) is not said.startswith("random;")

@@ -19,7 +19,6 @@ from rmqio.sql.rows import pack_group
 from rmqio.sql.runtime import expiry
 from rmqio.sql.runtime.groups.expiring_group_fn import ExpiringGroupFn
 from rmqio.sql.runtime.groups.group_changes_fn import GroupChangesFn, GroupUpdatesFn
-from tests.helpers.spark.spark_stream import Stream
 from tests.unit.sql.runtime.groups.test_group_updates import spec_of
 from tests.unit.sql.runtime.ranks.updating import Cell
 
@@ -128,6 +127,9 @@ def test_a_row_that_was_forgotten_is_not_deleted_by_the_group_that_follows(is_la
 
 
 def test_the_state_of_spark_s_streams_has_the_groups_of_their_time_only(clock: type[Time]) -> None:
+    pytest.importorskip("pyspark", reason="the levels of the Spark runner need the extra 'spark'")
+    from tests.helpers.spark.spark_stream import Stream
+
     spec = Group(SUM, clock).spec
     grouped = beam.ParDo(ExpiringGroupFn(spec)).with_output_types(tuple[bytes, bytes])
     stream = Stream(beam.Map(group_of).with_output_types(tuple[bytes, bytes]) | grouped)
