@@ -5,10 +5,13 @@ ignores further fields, PAD moreover makes missing ones NULL. A line break at th
 
 An empty field is empty for STRING and BYTES, and NULL for anything else; the null literal is NULL, quoted or not. NULL
 is written as the null literal, and without one as an empty field: a STRING or BYTES that is NULL then comes back empty.
+A null literal with the escape character in it, as the \\N of MySQL and Hive, is a whole field as it stands, without
+quotes: \\N is NULL, and \\\\N or "\\\\N" is text.
 
 Other than in Flink: an empty field of another type fails there; a body of several lines fails here, and has only its
 first line read there; a BOOLEAN is what CAST accepts (there, anything but true is false); the delimiter can be several
-characters; text that is the null literal is not written; ARRAY and ROW are refused. A table without `format` that has
+characters; text that is the null literal is not written; ARRAY and ROW are refused. Flink compares a null literal with
+the field after it has replaced escapes, so that it reads its own \\N as the text N. A table without `format` that has
 `fieldDelimiter` is one of rocketmq-flink, which has no quote character.
 """
 
@@ -52,7 +55,8 @@ class CsvOptions:
     """The options of the format. `quote` and `escape` are a character or nothing.
 
     Attributes:
-      null: the text that means NULL; None: there is none.
+      null: the text that means NULL, escapes replaced; None: there is none.
+      raw_null: the text that means NULL as it stands, since it has the escape character; None: there is none.
       has_comments: whether lines that begin with # are left out.
       cuts, pads: whether further fields are ignored, and missing ones are NULL.
     """
@@ -61,6 +65,7 @@ class CsvOptions:
     quote: str = '"'
     escape: str = ""
     null: str | None = None
+    raw_null: str | None = None
     has_comments: bool = False
     cuts: bool = False
     pads: bool = False
@@ -83,15 +88,18 @@ class CsvOptions:
                 raise options.refusal(name, "begins with #, as comments do: the table has csv.allow-comments")
         if escape in _ESCAPED:
             raise options.refusal("csv_escape", f"is {escape!r}, which stands for another character when it is escaped")
-        if any(is_cut(null, each) for each in (delimiter, quote, escape) if each):
+        if any(is_cut(null, each) for each in (delimiter, quote) if each):
             raise options.refusal("csv_null", f"is {null!r}, which has a special character of the format")
+        is_raw = bool(escape) and escape in null
+        if is_raw and (len(null) - len(null.rstrip(escape))) % 2:
+            raise options.refusal("csv_null", f"is {null!r}, which escapes what comes after it")
         if len({delimiter, quote, escape} - {""}) < 1 + bool(quote) + bool(escape):
             name = next(each for each in ("delimiter", "csv_quote", "csv_escape") if options.has(each))
             raise options.refusal(name, "is the same as another special character of the format")
         check = options.one_of("length_check", ("NONE", "SKIP", "EXCEPTION", "CUT", "PAD"), "EXCEPTION")
         return CsvOptions(
-            delimiter, quote, escape, null if options.has("csv_null") else None, has_comments,
-            check in ("NONE", "CUT", "PAD"), check == "PAD",
+            delimiter, quote, escape, None if is_raw or not options.has("csv_null") else null, null if is_raw else None,
+            has_comments, check in ("NONE", "CUT", "PAD"), check == "PAD",
         )  # fmt: skip
 
 
@@ -114,7 +122,7 @@ class CsvDecoder:
 
     def exact(self, body: bytes) -> tuple[Any, ...]:
         """Returns the SQL values of any body. Raises `RowFailure`."""
-        given: list[str | None] = list(self._split(utf8(body).removeprefix(MARK)))
+        given = self._split(utf8(body).removeprefix(MARK))
         found, wanted = counted(len(given), "field"), counted(self._count, "column")
         if len(given) > self._count and not self._options.cuts:
             raise RowFailure(f"the body has {found}, but the table has {wanted}")
@@ -134,7 +142,7 @@ class CsvDecoder:
             row.append(value)
         return tuple(row)
 
-    def _split(self, text: str) -> list[str]:
+    def _split(self, text: str) -> list[str | None]:
         lines = _lines(text, self._options)
         found = next(lines, None)
         if found is None:
@@ -202,8 +210,8 @@ def _refuse(text: str) -> list[str]:
     raise ValueError
 
 
-def _lines(text: str, options: CsvOptions) -> Iterator[list[str]]:
-    """The fields of each line. Raises `RowFailure`."""
+def _lines(text: str, options: CsvOptions) -> Iterator[list[str | None]]:
+    """The fields of each line; None: it is the raw null literal. Raises `RowFailure`."""
     delimiter, quote, escape = options.delimiter, options.quote, options.escape
     at, end = 0, len(text)
     while at < end or at == 0:
@@ -211,9 +219,9 @@ def _lines(text: str, options: CsvOptions) -> Iterator[list[str]]:
             at = next((place for place in range(at, end) if text[place] in "\r\n"), end)
             at += 2 if text.startswith("\r\n", at) else 1
             continue
-        row: list[str] = []
+        row: list[str | None] = []
         while True:
-            field, at = _field(text, at, delimiter, quote, escape)
+            field, at = _raw_null(text, at, options) or _field(text, at, delimiter, quote, escape)
             row.append(field)
             if not text.startswith(delimiter, at):
                 break
@@ -222,6 +230,15 @@ def _lines(text: str, options: CsvOptions) -> Iterator[list[str]]:
             raise RowFailure(f"there is text after the quotes of field {len(row)}")
         at += 2 if text.startswith("\r\n", at) else 1
         yield row
+
+
+def _raw_null(text: str, at: int, options: CsvOptions) -> tuple[None, int] | None:
+    """NULL, and where its field ends, if the raw null literal is the field that begins there."""
+    if options.raw_null is None or not text.startswith(options.raw_null, at):
+        return None
+    end = at + len(options.raw_null)
+    is_whole = end == len(text) or text[end] in "\r\n" or text.startswith(options.delimiter, end)
+    return (None, end) if is_whole else None
 
 
 def _field(text: str, at: int, delimiter: str, quote: str, escape: str) -> tuple[str, int]:
@@ -256,7 +273,7 @@ class CsvEncoder:
 
     def __init__(self, fields: Fields, options: CsvOptions) -> None:
         self._options = options
-        null = options.null or ""
+        null = options.null or options.raw_null or ""
         self.constants: dict[str, Any] = {"csv_filled": filled, "csv_null": null}
         self._writers = [texts.writer(each.type) for each in fields]
         for i, (each, write) in enumerate(zip(fields, self._writers, strict=True)):
@@ -276,10 +293,7 @@ class CsvEncoder:
             return write
         is_special = re.compile(f"[{''.join(map(re.escape, special))}]{'|^#' * is_first}").search
 
-        def of(value: Any) -> str:
-            text: str = value if write is None else write(value)
-            if null and text == null:
-                raise ValueFailure(f"column {name}: the text {null!r} is the null literal")
+        def field(text: str) -> str:
             if is_special(text) is None:
                 return text
             if quote:
@@ -287,6 +301,13 @@ class CsvEncoder:
                     text = text.replace(escape, escape + escape)
                 return quote + text.replace(quote, quote + quote) + quote
             return self._escaped(text, name, mark)
+
+        def of(value: Any) -> str:
+            text: str = value if write is None else write(value)
+            found = field(text)
+            if (null and text == null) or found == self._options.raw_null:
+                raise ValueFailure(f"column {name}: the text {text!r} is the null literal")
+            return found
 
         return of
 

@@ -19,6 +19,9 @@ from rmqio.sql.values import ValueFailure
 from tests.unit.sql.formats.support import decode, encode, fast_row, fields_of, table_with
 
 ABC = {"a": types.BIGINT, "b": types.VARCHAR, "c": types.DOUBLE}
+_ESCAPES: Final = {"csv__escape_character": "\\"}
+_DUMP: Final = {**_ESCAPES, "csv__null_literal": "\\N"}
+"""As MySQL and Hive write their tables."""
 
 
 @pytest.mark.parametrize(
@@ -44,6 +47,11 @@ ABC = {"a": types.BIGINT, "b": types.VARCHAR, "c": types.DOUBLE}
         ("1,'x,y',2", {"csv__quote_character": "'"}, (1, "x,y", 2.0)),
         ('1,"x",2', {"csv__disable_quote_character": "true"}, (1, '"x"', 2.0)),
         ("1,x\\,y\\n\\\\,2", {"csv__escape_character": "\\"}, (1, "x,y\n\\", 2.0)),
+        ("1,\\N,\\N", _DUMP, (1, None, None)),
+        ('1,"\\N",\\N\r\n', _DUMP, (1, "N", None)),
+        ("1,\\\\N,2", _DUMP, (1, "\\N", 2.0)),
+        ("1,\\Nx,2", _DUMP, (1, "Nx", 2.0)),
+        ("1||\\N||2", _DUMP | {"csv__field_delimiter": "||"}, (1, None, 2.0)),
         ("# no row\n1,x,2", {"csv__allow_comments": "true"}, (1, "x", 2.0)),
         ("1,#x,2", {"csv__allow_comments": "true"}, (1, "#x", 2.0)),
         ("1,x,2,3", {"lengthCheck": "CUT"}, (1, "x", 2.0)),
@@ -96,6 +104,8 @@ def test_an_empty_field_of_a_column_that_is_not_null_fails() -> None:
         ((1, "x", 2.5), {}, "1,x,2.5"),
         ((None, None, None), {}, ",,"),
         ((None, "", None), {"csv__null_literal": "NULL"}, "NULL,,NULL"),
+        ((None, "\\N", None), _DUMP, '\\N,"\\\\N",\\N'),
+        ((None, "\\N", 1.0), _DUMP | {"csv__disable_quote_character": "true"}, "\\N,\\\\N,1.0"),
         ((1, 'x"y', 1e10), {}, '1,"x""y",1.0E10'),
         ((1, "x,y", 1.0), {}, '1,"x,y",1.0'),
         ((1, "x\ny", 1.0), {}, '1,"x\ny",1.0'),
@@ -112,6 +122,11 @@ def test_csv_is_written(row: tuple[Any, ...], options: dict[str, str], expected:
     [
         ((1, "x,y", 1.0), {"csv__disable_quote_character": "true"}, "column b: 'x,y' has a delimiter"),
         ((1, "NULL", 1.0), {"csv__null_literal": "NULL"}, "column b: the text 'NULL' is the null literal"),
+        (
+            (1, "\n", 1.0),
+            {"csv__disable_quote_character": "true", **_ESCAPES, "csv__null_literal": "\\n"},
+            r"column b: the text '\\n' is the null literal",
+        ),
     ],
 )
 def test_csv_refuses_what_would_be_lost(row: tuple[Any, ...], options: dict[str, str], reason: str) -> None:
@@ -144,7 +159,6 @@ def test_usual_and_exact_reading_of_csv_agree(options: dict[str, str], text: str
 
 _NO_QUOTES: Final = {"csv__disable_quote_character": "true"}
 _COMMENTS: Final = {"csv__allow_comments": "true"}
-_ESCAPES: Final = {"csv__escape_character": "\\"}
 _WRITTEN: Final = st.none() | st.text(st.sampled_from("a,\"\\\n\r#|=N' \ufeff"), max_size=5)
 
 
@@ -156,7 +170,8 @@ _WRITTEN: Final = st.none() | st.text(st.sampled_from("a,\"\\\n\r#|=N' \ufeff"),
             _NO_QUOTES | _ESCAPES | _COMMENTS, {"csv__field_delimiter": "||"},
             _NO_QUOTES | {"csv__field_delimiter": "||"}, _COMMENTS | {"csv__null_literal": "N"},
             _NO_QUOTES | {"csv__null_literal": "NULL", "csv__field_delimiter": "|,|"}, {"csv__quote_character": "'"},
-            _NO_QUOTES | {"csv__escape_character": "#"},
+            _NO_QUOTES | {"csv__escape_character": "#"}, _DUMP, _NO_QUOTES | _DUMP,
+            _NO_QUOTES | _ESCAPES | {"csv__null_literal": "\\n"}, _ESCAPES | {"csv__null_literal": "\\\\"},
         )),
         *({"format": "key-value", **each} for each in (
             {}, {"key_value__pair_delimiter": "||"}, {"key_value__pair_delimiter": " "},
@@ -220,7 +235,7 @@ def test_the_format_follows_from_options(options: dict[str, str], expected: str)
         (ABC, {"format": "csv", "csv__field_delimiter": "\n"}, "csv.field-delimiter has a line break"),
         (ABC, {"format": "csv", "csv__quote_character": "\r"}, "csv.quote-character has a line break"),
         (ABC, {"format": "csv", "csv__escape_character": "n"}, "csv.escape-character is 'n', which stands for another"),
-        (ABC, {"format": "csv", **_ESCAPES, "csv__null_literal": "\\N"}, "csv.null-literal is '\\\\N', which has a"),
+        (ABC, {"format": "csv", **_ESCAPES, "csv__null_literal": "N\\"}, "'N\\\\', which escapes what"),
         (ABC, {"format": "csv", "csv__null_literal": '"N"'}, "which has a special character of the format"),
         (ABC, {"format": "csv", "csv__null_literal": "a,b"}, "which has a special character of the format"),
         (ABC, {"format": "csv", "csv__field_delimiter": "||", "csv__null_literal": "|"}, "'|', which has a special"),
