@@ -81,6 +81,7 @@ _SHOWN: Final = {
     "LSQB": "'['", "RSQB": "']'", "STRING": "a string in single quotes", "NUMBER": "a number", "LESSTHAN": "'<'",
     "MORETHAN": "'>'", "$END": "the end", "WITHOUT_ZONE": "WITHOUT TIME ZONE", "WITH_ZONE": "", "ORDINALITY": "",
     "WITH_LOCAL_ZONE": "WITH LOCAL TIME ZONE", "SIMILAR": "", "HEADER": "", "PERIOD": "", "QUANTIFIER": "",
+    "JSON_OBJECT": "",
 }  # fmt: skip
 
 
@@ -174,7 +175,7 @@ def _expected(accepted: Any, found: str) -> str:
         phrases.append("an operator")
         accepted -= {"IS", "IN", "BETWEEN", "LIKE", "NOT", "AND", "OR", "DOT", "LSQB", "STAR", "EQUAL"}
     accepted -= {"DATE", "TIME", "TIMESTAMP", "KEY", "COMMENT", "VIEW", "FINAL", "LESSTHAN", "MORETHAN", *_OF_NAMES}
-    accepted -= _OF_JSON
+    accepted -= _OF_JSON if "RPAR" in accepted else _OF_JSON - {"VALUE"}
     shown = {_SHOWN.get(each, each) for each in accepted if not each.startswith("__")}
     words = sorted(
         each for each in shown if each and each[0] != "'" and each not in (_SHOWN["STRING"], "PLUS", "MINUS")

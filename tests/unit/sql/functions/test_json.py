@@ -213,6 +213,9 @@ A = """'{"a": 1, "s": "x", "l": [1], "o": {}, "n": null}'"""
         ("NULL IS JSON", None),
         ("JSON_OBJECT(KEY 'a' || UPPER('b') VALUE 1)", '{"aB":1}'),
         ("JSON_OBJECT(KEY UPPER('a') VALUE '1' IS JSON)", '{"A":true}'),
+        ("JSON_OBJECT(KEY ('a' || 'b') VALUE 1, KEY('c') || ('d') VALUE 2)", '{"ab":1,"cd":2}'),
+        ("json_object(KEY ARRAY['a', 'b'][1 * 2] VALUE 1 NULL ON NULL)", '{"b":1}'),
+        ("JSON_OBJECT(KEY (CASE WHEN 1 = 2 OR TRUE THEN 'a' END) VALUE ABS(1))", '{"a":1}'),
     ],
 )
 def test_what_stands_behind_the_arguments_is_obeyed(expression: str, expected: Any) -> None:

@@ -159,6 +159,7 @@ WRONG = [
     ("select * from t match_recognize (partition by x)", 17, "MATCH_RECOGNIZE is not supported"),
     ("select interval '1' dayz", 21, "dayz is not a unit of time"),
     ("insert into select 1", 13, "SELECT is a reserved word"),
+    ("select json_object(key 'a', 1)", 27, "unexpected ,: expected OR or VALUE"),
     ("select a from t group a", 23, "unexpected a: expected BY"),
     ("select case when a then 1 from t", 27, "expected ELSE, END, OR or WHEN"),
     ("update t set a = 1", 1, "UPDATE is not supported"),

@@ -131,7 +131,7 @@ AS_FLINK = {
     "JSON_ARRAYAGG(JSON_ARRAY(n)) FROM t": "[[1],[2],[],[7],[0],[4]]",
     "JSON_ARRAYAGG(JSON_QUERY('[1]', '$')) FROM t WHERE id = 1": '["[1]"]',
     "JSON_ARRAYAGG(d) FROM t": "[1.25,2.50,3.10,-1.00,0.01]",
-    "JSON_OBJECTAGG(KEY CAST(10 - id AS STRING) VALUE n) FROM t": '{"4":4,"5":0,"6":7,"7":null,"8":2,"9":1}',
+    "JSON_OBJECTAGG(KEY (CAST(10 - id AS STRING)) VALUE n) FROM t": '{"4":4,"5":0,"6":7,"7":null,"8":2,"9":1}',
     "JSON_OBJECTAGG(CAST(id AS STRING) VALUE JSON_OBJECT(KEY 'a' VALUE n)) FROM t WHERE n < 2": (
         '{"1":{"a":1},"5":{"a":0}}'
     ),
