@@ -126,15 +126,23 @@ def array_of(element: SqlType, is_nullable: bool = True) -> SqlType:
     return SqlType("ARRAY", is_nullable, elements=(element,))
 
 
-def resolve(name: TypeName) -> SqlType:
-    """Returns the type that is written there. Raises `Refusal` for an unknown one, and for wrong parameters."""
+def resolve(name: TypeName, *, keeps_not_null: bool = False) -> SqlType:
+    """Returns the type that is written there. Raises `Refusal` for an unknown one, and for wrong parameters.
+
+    Args:
+      keeps_not_null: whether NOT NULL of its parts counts, as for columns, whose values are checked.
+    """
     if name.name in ("ARRAY", "MAP", "ROW"):
         names = tuple(each.text for each in name.fields)
         if name.name == "MAP" and not is_key(key := resolve(name.elements[0])):
             raise Refusal(f"a key of a MAP cannot be {key.text}", name.span)
         if doubled := next((each for each in name.fields if names.count(each.text) > 1), None):
             raise Refusal(f"the field {doubled.text} is in the row twice", doubled.span)
-        return SqlType(name.name, elements=tuple(map(resolve, name.elements)), names=names)
+        elements = tuple(
+            resolve(each, keeps_not_null=keeps_not_null).nullable(each.is_nullable or not keeps_not_null)
+            for each in name.elements
+        )
+        return SqlType(name.name, elements=elements, names=names)
     found = _BY_NAME.get(name.name)
     if found is None:
         raise Refusal(f"{name.name} is not a type{nearest(name.name, _BY_NAME)}", name.span)
@@ -221,6 +229,11 @@ def _join_numbers(left: SqlType, right: SqlType) -> SqlType:
 def is_key(kind: SqlType) -> bool:
     """Returns whether values of the type can be told apart as keys."""
     return kind.kind not in ("ARRAY", "MAP", "MULTISET") and all(map(is_key, kind.elements))
+
+
+def has_required_parts(kind: SqlType) -> bool:
+    """Returns whether a part of the values is NOT NULL: an item, a key, a value, a field."""
+    return any(not each.is_nullable or has_required_parts(each) for each in kind.elements)
 
 
 def any_nullable(types: Iterable[SqlType]) -> bool:

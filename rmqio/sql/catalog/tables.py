@@ -224,7 +224,7 @@ def _require_column(columns: dict[str, Column], name: nodes.Name) -> None:
 def _column(item: statements.PhysicalColumn | statements.MetadataColumn | statements.ComputedColumn) -> Column:
     if isinstance(item, statements.ComputedColumn):
         return Column(item.name.text, types.NULL, expression=item.expression)
-    found = types.resolve(item.type)
+    found = types.resolve(item.type, keeps_not_null=True)
     if isinstance(item, statements.PhysicalColumn):
         return Column(item.name.text, found.nullable(item.is_nullable and not item.is_key))
     metadata = metadata_named(item.key or item.name.text)

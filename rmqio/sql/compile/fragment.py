@@ -48,7 +48,7 @@ from rmqio.sql.planning.identity import id_position
 from rmqio.sql.planning.plan import Field, window_fields
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.rows import has_floats, key_bytes, null_key, pack, with_distinct_nans
-from rmqio.sql.types import APPROXIMATE, SqlType
+from rmqio.sql.types import APPROXIMATE, SqlType, has_required_parts
 from rmqio.sql.user.loading import FunctionError
 from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_zone, last_instant_in
 
@@ -365,6 +365,7 @@ def _nans(target: ToKeys, keys: list[str], out: Emitter) -> Iterator[str]:
 
 def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{}") -> None:
     from rmqio.sql.formats import encoder_of
+    from rmqio.sql.formats.base import require_parts
 
     table = target.table
     if (at := id_position(target.columns)) is not None:
@@ -373,6 +374,9 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{
         _to_table(rest, columns[:at] + columns[at + 1 :], out, "(row_id, {})")
         return
     body = [(c, name) for c, name in zip(target.columns, columns, strict=True) if c.is_physical]
+    for column, name in body:
+        if has_required_parts(column.type):
+            out.line(f"{out.constant(partial(require_parts, column.type, column.name), 'v')}({name})")
     encoder = encoder_of(table, [Field(each.name, each.type) for each, _ in body])
     written = encoder.source([name for _, name in body])
     source = out.expression(written, encoder.constants) if target.has_body else "b''"

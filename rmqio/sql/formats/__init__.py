@@ -11,13 +11,14 @@ from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import csv, key_value, python_rows, raw, texts
-from rmqio.sql.formats.base import Decoder, Encoder, Fields
+from rmqio.sql.formats.base import Decoder, Encoder, Fields, RequiredParts
 from rmqio.sql.formats.json import registry as json_registry
 from rmqio.sql.formats.json.decoder import JsonDecoder, JsonOptions
 from rmqio.sql.formats.json.encoder import JsonEncoder
 from rmqio.sql.formats.logs import lines
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.plan import Field
+from rmqio.sql.types import has_required_parts
 from rmqio.sql.values import ValueFailure
 
 
@@ -100,6 +101,11 @@ def _said_of(table: Table, done: str) -> Iterator[None]:
 
 def decoder_of(table: Table, fields: Fields) -> Decoder:
     """Returns the decoder of a table's bodies to some of its columns. Raises `Refusal`."""
+    decoder = _decoder_of(table, fields)
+    return RequiredParts(fields, decoder) if any(has_required_parts(each.type) for each in fields) else decoder
+
+
+def _decoder_of(table: Table, fields: Fields) -> Decoder:
     options = FormatOptions(table.options.of_format)
     if table.options.connector == DATABASE or table.options.format == "parquet":
         return python_rows.RowDecoder(fields)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.types import SqlType
+from rmqio.sql.types import SqlType, has_required_parts
 from rmqio.sql.values import ValueFailure
 
 Convert = Callable[[Any], Any]
@@ -77,6 +78,51 @@ def required(kind: SqlType, convert: Convert | None) -> Convert | None:
         return found
 
     return of
+
+
+def require_parts(kind: SqlType, column: str, given: Any) -> Any:
+    """Returns the SQL value. Raises `RowFailure` for NULL in a part of it that is NOT NULL."""
+    if given is None or not kind.elements:
+        return given
+    match kind.kind:
+        case "MAP":
+            parts: Iterable[Iterable[Any]] = (given, given.values())
+        case "ROW":
+            parts = zip(given)
+        case _:
+            parts = (given,)
+    for part, values in zip(kind.elements, parts, strict=True):
+        for each in values:
+            if each is None and not part.is_nullable:
+                raise RowFailure(f"a part of {kind.text} is {part.text} NOT NULL, but is NULL", column)
+            require_parts(part, column, each)
+    return given
+
+
+class RequiredParts:
+    """A decoder that fails for NULL in parts of columns that are NOT NULL. See `Decoder`."""
+
+    def __init__(self, fields: Fields, decoder: Decoder) -> None:
+        self._decoder, self.fast, self.columns = decoder, decoder.fast, decoder.columns
+        self._checks = [
+            (i, partial(require_parts, each.type, each.name))
+            for i, each in enumerate(fields)
+            if has_required_parts(each.type)
+        ]
+        self.converters = list(decoder.converters)
+        for i, check in self._checks:
+            self.converters[i] = _then(self.converters[i], check)
+
+    def exact(self, body: Any) -> tuple[Any, ...]:
+        """Returns the SQL values of any body. Raises `RowFailure`."""
+        row = self._decoder.exact(body)
+        for i, check in self._checks:
+            check(row[i])
+        return row
+
+
+def _then(convert: Convert | None, check: Convert) -> Convert:
+    return check if convert is None else lambda given: check(convert(given))
 
 
 def whole(number: int, bits: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 from lark import Token, v_args
@@ -360,14 +361,15 @@ class ExpressionBuilder(JsonBuilder):
     def double_type(self, meta: Meta, children: list[Any]) -> TypeName:
         return TypeName("DOUBLE", span=span_of(meta))
 
-    def nullability(self, meta: Meta, children: list[Any]) -> None:
-        return None
+    def not_null_type(self, meta: Meta, children: list[Any]) -> TypeName:
+        found: TypeName = children[0]
+        return replace(found, is_nullable=False)
 
     def array_type(self, meta: Meta, children: list[Any]) -> TypeName:
-        return TypeName("ARRAY", elements=_types(children), span=span_of(meta))
+        return TypeName("ARRAY", elements=tuple(children), span=span_of(meta))
 
     def map_type(self, meta: Meta, children: list[Any]) -> TypeName:
-        return TypeName("MAP", elements=_types(children), span=span_of(meta))
+        return TypeName("MAP", elements=tuple(children), span=span_of(meta))
 
     def row_field(self, meta: Meta, children: list[Any]) -> tuple[Name, TypeName]:
         return children[0], children[1]
@@ -395,7 +397,3 @@ def _numbers(tokens: list[Token]) -> tuple[int, ...]:
         if not each.isdecimal() or len(each) > 10:
             raise Refusal(f"{each:.20} is not a whole number of at most ten digits", span_of(each))
     return tuple(map(int, tokens))
-
-
-def _types(children: list[Any]) -> tuple[TypeName, ...]:
-    return tuple(each for each in children if isinstance(each, TypeName))

@@ -32,12 +32,16 @@ class Name(Node):
 
 @dataclass(frozen=True)
 class TypeName(Node):
-    """A type as it is written: `DECIMAL(10, 2)`, `ARRAY<STRING>`, `ROW<a INT>`."""
+    """A type as it is written: `DECIMAL(10, 2)`, `ARRAY<STRING>`, `ROW<a INT>`.
+
+    `is_nullable`: whether NOT NULL does not follow it, as a part of another type.
+    """
 
     name: str
     parameters: tuple[int, ...] = ()
     elements: tuple[TypeName, ...] = ()
     fields: tuple[Name, ...] = ()
+    is_nullable: bool = True
 
 
 # ---- expressions ----------------------------------------------------------------------------------------------------

@@ -76,6 +76,7 @@ SCALARS = [
 
 
 def _nested(each: st.SearchStrategy[SqlType]) -> st.SearchStrategy[SqlType]:
+    each = st.builds(SqlType.nullable, each, st.booleans())
     rows = st.lists(each, min_size=1, max_size=3).map(
         lambda found: SqlType("ROW", elements=tuple(found), names=tuple(f"f{i}" for i in range(len(found))))
     )

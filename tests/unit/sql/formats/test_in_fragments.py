@@ -70,3 +70,46 @@ def test_a_body_fails_alone_with_column_and_value() -> None:
 def test_a_raw_body() -> None:
     raw, plain = table("'format' = 'raw'", "line STRING"), table("'format' = 'json'", "line STRING")
     assert mapped(raw, plain, ["é".encode()]).values == ['{"line":"é"}'.encode()]
+
+
+@pytest.mark.parametrize("name", ["json", "avro"])
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "part"),
+    [
+        ("ARRAY<INT NOT NULL>", "[1]", "[1,null]", "ARRAY<INT> is INT"),
+        ("MAP<STRING, ARRAY<BIGINT NOT NULL>>", '{"k":[2],"l":null}', '{"k":[null]}', "ARRAY<BIGINT> is BIGINT"),
+        ("MAP<STRING, STRING NOT NULL>", '{"k":"v"}', '{"k":null}', "MAP<STRING, STRING> is STRING"),
+        (
+            "ROW<a INT, b DATE NOT NULL COMMENT 'c'>",
+            '{"a":null,"b":"2024-01-31"}',
+            '{"a":1}',
+            "ROW<a INT, b DATE> is DATE",
+        ),
+        (
+            "ARRAY<ROW(x ROW<y STRING NOT NULL> NOT NULL)>",
+            '[{"x":{"y":"s"}},null]',
+            '[{"x":null}]',
+            "ROW<x ROW<y STRING>> is ROW<y STRING>",
+        ),
+        ("ARRAY<ROW(x ROW<y STRING NOT NULL> NOT NULL)>", "null", '[{"x":{}}]', "ROW<y STRING> is STRING"),
+    ],
+)
+def test_null_in_a_part_that_is_not_null_is_a_bad_row(name: str, kind: str, good: str, bad: str, part: str) -> None:
+    plain = table(FORMATS["json"], f"c {kind.replace(' NOT NULL', '')}")
+    strict = table(FORMATS[name], f"c {kind}")
+    bodies = [f'{{"c":{each}}}'.encode() for each in (good, bad)]
+    there = mapped(plain, strict, bodies)
+    assert {at: str(error) for at, error in there.failed.items()} == {
+        1: f"column c: a part of {part} NOT NULL, but is NULL"
+    }
+    assert mapped(strict, plain, there.values).values == [bodies[0]]
+    read = mapped(table(FORMATS["json"], f"c {kind}"), plain, bodies)
+    assert read.values == [bodies[0]]
+    assert [str(each) for each in read.failed.values()] == [str(each) for each in there.failed.values()]
+
+
+def test_the_schema_of_avro_has_no_union_for_a_part_that_is_not_null() -> None:
+    strict = table(FORMATS["avro"], "c ARRAY<INT NOT NULL> NOT NULL, d ROW<a STRING NOT NULL> NOT NULL")
+    assert mapped(
+        table(FORMATS["json"], "c ARRAY<INT>, d ROW<a STRING>"), strict, [b'{"c":[1],"d":{"a":"x"}}']
+    ).values == [b"\x02\x02\x00\x02x"]
