@@ -35,11 +35,27 @@ THEIRS = (
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
+    """A database with the table shop.lines, in which row 1 has a value in each column, and a role that reads it."""
+    import psycopg
+
+    row = (
+        1, True, 1 << 40, 0.5, Decimal("1.50"), "text", dt.date(2024, 2, 29), dt.time(1, 2, 3, 500_000),
+        dt.datetime(2024, 2, 29, 1, 2, 3, 4), dt.datetime(1970, 1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1))),
+        b"\xff", "12345678-1234-5678-1234-567812345678", '{"k": [1]}', [1, None],
+    )  # fmt: skip
     with postgresql() as found:
+        with psycopg.connect(found) as connection:
+            connection.execute("CREATE SCHEMA shop")
+            connection.execute(f"CREATE TABLE shop.lines ({THEIRS}, unused text)")
+            connection.execute(f"INSERT INTO shop.lines VALUES ({', '.join(['%s'] * 14)})", row)
+            connection.execute("INSERT INTO shop.lines (id) SELECT n FROM generate_series(2, 3000) AS n")
+            connection.execute("CREATE ROLE reader LOGIN PASSWORD 'p@ss/word'")
+            connection.execute("GRANT USAGE ON SCHEMA shop TO reader")
+            connection.execute("GRANT SELECT ON shop.lines TO reader")
         yield found
 
 
-def looked_up(url: str, columns: str, key: Any, table: str = 'shop."Order lines"', more: str = "") -> Any:
+def looked_up(url: str, columns: str, key: Any, table: str, more: str = "") -> Any:
     script = Script()
     names = ", ".join(f"c.{each.split()[0]}" for each in columns.split(", ") if each[0].isalpha())
     script.run(
@@ -58,21 +74,6 @@ def looked_up(url: str, columns: str, key: Any, table: str = 'shop."Order lines"
 
 
 def test_every_type_of_postgresql(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import psycopg
-
-    row = (
-        1, True, 1 << 40, 0.5, Decimal("1.50"), "text", dt.date(2024, 2, 29), dt.time(1, 2, 3, 500_000),
-        dt.datetime(2024, 2, 29, 1, 2, 3, 4), dt.datetime(1970, 1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1))),
-        b"\xff", "12345678-1234-5678-1234-567812345678", '{"k": [1]}', [1, None],
-    )  # fmt: skip
-    with psycopg.connect(url) as connection:
-        connection.execute("CREATE SCHEMA shop")
-        connection.execute(f"CREATE TABLE shop.lines ({THEIRS}, unused text)")
-        connection.execute(f"INSERT INTO shop.lines VALUES ({', '.join(['%s'] * 14)})", row)
-        connection.execute("INSERT INTO shop.lines (id) SELECT n FROM generate_series(2, 3000) AS n")
-        connection.execute("CREATE ROLE reader LOGIN PASSWORD 'p@ss/word'")
-        connection.execute("GRANT USAGE ON SCHEMA shop TO reader")
-        connection.execute("GRANT SELECT ON shop.lines TO reader")
     ours = url.replace("postgres@", "")
     monkeypatch.setenv("PW_OF_TEST", "p@ss/word")
     (tmp_path / "password").write_text("p@ss/word\n")
