@@ -189,6 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.beam,
         lambda pipeline: build(pipeline, arguments.province),
         lambda result: summary(result, arguments.province),
+        security=arguments.province.security,
         verbose=arguments.verbose,
     )
 

@@ -387,14 +387,6 @@ class Security:
         """The credentials source, or None."""
         return credentials_source(self.credentials)
 
-    def require_credentials(self) -> None:
-        """Asks the source, if there is one: before anything slow starts, or a server is asked that is away.
-
-        Raises `CredentialsError`, and what a function raises.
-        """
-        if self.source is not None:
-            self.source.get()
-
     def _pairs(self) -> tuple[tuple[str, str], ...]:
         return tuple(self.address_map)  # type: ignore[arg-type]  # a tuple since __post_init__
 

@@ -96,6 +96,14 @@ def known_runner(name: str) -> str:
     return name
 
 
+def connects_from_here(runner: object) -> bool:
+    """Returns whether this process connects to RocketMQ: of Flink, workers alone do, perhaps on other machines.
+
+    `runner`: the name as a user gives it or its path; also None, or a runner.
+    """
+    return not isinstance(runner, str) or _path_of(runner) != FLINK_RUNNER
+
+
 def _path_of(name: str) -> str:
     if "." in name:
         return name

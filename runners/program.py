@@ -12,12 +12,15 @@ from typing import Any, Final
 
 import apache_beam as beam
 from apache_beam.metrics.metric import MetricsFilter
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineState
 
+from rmqio.command_line.arguments import require_usable
 from rmqio.command_line.exits import FAILED, INTERRUPTED, OK, WRONG_USAGE
 from rmqio.errors import LocalError, RmqioError
+from rmqio.runners.options import connects_from_here
 from rmqio.runners.report import Refused, ReportOptions, report_of
+from rmqio.security import UNSECURED, Security
 
 # How our errors look in a runner's text about a worker's failure, and what Beam appends.
 _OURS: Final = re.compile(r"^(?:.*\s)?rmqio\.(?:\w+\.)*\w+: (.+)$", re.MULTILINE)
@@ -32,6 +35,7 @@ def run_program(
     build: Callable[[beam.Pipeline], None],
     summary: Callable[[Any], str],
     *,
+    security: Security = UNSECURED,
     verbose: bool = False,
     prints_data: bool = False,
 ) -> int:
@@ -39,16 +43,20 @@ def run_program(
 
     If the pipeline `prints_data`, the summary goes to stderr: stdout is for another program.
 
-    With `--report`, it only builds the pipeline and prints the runner's report.
+    With `--report`, it only builds the pipeline and prints the runner's report. Else, credentials and files of TLS that
+    cannot be read are told first, if this process connects.
 
     Failures that a user can fix are one line on stderr; `verbose` adds the traceback. Others (bugs) propagate. On
     Ctrl-C, a job that runs elsewhere is cancelled.
     """
     set_up_logging(verbose)
+    is_report = options.view_as(ReportOptions).report
     try:
+        if not is_report and connects_from_here(options.view_as(StandardOptions).runner):
+            require_usable(security)
         pipeline = beam.Pipeline(options=options)
         build(pipeline)
-        if options.view_as(ReportOptions).report:
+        if is_report:
             return _report(name, pipeline)
     except (LocalError, ImportError, AttributeError, ValueError) as error:  # also a missing runner class
         return _end(name, WRONG_USAGE, str(error), verbose=verbose)

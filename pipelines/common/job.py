@@ -91,7 +91,7 @@ def run_job(
             raise LocalError(f"unknown option {', '.join(unknown)}; --help lists the job's own options")
         if arguments.source_topic == arguments.sink_topic:
             raise LocalError(f"{arguments.source_topic!r} is both read and written, so the job would never end")
-        security.from_arguments(arguments)
+        secured = security.from_arguments(arguments)
         check(found, arguments)
     except LocalError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
@@ -111,7 +111,7 @@ def run_job(
             text = f"{text}, {letters} dead letters"
         return f"{text}\n{SkewReport.of(result)}" if arguments.skew_report else text
 
-    return run_program(parser.prog, found, measured, summary, verbose=arguments.verbose)
+    return run_program(parser.prog, found, measured, summary, security=secured, verbose=arguments.verbose)
 
 
 def where(arguments: argparse.Namespace, client_factory: ClientFactory | None = None) -> dict[str, Any]:

@@ -50,15 +50,25 @@ def add_connection(parser: argparse.ArgumentParser, *, has_name_server: bool = F
 def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
     """Returns the options of a client, from what `add_connection` adds; `more` wins.
 
-    Raises `LocalError`, and `CredentialsError` if there are no credentials: before a server is asked that is away, too.
+    Raises `LocalError`, also for credentials and files of TLS that cannot be read.
     """
     if arguments.name_server is None and not os.environ.get(NAME_SERVER_VARIABLE):
         raise LocalError(f"no name server given: --name_server HOST:9876, or set {NAME_SERVER_VARIABLE}")
     given = _connection(arguments) | more
     secured = security.from_arguments(arguments)
     options = options_of_cluster(arguments.name_server, secured, **given)
-    secured.require_credentials()
+    require_usable(secured)
     return options
+
+
+def require_usable(secured: security.Security) -> None:
+    """Asks for the credentials and reads the files of TLS: before anything slow starts, or a server is asked.
+
+    Raises `SetupError`, and what a function for credentials raises.
+    """
+    from rmqio.client.connections.secured import require_usable
+
+    require_usable(secured)
 
 
 def _connection(arguments: argparse.Namespace) -> dict[str, Any]:

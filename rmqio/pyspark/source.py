@@ -20,12 +20,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
+from rmqio.client.connections.secured import require_usable
 from rmqio.errors import LocalError, OffsetOutOfRange
 from rmqio.interfaces import OffsetLookup
 from rmqio.model import MessageQueue
 from rmqio.pyspark.chatter import quiet
 from rmqio.pyspark.options.given import known
 from rmqio.pyspark.options.read import READ_NAMES, ReadSettings, read_settings
+from rmqio.pyspark.options.secured import security_of
 from rmqio.pyspark.options.write import OF_SPARK, WRITE_NAMES, write_settings
 from rmqio.pyspark.reading.columns import SOURCE_SCHEMA, checked_names
 from rmqio.pyspark.reading.pushdown import Narrowing, push
@@ -53,7 +55,7 @@ class RocketMQDataSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         # A stream would find it in a process of Spark that plans it, whose traceback comes with Spark's
-        known(options, [*READ_NAMES, *WRITE_NAMES, *OF_SPARK])
+        require_usable(security_of(known(options, [*READ_NAMES, *WRITE_NAMES, *OF_SPARK])))
         self._load: Final = uuid.uuid4().hex
         """The name of the `load()`: Spark makes the source once, and copies it for each query."""
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmqio import security
-from rmqio.command_line.arguments import start_parser, stop_parser
+from rmqio.command_line.arguments import require_usable, start_parser, stop_parser
 from rmqio.command_line.exits import OK, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 from rmqio.runners.flags import misspelt
-from rmqio.runners.options import known_runner
+from rmqio.runners.options import connects_from_here, known_runner
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.fitting import for_terminal
@@ -99,8 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.jobs is not None:
         return jobs.run(arguments)
     secured = security.from_arguments(arguments)
-    if not arguments.check and not arguments.explain and arguments.runner != "FlinkRunner":
-        secured.require_credentials()  # of Flink, the workers alone connect, perhaps on other machines
+    if not arguments.check and not arguments.explain and connects_from_here(arguments.runner):
+        require_usable(secured)
     script = Script()
     try:
         if shell.is_wanted(arguments):

@@ -251,6 +251,14 @@ ROWS: Final = {
         "rmqio copy --from rocketmq://{closed}/orders --to out/?format=csv --credentials file:missing",
         "rmqio copy: credentials: cannot read missing: No such file or directory",
     ),
+    "file of TLS missing": Row(
+        f'rmqio sql -e "{TABLES} SELECT id FROM orders" --tls_ca_file missing --name_server {{closed}}',
+        "rmqio sql: TLS: cannot read the certificate authorities in missing: No such file or directory",
+    ),
+    "file of TLS of a copy missing": Row(
+        "rmqio copy --from rocketmq://{closed}/orders --to out/?format=csv --tls_certificate_file missing",
+        "rmqio copy: TLS: cannot use the certificate in missing: No such file or directory",
+    ),
     "mode of a database": Row(
         "rmqio copy --from some.csv --to sqlite:///some.db#t?mode=replace",
         "rmqio copy: sqlite:///some.db#t: mode is 'replace'; it must be ...",
@@ -284,7 +292,7 @@ ROWS: Final = {
         by_spark=True,
     ),
 }
-assert len(ROWS) == 48
+assert len(ROWS) == 50
 
 
 class Places:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from rmqio.client.connections.tls import tls_over
+from rmqio.client.connections.tls import context_of, tls_over
 from rmqio.client.environment import Environment
 from rmqio.security import Credentials, CredentialsError, CredentialsSource, Security
 
@@ -59,6 +59,17 @@ def _told(failure: Exception) -> CredentialsError:
     if isinstance(failure, CredentialsError):
         return failure
     return CredentialsError(f"the source of credentials failed with {type(failure).__name__}")
+
+
+def require_usable(security: Security) -> None:
+    """Ask for the credentials and read the files of TLS: before anything slow starts, or a server is asked.
+
+    Raises `SetupError`, and what a function for credentials raises.
+    """
+    if security.source is not None:
+        security.source.get()
+    if security.tls is not None:
+        context_of(security.tls)
 
 
 def secured(environment: Environment, security: Security) -> Environment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import glob
 import os
 from typing import Any, Final
@@ -24,6 +25,8 @@ _STOP: Final = stop_parser("none", "latest", "timestamp:TIME")
 TIMES: Final = ("max_out_of_orderness_ms", "idle_timeout_ms", "discovery_interval_ms")
 """The options of a Kafka topic that are whole numbers."""
 SEARCH_SECRETS: Final = ("password", "api_key")
+_OF_FILES: Final = ("_file", ".location")
+"""The ends of options that name files: of passwords, and of certificates and their keys."""
 _TOPICS: Final = ("rocketmq", "kafka")
 
 
@@ -41,11 +44,17 @@ def check(source: End, target: End, *, follow: bool, name_server: str | None) ->
         raise LocalError(f"{source.shown} is both read and written, so the job would never end")
 
 
-def require_file(source: End) -> None:
-    """Raises `LocalError` if the source is a file of this machine that is not there."""
+def require_files(source: End, target: End) -> None:
+    """Raises `LocalError` if the source is a file of this machine that is not there, or an option names such a file."""
     is_here = source.kind == "file" and "://" not in source.place and not glob.has_magic(source.place)
     if is_here and not os.path.exists(source.place):
         raise LocalError(f"no file matches {source.place}")
+    for end in (source, target):
+        for name, path in end.options.items():
+            is_file = name.endswith(_OF_FILES) and path != "probe"  # ssl.ca.location=probe looks for the system's
+            if is_file and not os.access(path, os.R_OK):
+                reason = os.strerror(errno.EACCES if os.path.exists(path) else errno.ENOENT)
+                raise LocalError(f"{end.shown}: {name}: cannot read {path}: {reason}")
 
 
 def check_source(end: End, *, follow: bool) -> None:

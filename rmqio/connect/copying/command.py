@@ -7,14 +7,15 @@ import sys
 from typing import Any, Final
 
 from rmqio import security
+from rmqio.command_line.arguments import require_usable
 from rmqio.command_line.exits import WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.command_line.values import parse_topic
-from rmqio.connect.copying.checking import check, require_file
+from rmqio.connect.copying.checking import check, require_files
 from rmqio.connect.copying.urls import FORMS, End, parse_end
 from rmqio.errors import LocalError
 from rmqio.runners.flags import misspelt
-from rmqio.runners.options import known_runner
+from rmqio.runners.options import connects_from_here, known_runner
 
 _MORE: Final = f"""\
 URLs: {FORMS}
@@ -57,9 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
         where = _where(arguments, source, target, secured)
         check(source, target, follow=arguments.follow, name_server=where.get("name_server"))
         if arguments.runner in (None, "DirectRunner"):  # the others can have workers on other machines
-            require_file(source)
-        if where and arguments.runner != "FlinkRunner":  # its workers alone connect, perhaps on other machines
-            secured.require_credentials()
+            require_files(source, target)
+        if where and connects_from_here(arguments.runner):
+            require_usable(secured)
         from rmqio.runners.options import options as pipeline_options  # with Beam
         from rmqio.runners.options import unknown_flags
 

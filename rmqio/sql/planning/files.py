@@ -1,4 +1,4 @@
-"""Files and folders of this machine that plans name: what is wrong with them is told before Beam is imported.
+"""Files, folders and passwords of this machine that plans name: what is wrong is told before Beam is imported.
 
 A file can be written, or go, while the job begins: what reads and writes them says it, too.
 """
@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterable
 
 from rmqio.addresses import shown_url
+from rmqio.security import CredentialsError, password_from
 from rmqio.sql.catalog.connectors import FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import SqlError
@@ -18,7 +19,7 @@ from rmqio.sql.planning.plan import LookupJoin, Relation, Scan, Sink
 
 
 def require_files(plans: Iterable[Relation], *, runs_here: bool) -> None:
-    """Raises `SqlError` for a file that is not there or cannot be read, and for a folder that cannot be written.
+    """Raises `SqlError` for a file or a password that is not there or cannot be read, and a folder that takes no file.
 
     Args:
       runs_here: this machine also loads dimension tables and writes files. It always lists the files of other tables.
@@ -34,11 +35,12 @@ def _require(relation: Relation, runs_here: bool) -> None:
         case Scan(table=table):
             _require_readable(f"the table {table.name} cannot be read", table)
             if runs_here:
-                _require_sqlite(table)
+                _require_database(f"the table {table.name} cannot be read", table)
         case LookupJoin() if runs_here:
             for table in _tables_of(relation.dimension):
-                _require_readable(f"the dimension table {table.name} cannot be loaded", table)
-                _require_sqlite(table)
+                said = f"the dimension table {table.name} cannot be loaded"
+                _require_readable(said, table)
+                _require_database(said, table)
         case Sink() if runs_here:
             _require_writable(relation.table)
 
@@ -66,9 +68,13 @@ def _require_readable(said: str, table: Table) -> None:
         raise SqlError(f"{said}: {path}: Permission denied")
 
 
-def _require_sqlite(table: Table) -> None:
-    """The other databases are servers, which are asked when the job runs. `file:` begins a URI of SQLite's own."""
+def _require_database(said: str, table: Table) -> None:
+    """SQLite's file, and the password: other databases are servers, which are asked when the job runs."""
     options = table.options.of_connector
+    try:
+        password_from(options.password_env, options.password_file)
+    except CredentialsError as error:
+        raise SqlError(f"{said}: {error}") from None
     scheme, _, path = options.url.partition("?")[0].partition(":///")
     if scheme.partition("+")[0] == "sqlite" and not _is_made(path) and not os.path.exists(path):
         shown = f"table {options.table_name} of {shown_url(options.url)}"
@@ -76,6 +82,7 @@ def _require_sqlite(table: Table) -> None:
 
 
 def _is_made(path: str) -> bool:
+    """`file:` begins a URI of SQLite's own."""
     return path in ("", ":memory:") or path.startswith("file:")
 
 

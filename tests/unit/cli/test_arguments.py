@@ -129,6 +129,16 @@ def test_a_misspelt_option_does_not_wait_for_beam() -> None:
         ("topics --name_server 127.0.0.1:1 --timeout_ms 200", 1, "127.0.0.1:1"),
         ("topics --name_server h:1 --credentials file:/none", 2, "credentials: cannot read /none: No such file"),
         ("produce a b --name_server h:1 --credentials file:/none", 2, "credentials: cannot read /none: No such file"),
+        (
+            "topics --name_server h:1 --tls_ca_file /none",
+            2,
+            "TLS: cannot read the certificate authorities in /none: No",
+        ),
+        (
+            "peek a --name_server h:1 --tls_certificate_file /none",
+            2,
+            "TLS: cannot use the certificate in /none: No such",
+        ),
         ("peek a --name_server h:1 --credentials function:none:f", 2, "credentials: cannot import 'none:f'"),
     ],
 )

@@ -194,6 +194,8 @@ def test_wrong_usage_is_refused_by_the_parser(
         ([SERVER, "--stop=latest", "--sink_topic=src"], "'src' is both read and written"),
         ([SERVER, "--stop=latest", "--sink_topic=a b"], "a b"),
         ([SERVER, "--stop=latest", "--start=group"], "group"),
+        ([SERVER, "--stop=latest", "--credentials=file:/none"], "credentials: cannot read /none: No such file"),
+        ([SERVER, "--stop=latest", "--tls_ca_file=/none"], "TLS: cannot read the certificate authorities in /none: No"),
         (["--stop=latest"], "no name server given"),
         (["--stop=latest", "--name_server=nowhere"], "address 'nowhere' is not host:port"),
     ],

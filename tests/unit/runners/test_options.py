@@ -20,6 +20,7 @@ from rmqio.runners.beam.portable import add_arguments
 from rmqio.runners.direct import DirectRunner
 from rmqio.runners.flags import beams_runners, misspelt
 from rmqio.runners.flink import FlinkRunner
+from rmqio.runners.options import connects_from_here
 
 
 @pytest.mark.parametrize("name", ["DirectRunner", "directrunner", "direct", "Direct"])
@@ -126,6 +127,11 @@ def test_other_options_are_kept() -> None:
 )
 def test_unknown_flags_are_found(argv: list[str], unknown: list[str]) -> None:
     assert runners.unknown_flags(runners.options([*argv, "--allow_unknown_options"])) == unknown
+
+
+def test_of_flink_the_workers_alone_connect() -> None:
+    assert all(map(connects_from_here, (None, "Direct", "SparkRunner", "spark", "nowhere.MyRunner")))
+    assert not any(map(connects_from_here, ("FlinkRunner", "flink", "rmqio.runners.flink.FlinkRunner")))
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,20 @@ def test_a_misspelt_option_is_named_when_the_source_is_made(wrong: str, near: st
     assert RocketMQDataSource({"topic": "t", "checkpointLocation": "/c", "queryName": "q"}).name() == "rocketmq"
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"tls": "true", "tlsCaFile": "/none"}, "TLS: cannot read the certificate authorities in /none: No such file"),
+        ({"tls": "true", "tlscertificatefile": "/none"}, "TLS: cannot use the certificate in /none: No such file"),
+        ({"credentials": "file:/none"}, "credentials: cannot read /none: No such file"),
+        ({"tls": "maybe"}, "tls is 'maybe'; it must be true, false or insecure"),
+    ],
+)
+def test_security_that_does_not_serve_is_told_when_the_source_is_made(given: dict[str, str], told: str) -> None:
+    with pytest.raises(LocalError, match=f"^{told}"):
+        RocketMQDataSource({"nameServer": "127.0.0.1:9876", **given})
+
+
 @pytest.mark.parametrize("assign", ["{}", '{"t": 1}', '{"t": {"b": 1}}', '{"t": {"b": ["0"]}}', '{"t": {"b": [-1]}}'])
 def test_a_bad_assignment_is_named(assign: str) -> None:
     with pytest.raises(LocalError, match="assign is"):

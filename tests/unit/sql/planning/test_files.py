@@ -21,6 +21,8 @@ CREATE TABLE some (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'p
 CREATE TABLE far (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = 's3://none/none.csv');
 CREATE TABLE db (a INT) WITH ('connector' = 'jdbc', 'url' = 'sqlite:///{here}/none.db', 'table-name' = 't');
 CREATE TABLE uri (a INT) WITH ('connector' = 'jdbc', 'url' = 'sqlite:///file:none.db?uri=true', 'table-name' = 't');
+CREATE TABLE pw (a INT) WITH ('connector' = 'jdbc', 'url' = 'postgresql://me@h/x', 'table-name' = 't',
+  'password_file' = '{here}/none');
 CREATE TABLE out (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{here}/new/out');
 CREATE TABLE below (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{here}/some.csv/out');
 CREATE TABLE sealed (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '/proc/none/out');
@@ -45,6 +47,10 @@ JOINED = "FROM t JOIN {0} FOR SYSTEM_TIME AS OF t.p AS d ON t.a = d.a"
          "the dimension table none cannot be loaded: there is no file {here}/none.csv"),
         (f"INSERT INTO sink SELECT t.a {JOINED.format('db')}", None,
          f"table t of sqlite:///{{here}}/none.db {NONE}.db"),
+        ("INSERT INTO out SELECT a FROM pw", None,
+         "the table pw cannot be read: the password cannot be read from {here}/none: No such file or directory"),
+        (f"INSERT INTO sink SELECT t.a {JOINED.format('pw')}", None, "the dimension table pw cannot be loaded: "
+         "the password cannot be read from {here}/none: No such file or directory"),
         ("INSERT INTO below SELECT a FROM f", None,
          "the table below cannot be written: {here}/some.csv/out: Not a directory"),
         ("INSERT INTO sealed SELECT a FROM f", None,
