@@ -1,7 +1,7 @@
 """Bodies without a format: the body is the one physical column, as in Flink's format `raw`.
 
-Numbers have their fixed number of bytes; a BOOLEAN is one byte. Text that the character set does not have fails; Flink
-replaces it.
+Numbers have their fixed number of bytes; a BOOLEAN is one byte. Text that the character set does not have fails, also
+if Python writes it as another text, as the yen sign is a backslash in Shift JIS; Flink replaces it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from rmqio.serde.plain import text_encoding
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
-from rmqio.sql.formats.base import Fields, RowFailure, filled
+from rmqio.sql.formats.base import Fields, RowFailure, bounded, filled
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
@@ -70,13 +70,20 @@ class Raw:
             case "VARBINARY":
                 return filled(value)
             case "VARCHAR":
-                try:
-                    return filled(value.encode(self.charset))
-                except UnicodeEncodeError as error:
-                    raise ValueFailure(
-                        f"column {self.name}: {value[error.start]!r} is not in the character set {self.charset}"
-                    ) from None
+                return filled(self._encoded(value))
         return self.number.pack(value)
+
+    def _encoded(self, text: str) -> bytes:
+        try:
+            found = text.encode(self.charset)
+            if self.charset == "utf-8" or found.decode(self.charset) == text:
+                return found
+            wrong = text
+        except UnicodeEncodeError as error:
+            wrong = text[error.start]
+        except UnicodeDecodeError:
+            wrong = text
+        raise ValueFailure(f"column {self.name}: {bounded(wrong)!r} is not in the character set {self.charset}")
 
 
 class RawDecoder:

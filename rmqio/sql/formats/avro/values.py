@@ -50,25 +50,36 @@ def without_times(node: Node) -> Node:
     return found
 
 
-def schema_of(fields: Any, name: str = "record") -> Node:
-    """Returns the schema that Flink gives a table with these columns: a record of unions with null."""
+def schema_of(fields: Any, name: str = "record", taken: set[str] | None = None) -> Node:
+    """Returns the schema that Flink gives a table with these columns: a record of unions with null.
+
+    `taken`: the names of records so far. In Flink, `a_b` and the field `b` of `a` have one name: it refuses the table.
+    """
+    taken = set() if taken is None else taken
+    while name in taken:
+        name += "_"
+    taken.add(name)
     return {
         "type": "record",
         "name": name,
         "namespace": "org.apache.flink.avro.generated",
         "fields": [
-            {"name": each, "type": _nullable(kind, f"{name}_{each}"), **({"default": None} if kind.is_nullable else {})}
+            {
+                "name": each,
+                "type": _nullable(kind, f"{name}_{each}", taken),
+                **({"default": None} if kind.is_nullable else {}),
+            }
             for each, kind in fields
         ],
     }
 
 
-def _nullable(kind: SqlType, name: str) -> Node:
-    found = _schema(kind, name)
+def _nullable(kind: SqlType, name: str, taken: set[str]) -> Node:
+    found = _schema(kind, name, taken)
     return ["null", found] if kind.is_nullable else found
 
 
-def _schema(kind: SqlType, name: str) -> Node:
+def _schema(kind: SqlType, name: str, taken: set[str]) -> Node:
     times = "millis" if kind.precision <= 3 else "micros"
     match kind.kind:
         case "TINYINT" | "SMALLINT" | "INTEGER":
@@ -88,13 +99,13 @@ def _schema(kind: SqlType, name: str) -> Node:
         case "DECIMAL":
             return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
         case "ARRAY":
-            return {"type": "array", "items": _nullable(kind.elements[0], name)}
+            return {"type": "array", "items": _nullable(kind.elements[0], name, taken)}
         case "MAP":
             if kind.elements[0].kind != "VARCHAR":
                 raise Misfit(f"keys of maps are STRING in Avro, not {kind.elements[0].text}")
-            return {"type": "map", "values": _nullable(kind.elements[1], name)}
+            return {"type": "map", "values": _nullable(kind.elements[1], name, taken)}
         case "ROW":
-            return schema_of(zip(kind.names, kind.elements, strict=True), name)
+            return schema_of(zip(kind.names, kind.elements, strict=True), name, taken)
     return kind.kind.lower()
 
 

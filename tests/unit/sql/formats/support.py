@@ -75,18 +75,35 @@ SCALARS = [
 ]  # fmt: skip
 
 
-def _nested(each: st.SearchStrategy[SqlType]) -> st.SearchStrategy[SqlType]:
+NAMES = st.sampled_from(["a", "b", "a_b", "A", "x y", "a.b", "é", 'q"', "{x}", "b\\s", "$d", "row", "v0", "_"])
+"""Names of columns and fields that a format, or the code that is made of it, could take for others."""
+_TEXTS = st.just(types.VARCHAR)
+
+
+def nested(each: st.SearchStrategy[SqlType], keys: st.SearchStrategy[SqlType] = _TEXTS) -> st.SearchStrategy[SqlType]:
+    """Types of whose parts some are NOT NULL. `keys`: those of maps."""
     each = st.builds(SqlType.nullable, each, st.booleans())
-    rows = st.lists(each, min_size=1, max_size=3).map(
-        lambda found: SqlType("ROW", elements=tuple(found), names=tuple(f"f{i}" for i in range(len(found))))
+    rows = st.dictionaries(NAMES, each, min_size=1, max_size=3).map(
+        lambda found: SqlType("ROW", elements=tuple(found.values()), names=tuple(found))
     )
-    maps = each.map(lambda found: SqlType("MAP", elements=(types.VARCHAR, found)))
+    maps = st.builds(lambda *found: SqlType("MAP", elements=found), keys, each)
     return each.map(types.array_of) | maps | rows
 
 
 scalars = st.sampled_from(SCALARS)
-any_types = st.recursive(scalars, _nested, max_leaves=4)
-TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+any_types = st.recursive(scalars, nested, max_leaves=4)
+TEXT = st.text(st.sampled_from("aN,;|=#'\"\\ \t\r\n\0\ufeff¥") | st.characters(codec="utf-8"), max_size=12)
+
+
+def declared(kind: SqlType) -> str:
+    """Returns a type as CREATE TABLE takes it, with the names of fields in quotes and NOT NULL."""
+    text = kind.text
+    if kind.kind == "ROW":
+        fields = zip(kind.names, kind.elements, strict=True)
+        text = f"ROW<{', '.join(f'`{name}` {declared(each)}' for name, each in fields)}>"
+    elif kind.elements:
+        text = f"{kind.kind}<{', '.join(map(declared, kind.elements))}>"
+    return text if kind.is_nullable else f"{text} NOT NULL"
 
 
 def values_of(kind: SqlType) -> st.SearchStrategy[Any]:
@@ -147,5 +164,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(map(_plain, value))
     if isinstance(value, dict):
-        return {_plain(key): _plain(each) for key, each in value.items()}
+        return sorted(((_plain(key), _plain(each)) for key, each in value.items()), key=repr)  # in any order
     return value

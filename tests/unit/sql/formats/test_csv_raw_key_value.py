@@ -328,10 +328,23 @@ def test_raw_bodies_that_do_not_fit_fail(kind: SqlType, body: bytes, reason: str
         decode(table_with({"a": kind}, format="raw"), body)
 
 
-@pytest.mark.parametrize("value", [None, ""])
-def test_raw_has_no_empty_bodies(value: str | None) -> None:
-    with pytest.raises(ValueFailure, match="body"):
-        encode(table_with({"a": types.VARCHAR}, format="raw"), (value,))
+@pytest.mark.parametrize(
+    ("value", "charset", "reason"),
+    [
+        (None, "utf-8", "column a: NULL cannot be a body"),
+        ("", "utf-8", "the body would be empty"),
+        ("a中b", "latin-1", "column a: '中' is not in the character set iso8859-1"),
+        (
+            "a¥",
+            "shift_jis",
+            "column a: 'a¥' is not in the character set shift_jis",
+        ),  # written as a\
+        ("\u3164", "euc-kr", "is not in the character set euc_kr"),  # which Python cannot read again
+    ],
+)
+def test_raw_does_not_write_what_it_cannot_read(value: str | None, charset: str, reason: str) -> None:
+    with pytest.raises(ValueFailure, match=reason):
+        encode(table_with({"a": types.VARCHAR}, format="raw", raw__charset=charset), (value,))
 
 
 BLANK = {"key_value__pair_delimiter": " ", "key_value__key_delimiter": ":"}
