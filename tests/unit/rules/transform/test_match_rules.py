@@ -132,7 +132,7 @@ def test_batches_keep_places_and_bad_members_go_alone(cluster: InMemoryCluster, 
         assert_that(hits, check, "hits")
         wanted = [
             (1, b"{", "the body is not JSON: Input data was truncated"),
-            (3, b"\xff", "the body is not JSON: JSON is malformed: invalid character (byte 0)"),
+            (3, b"\xff", "the body is not UTF-8: byte 0"),
             (5, b"[]", "the body is JSON, but not an object: a list"),
         ]
         found = errors | beam.Map(lambda failure: (failure.queue_offset, failure.body, failure.reason))
