@@ -67,7 +67,7 @@ def type_hint(kind: SqlType) -> Any:
         case "ARRAY" | "MULTISET":
             return list[type_hint(kind.elements[0]) | None]  # type: ignore[misc]
         case "MAP":
-            return dict[type_hint(kind.elements[0]), type_hint(kind.elements[1]) | None]  # type: ignore[misc]
+            return dict[type_hint(kind.elements[0]) | None, type_hint(kind.elements[1]) | None]  # type: ignore[misc]
         case "ROW":
             return tuple[tuple(type_hint(each) | None for each in kind.elements)]  # type: ignore[misc]
     return type(None)

@@ -214,6 +214,12 @@ def json_object_without_nulls(kinds: tuple[SqlType, ...], raw: frozenset[int], *
     return json_object(tuple(kinds[i] for i in kept), rest, *(items[i] for i in kept))
 
 
+def _required(key: Any) -> Any:
+    if key is None:
+        raise ValueFailure("a key of the MAP is NULL, which JSON does not have")
+    return key
+
+
 def _or_null(write: Writer) -> Writer:
     return lambda value: "null" if value is None else write(value)
 
@@ -258,7 +264,7 @@ def writer(kind: SqlType) -> Writer:
             return lambda value: f"[{','.join(map(item, value))}]"
         case "MAP":
             key, item = _text_of(kind.elements[0]), _or_null(writer(kind.elements[1]))
-            return lambda value: object_of((key(k), item(v)) for k, v in value.items())
+            return lambda value: object_of((key(_required(k)), item(v)) for k, v in value.items())
         case "ROW":
             parts = [_or_null(writer(each)) for each in kind.elements]
             return lambda value: object_of(

@@ -132,6 +132,9 @@ def test_a_value(expression: str, expected: Any) -> None:
         ("RAND_INTEGER(a)", {"a": ("INT", 0)}, "the bound of RAND_INTEGER is 0"),
         ("JSON_VALUE('{}', a)", {"a": ("STRING", "$.a[?(@.b)]")}, "is not a JSON path"),
         ("JSON_OBJECT(a, 1)", {"a": ("STRING", None)}, "a key of JSON_OBJECT is NULL"),
+        ("JSON_STRING(MAP[a, 1])", {"a": ("STRING", None)}, "a key of the MAP is NULL, which JSON does not have"),
+        ("JSON_OBJECT('k', MAP[a, 1])", {"a": ("INT", None)}, "a key of the MAP is NULL, which JSON does not have"),
+        ("JSON_ARRAY(ARRAY[MAP[a, 1]])", {"a": ("DATE", None)}, "a key of the MAP is NULL, which JSON does not have"),
     ],
 )  # fmt: skip
 def test_a_failure_says_why(expression: str, row: Mapping[str, tuple[str, Any]], reason: str | None) -> None:
