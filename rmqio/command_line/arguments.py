@@ -62,10 +62,7 @@ def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
 
 
 def require_usable(secured: security.Security) -> None:
-    """Asks for the credentials and reads the files of TLS: before anything slow starts, or a server is asked.
-
-    Raises `SetupError`, and what a function for credentials raises.
-    """
+    """Calls `client.connections.secured.require_usable`, which is imported only then: it needs the client."""
     from rmqio.client.connections.secured import require_usable
 
     require_usable(secured)

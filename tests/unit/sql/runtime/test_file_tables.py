@@ -24,6 +24,7 @@ from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.runtime.writes.write_files import WriteFileFn
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
+from tests.helpers.own_process import in_own_process
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.running import in_order, put, rows, run, stored
 
@@ -280,6 +281,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         list(WriteFileFn(script.catalog.tables["f"], (), "job").process((0, [[b"1,x"]])))
 
 
+@in_own_process
 def test_a_file_that_cannot_be_ended_leaves_nothing(tmp_path: Path) -> None:
     """It is too large for this process when its buffer is written, as on a full disk."""
     script = Script()
