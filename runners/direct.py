@@ -11,6 +11,7 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from rmqio.repeats.endings import Ending
 from rmqio.runners.beam import versions
 from rmqio.runners.beam.in_process import FnApiRunner, followed, has_unbounded
+from rmqio.runners.beam.patches import samplers_end
 from rmqio.runners.beam.portable import portable_form, reads_among
 from rmqio.runners.capabilities import Cell, Mode, Requirement, Verdict
 from rmqio.runners.checkpoints.options import CheckpointOptions
@@ -51,7 +52,7 @@ class DirectRunner(FnApiRunner):
         report.warn_of_options()
         look_up_topics(pipeline, options)
         run = interrupts_until_raised()(super().run_pipeline)
-        with Ending() as ending:
+        with Ending() as ending, samplers_end():
             token = _on_followed.set(lambda leaves: ending.awaited_by(reads_among(pipeline, leaves)))
             try:
                 result = without_callers(lambda: run(pipeline, options))

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import translations
+from apache_beam.runners.worker import statesampler
 
 _FUSING = threading.Lock()
 _PAR_DO = common_urns.primitives.PAR_DO.urn
@@ -38,3 +40,30 @@ def _has_timers(stage: Any) -> bool:
         for each in stage.transforms
         if each.spec.urn == _PAR_DO
     )
+
+
+@contextmanager
+def samplers_end() -> Iterator[None]:
+    """Ends the threads in which Beam samples what a bundle does. Each bundle starts one.
+
+    If Ctrl-C arrives at that moment, Beam takes it for not started and leaves it, and Python waits for it at the end of
+    the program, forever. Does nothing outside the main thread, where no Ctrl-C arrives.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    sampler: Any = statesampler.StateSampler
+    start = sampler.start
+    started: WeakSet[Any] = WeakSet()
+
+    def noted(self: Any) -> None:
+        started.add(self)
+        start(self)
+
+    sampler.start = noted
+    try:
+        yield
+    finally:
+        sampler.start = start
+        for each in started:
+            each.finished = True
