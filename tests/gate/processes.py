@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Container, Iterator
 from typing import Final
 
@@ -51,7 +52,7 @@ def _end(number: int, frame: object) -> None:
     raise Ended(number)
 
 
-def reap(but: Container[int]) -> None:
+def reap(but: Container[int] = ()) -> None:
     """Takes note of adopted processes that have ended, as an init does. `but`: ids that somebody else waits for."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in but:
@@ -68,7 +69,12 @@ def lasting(limit_s: float) -> Iterator[tuple[str, str]]:
 
     pytest names the test in the environment of what it starts. "" is not known.
     """
-    for each in psutil.wait_procs(left(), timeout=limit_s)[1]:
+    deadline = time.monotonic() + limit_s
+    reap()  # what waits for the end of another process waits until somebody has taken note of it
+    while (alive := left()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+        reap()
+    for each in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             test = each.environ().get("PYTEST_CURRENT_TEST", "")
             yield test.rpartition(" (")[0], " ".join(each.cmdline())

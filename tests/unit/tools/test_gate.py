@@ -38,7 +38,12 @@ real = [
 stages = [lint, Stage("real", tuple(real))]
 sys.exit(run(Gate(stages, time.time(), given["limit_s"], here, here / "build", given["changed"], ("shows how",), 1)))
 """
-GOOD = "def test_good(): pass\n"
+GOOD = """
+import subprocess
+def test_good():
+    ends = subprocess.Popen(["true"])
+    subprocess.Popen(["sh", "-c", f"while kill -0 {ends.pid} 2>/dev/null; do sleep 0.1; done"])
+"""
 WRONG = """
 import pytest
 def test_wrong(): assert False, '3 messages lost'
