@@ -194,4 +194,4 @@ dist: $(STAMP)  ## a release: sdist and wheels with and without the C extension 
 	@$(PY) -m tests.release $(ARGS)
 
 clean:  ## remove the virtual environments and what tools left
-	rm -rf $(VENV) $(OLDEST) $(NEWEST) .venv-python-* .venv-beam-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) .venv-python-* .venv-beam-* build dist *.egg-info .pytest_cache .ruff_cache .hypothesis bench/out
