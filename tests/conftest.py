@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from rmqio import internal_errors
-from tests.gate.durations import longest_files_first
 from tests.gate.selection import JOBS, LANES, chosen, files, is_gate, needs_marker, nowhere
 from tests.helpers.again import LEFT_OUT, fewer_examples, is_left_out, run_again
 from tests.helpers.modes import MARK, Notes, unstarted
@@ -137,9 +136,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if job in LANES and config.args == files(job) and (parts := nowhere(job, markers)):
             raise pytest.UsageError(f"tests/gate/selection.py names tests that are not there: {parts}")
         _keep(config, items, chosen(job, markers))
-        if job == "unit":
-            at = {file: number for number, file in enumerate(longest_files_first([item.nodeid for item in items]))}
-            items.sort(key=lambda item: at[item.nodeid.partition("::")[0]])
     if other or job:
         for item in items:
             fewer_examples(item)

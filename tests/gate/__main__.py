@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.gate.changed import changed_tests
+from tests.gate.durations import shares
 from tests.gate.jobs import Result, Running, Stage, module_job, of_gate, some_of, wait
 from tests.gate.judging import SKIPS
 from tests.gate.patience import measured
@@ -37,6 +38,14 @@ _CHANGED_S: Final = 180.0
 _ENDING_S: Final = 30.0
 """So long, times the patience, what tests have started may take to end when they have."""
 
+
+def units() -> list[str]:
+    """Returns the files of the unit and contract tests."""
+    found = (path for folder in ("unit", "contract") for path in (ROOT / "tests" / folder).rglob("test_*.py"))
+    files = sorted(path.relative_to(ROOT).as_posix() for path in found)
+    return [each for each in files if not each.startswith(_LINT)]
+
+
 STAGES: Final = (
     Stage(
         "lint",
@@ -47,16 +56,7 @@ STAGES: Final = (
         ),
         stops=True,
     ),
-    Stage(
-        "unit",
-        (
-            of_gate(
-                "unit",
-                *("tests/unit", "tests/contract", *(f"--ignore={each}" for each in _LINT)),
-                *("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"),  # two wait for a quarter of the time
-            ),
-        ),
-    ),
+    Stage("unit", tuple(of_gate("unit", *each, name=f"unit-{n}") for n, each in enumerate(shares(units(), 3), 1))),
     Stage("real", tuple(of_gate(lane, "--durations=25", *files(lane)) for lane in LANES)),
 )
 
@@ -193,25 +193,30 @@ class Gate:
     def _changed_again(self) -> None:
         """Runs the tests that the change is about twice more, if nothing has failed and there is time."""
         began = time.monotonic()
-        jobs = {job.name: job for stage in self._stages for job in stage.jobs if job.is_pytest}
         for round_ in (2, 3):
-            for name, job in jobs.items():
-                of_job = [test for test in self._results[name].passed if test.partition("[")[0] in self._changed]
+            for stage in self._stages:
+                again = {
+                    job.name: some_of(job, f"{job.name}-{round_}", tests)
+                    for job in stage.jobs
+                    if job.is_pytest and (tests := self._passed_and_changed(job.name))
+                }
                 limit_s = began + _CHANGED_S - time.monotonic()
-                if self.failed or not of_job:
+                if self.failed or not again:
                     continue
                 if limit_s <= 0:
-                    say(f"no time to run changed tests a {round_}. time: {len(of_job)} of {name}")
+                    say(f"no time to run changed tests a {round_}. time: those of {', '.join(again)}")
                     continue
-                again = f"{name}-{round_}"
-                self._stage(Stage("changed", (some_of(job, again, of_job),)), limit_s)
-                found = self._results.pop(again)
-                first = self._results[name]
-                self._results[name] = first._replace(
-                    passed=[test for test in first.passed if test not in found.failed],
-                    wrong=[*first.wrong, *found.wrong],
-                    inconclusive=[*first.inconclusive, *found.inconclusive],
-                )
+                self._stage(Stage("changed", tuple(again.values())), limit_s)
+                for name, job in again.items():
+                    first, found = self._results[name], self._results.pop(job.name)
+                    self._results[name] = first._replace(
+                        passed=[test for test in first.passed if test not in found.failed],
+                        wrong=[*first.wrong, *found.wrong],
+                        inconclusive=[*first.inconclusive, *found.inconclusive],
+                    )
+
+    def _passed_and_changed(self, job: str) -> list[str]:
+        return [test for test in self._results[job].passed if test.partition("[")[0] in self._changed]
 
     def _inconclusive_again(self) -> None:
         """Runs what was inconclusive once more, alone, job by job, unless the gate is red already."""

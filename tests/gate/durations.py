@@ -1,6 +1,7 @@
 """How long the tests of a function take: `python -m tests.gate.durations` keeps it, from the last run of the gate.
 
-The order of files and the choice for daily use depend on it, no result does: what is not in it counts as nothing.
+Which process has which files and the choice for daily use depend on it, no result does. What is not in it counts as
+nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import functools
 import json
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -17,11 +18,16 @@ from typing import Final
 _FILE: Final = Path(__file__).with_name("durations.json")
 _LEAST_S: Final = 0.05
 """What takes less is not kept."""
+_IMPORT_S: Final = 0.05
+"""What a file takes without its tests."""
 
 
 @functools.cache
 def known() -> Mapping[str, float]:
-    """Returns seconds, the mean of the tests of a function, by its name: `tests.unit.test_file.test_function`."""
+    """Returns seconds: of files, by their paths, and of functions, the mean of their tests, by their names.
+
+    A name is such as `tests.unit.test_file.test_function`.
+    """
     found: dict[str, float] = json.loads(_FILE.read_text())
     return found
 
@@ -32,22 +38,30 @@ def seconds(node_id: str) -> float:
     return known().get(name, 0.0)
 
 
-def longest_files_first(node_ids: Sequence[str]) -> list[str]:
-    """Returns files, by the seconds of their tests: workers that take the longest first end at about the same time."""
-    of_files: dict[str, float] = defaultdict(float)
-    for each in node_ids:
-        of_files[each.partition("::")[0]] += seconds(each)
-    return sorted(of_files, key=lambda file: -of_files[file])
+def shares(files: Iterable[str], count: int) -> list[list[str]]:
+    """Returns files in so many lists, whose tests take about as long as those of the others."""
+    found: list[list[str]] = [[] for _ in range(count)]
+    sums = [0.0] * count
+    of_files = {each: known().get(each, 0.0) + _IMPORT_S for each in files}
+    for file in sorted(of_files, key=lambda file: (-of_files[file], file)):
+        least = sums.index(min(sums))
+        sums[least] += of_files[file]
+        found[least].append(file)
+    return found
 
 
 def main() -> None:
     of_functions = defaultdict(list)
+    of_files: dict[str, float] = defaultdict(float)
     for case in ElementTree.parse("build/junit.xml").iter("testcase"):
-        name = f"{case.get('classname')}.{case.get('name', '').partition('[')[0]}"
-        of_functions[name].append(float(case.get("time", 0)))
+        classname, took = case.get("classname", ""), float(case.get("time", 0))
+        of_functions[f"{classname}.{case.get('name', '').partition('[')[0]}"].append(took)
+        path, _, name = classname.partition(".test_")
+        of_files[f"{path.replace('.', '/')}/test_{name.partition('.')[0]}.py"] += took
     kept = {name: round(mean, 2) for name, each in sorted(of_functions.items()) if (mean := fmean(each)) >= _LEAST_S}
+    kept |= {file: round(took, 2) for file, took in sorted(of_files.items()) if took >= _LEAST_S}
     _FILE.write_text(json.dumps(kept, indent=0) + "\n")
-    print(f"{len(kept)} of {len(of_functions)} functions take {_LEAST_S} s or more: {_FILE}")
+    print(f"{_FILE}: the functions and files of {len(of_functions)} functions that take {_LEAST_S} s or more")
 
 
 if __name__ == "__main__":

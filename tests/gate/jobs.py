@@ -65,9 +65,9 @@ def pytest_job(name: str, *arguments: str, runs_again: bool = False) -> Job:
     return Job(name, command, runs_again=runs_again)
 
 
-def of_gate(name: str, *arguments: str) -> Job:
+def of_gate(which: str, *arguments: str, name: str = "") -> Job:
     """Returns a job of what the gate has of some tests. Those with servers run again."""
-    return pytest_job(name, f"--gate={name}", *arguments, runs_again=name in LANES)
+    return pytest_job(name or which, f"--gate={which}", *arguments, runs_again=which in LANES)
 
 
 def module_job(module: str, *arguments: str) -> Job:

@@ -1,6 +1,6 @@
-"""Runs a job of the gate to its first failure: `python -m tests.mutants.job NAME`, in the environment of the gate.
+"""Runs a stage or a job of the gate to its first failure: `python -m tests.mutants.job NAME`, in its environment.
 
-What came out goes to `VERDICT`, a file of JSON. Nothing that the job has started is left.
+What came out goes to `VERDICT`, a file of JSON. Nothing that the jobs have started is left.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from tests.gate.__main__ import STAGES
@@ -24,10 +25,10 @@ _SHOWN: Final = 5_000
 """Characters of the log of a run that says nothing."""
 
 
-def job_of(name: str) -> Job:
-    """Returns the job of the gate, which ends at its first failure."""
-    (job,) = (job for stage in STAGES for job in stage.jobs if job.name == name)
-    return job._replace(command=(*job.command, "-x", f"--ignore={TEST}"))
+def jobs_of(name: str) -> list[Job]:
+    """Returns the jobs of the gate that have this name, or whose stage has it. Each ends at its first failure."""
+    found = [job for stage in STAGES for job in stage.jobs if name in {stage.name, job.name}]
+    return [job._replace(command=(*job.command, "-x", f"--ignore={TEST}")) for job in found]
 
 
 def verdict(found: Result, *, is_whole: bool) -> tuple[str, str]:
@@ -50,12 +51,26 @@ def run(name: str, limit_s: float) -> dict[str, object]:
     logs.mkdir(parents=True, exist_ok=True)
     for each in logs.iterdir():
         each.unlink()
-    running = Running(job_of(name), ROOT, logs, deadline := time.time() + limit_s)
-    is_whole = bool(wait([running], deadline)) and not running.result().failed
-    said, test = verdict(running.result_so_far(), is_whole=is_whole)
+    deadline, began = time.time() + limit_s, time.monotonic()
+    running = left = [Running(job, ROOT, logs, deadline) for job in jobs_of(name)]
+    while left and not _joined(running).wrong and (ended := wait(left, deadline)):
+        left = [each for each in left if each not in ended]
+    is_whole = not left and not any(each.result().failed for each in running)
+    said, test = verdict(_joined(running), is_whole=is_whole)
     if said == "inconclusive":
-        print(running.log.read_text(errors="replace")[-_SHOWN:], flush=True)
-    return {"verdict": said, "test": test, "seconds": round(running.seconds)}
+        for job in running:
+            print(job.log.read_text(errors="replace")[-_SHOWN:], flush=True)
+    return {"verdict": said, "test": test, "seconds": round(time.monotonic() - began)}
+
+
+def _joined(running: Sequence[Running]) -> Result:
+    results = [each.result_so_far() for each in running]
+    return Result(
+        passed=[test for each in results for test in each.passed],
+        wrong=[test for each in results for test in each.wrong],
+        inconclusive=[test for each in results for test in each.inconclusive],
+        running=[test for each in results for test in each.running],
+    )
 
 
 def main(name: str) -> int:
