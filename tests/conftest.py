@@ -35,9 +35,9 @@ settings.register_profile("gate", settings.get_profile("rmqio"), derandomize=Tru
 # sixth of the time of tests that run pipelines.
 gc.set_threshold(20_000, 20, 50)
 
-# A JVM that keeps Spark's or Flink's classes outlives its program, and would be one more JVM beside the tests.
+# A JVM that keeps Spark's classes outlives its program, and there would be one in each fresh clone: Spark's jars are in
+# the environment. tests/helpers/servers/jvms.py makes that file. Flink's are in the cache folder, and so is its file.
 os.environ.setdefault("RMQIO_SPARK_CLASS_DATA", "0")
-os.environ.setdefault("RMQIO_FLINK_CLASS_DATA", "0")
 # Brokers of the tests live for seconds: compiling their code a second time takes longer than it saves, and so do
 # verifying it, until there is a file of classes that are verified, and a collector that works in the background.
 os.environ.setdefault(
