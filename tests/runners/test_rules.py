@@ -18,10 +18,10 @@ from rmqio.model import Message, MessageQueue
 from rmqio.pipelines import detect
 from rmqio.pipelines.check import read_topic
 from rmqio.rules import RuleSet
-from rmqio.rules.match.reference import matching
 from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.rules.meaning import matching
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.waiting import until
 

@@ -14,7 +14,7 @@ from rmqio.rules.plan.values import is_number, text_of
 _BELOW: Final = (Kind.LESS, Kind.AT_MOST)
 _ABOVE: Final = (Kind.GREATER, Kind.AT_LEAST)
 _UNTRIED: Final = FIELD_KINDS | {Kind.SQL, Kind.REGEX}
-"""Conditions that need more than the value, or whose test by `re` can take for ever."""
+"""Conditions that need more than the value, or that only an engine looks for."""
 _LIMITS: Final = Limits()
 _MOST_PAIRS: Final = 10_000
 

@@ -1,18 +1,13 @@
-"""The meaning of rules, as plainly as can be: a walk of the tree for each event. The engines are tested beside it.
-
-It is slow, and it knows no bound on the work. `find` looks for a regular expression in a text; the default is that of
-`re`, which backtracks: give it trusted rules only.
-"""
+"""The meaning of conditions, as plainly as can be: of one on an event. The engines are tested beside it. It is slow."""
 
 from __future__ import annotations
 
 import ipaddress
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, product
 from typing import Any
 
-from rmqio.rules.ir import FIELD_KINDS, Atom, Condition, Kind, Not, Or, Rule
+from rmqio.rules.ir import FIELD_KINDS, Atom, Kind
 from rmqio.rules.limits import Limits
 from rmqio.rules.plan.atoms import ORDER_KINDS
 from rmqio.rules.plan.values import (
@@ -31,34 +26,8 @@ from rmqio.rules.plan.wildcards import matches, parts_of
 Find = Callable[[str, str, str], bool]
 
 
-def find_by_re(pattern: str, flags: str, text: str) -> bool:
-    """Whether `re` finds a pattern."""
-    number = re.ASCII
-    for flag in flags:
-        number |= {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}[flag]
-    return re.search(pattern, text, number) is not None
-
-
-def matching(
-    rules: Iterable[Rule], event: Mapping[str, Any], *, limits: Limits | None = None, find: Find = find_by_re
-) -> list[Rule]:
-    """Returns the rules that an event matches, in their order."""
-    bounds = limits or Limits()
-    return [rule for rule in rules if holds(rule.condition, event, limits=bounds, find=find)]
-
-
-def holds(condition: Condition, event: Mapping[str, Any], *, limits: Limits, find: Find = find_by_re) -> bool:
-    """Whether an event meets a condition."""
-    if isinstance(condition, Atom):
-        return meets(condition, event, limits=limits, find=find)
-    if isinstance(condition, Not):
-        return not holds(condition.condition, event, limits=limits, find=find)
-    found = (holds(each, event, limits=limits, find=find) for each in condition.conditions)
-    return any(found) if isinstance(condition, Or) else all(found)
-
-
-def meets(atom: Atom, event: Mapping[str, Any], *, limits: Limits, find: Find = find_by_re) -> bool:
-    """Whether a value of the field meets the atom."""
+def meets(atom: Atom, event: Mapping[str, Any], *, limits: Limits, find: Find | None = None) -> bool:
+    """Whether a value of the field meets the atom. `find` looks for a regular expression, with flags, in a text."""
     if atom.kind is Kind.SQL:
         from rmqio.rules.where import sql_predicate  # type: ignore[import-not-found,unused-ignore]
 
@@ -83,7 +52,7 @@ def _values(field: str | None, event: Mapping[str, Any], limits: Limits) -> list
     return [whole_text(cut(leaf, limits.max_value_bytes)) if isinstance(leaf, str) else leaf for leaf in found]
 
 
-def _meets(atom: Atom, value: Any, find: Find) -> bool:
+def _meets(atom: Atom, value: Any, find: Find | None) -> bool:
     kind, wanted = atom.kind, atom.value
     if kind is Kind.IS_NULL:
         return value is None
@@ -101,6 +70,7 @@ def _meets(atom: Atom, value: Any, find: Find) -> bool:
             return False
     sought = text_of(wanted) or ""
     if kind is Kind.REGEX:
+        assert find is not None
         return find(sought, atom.flags + ("i" if atom.ignore_case and "i" not in atom.flags else ""), text)
     if atom.ignore_case:
         text, sought = folded(text), folded(sought)

@@ -16,9 +16,9 @@ pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 from rmqio.rules.engine import Engine, Matcher, compile_rules
 from rmqio.rules.ir import FIELD_KINDS, And, Atom, Condition, Kind, Not, Or, Rule
 from rmqio.rules.limits import Limits
-from rmqio.rules.match.reference import matching
 from rmqio.rules.match.regexes import has_vectorscan, plan_of
-from tests.helpers.rules.meaning import both_hold
+from tests.helpers.rules.meaning import both_hold, matching
+from tests.helpers.rules.regexes import find_by_re
 
 ENGINES: list[Any] = [
     pytest.param("vectorscan", marks=pytest.mark.skipif(not has_vectorscan(), reason="hyperscan has no wheel here")),
@@ -27,9 +27,11 @@ ENGINES: list[Any] = [
 FIELDS = ("a", "b", "c", "a.b", "c.d", "c.d.e", "x.y")
 WORDS = ("", "a", "ab", "AB", "abc", "Straße", "STRASSE", "é", "É", "5", "5.0", "05", "true", "10.1.2.3", "fe80::1",
          "a\nb", "\u017f", "\u212a", "k", "\u0130", "i", "\u03a3\u03a3", "True", "-3",
-         "1e3", "a*b", "x\\y", "\x00z", "abab\n", "日本", "𝄞")  # fmt: skip
+         "1e3", "a*b", "x\\y", "\x00z", "abab\n", "日本", "𝄞", "\u03c2", "\u1e9e", "\u00b5", "\u0131")  # fmt: skip
 NUMBERS = (0, 1, 5, -3, 5.0, 5.5, 1000, 2**63, 1e300)
-PATTERNS = ("a", "ab$", "^a", "a.b", "[0-9]+", "a|b", "^$", "b{1,2}a", "(ab)+", r"\d\.\d", "x*", r"a\b", "^.{2}$")
+PATTERNS = ("a", "ab$", "^a", "a.b", "[0-9]+", "a|b", "^$", "b{1,2}a", "(ab)+", r"\d\.\d", "x*", r"a\b", "^.{2}$",
+            r"b\z", r"[\w]$", "k", "[^s]", "[a-z]", "\u03c3", "\u03bc+", "\u00df$", "[\u0100-\u0180]", r"\W", "(?m)^$",
+            "a(?i)B")  # fmt: skip
 WILDCARDS = ("*", "a*", "*b", "*a*", "?", "a?c", "*a*b*", "a\\*b", "??", "*é?", "?*", "", "a**b", "x\\\\y", "*?b")
 NETWORKS = ("10.0.0.0/8", "10.1.2.3", "0.0.0.0/0", "fe80::/10", "192.168.0.0/16")
 
@@ -238,19 +240,20 @@ def test_what_ends_with_the_text_is_found(engine: Engine, seed: int) -> None:
     assert ids(matcher, [json.dumps(event).encode() for event in events]) == wanted
 
 
-LINES = ("(?m)a$", "(?m:a$)b|c$", "(?m)^a", "a$", "(a$)", "(?i)A$", "(?-m)a$", "x|(?m)a$", "(?m)^$", "[$]a", r"\$a")
+LINES = ("(?m)a$", "(?m:a$)b|c$", "(?m)^a", "a$", "(a$)", "(?i)A$", "(?-m)a$", "x|(?m)a$", "(?m)^$", "[$]a", r"\$a",
+         r"a\z")  # fmt: skip
 
 
 @pytest.mark.skipif(not has_vectorscan(), reason="hyperscan has no wheel here")
 @pytest.mark.parametrize("flags", ["", "m"])
 @pytest.mark.parametrize("pattern", LINES)
-def test_lines_mean_the_same_to_both_engines(pattern: str, flags: str) -> None:
+def test_lines_mean_the_same_to_both_engines_and_to_re(pattern: str, flags: str) -> None:
     pytest.importorskip("re2", reason="google-re2 is not installed")
     rules = [Rule("r", Atom("f", Kind.REGEX, pattern, flags=flags))]
     engines = [compile_rules(rules, engine=engine) for engine in ("vectorscan", "plain")]
     for text in ("a\nb", "a\n", "b\na\n", "xa", "c\nz", "a", "b\n", "$a\n", "A\nx", "", "\n", "a\n\n"):
-        first, second = (bool(engine.match({"f": text})) for engine in engines)
-        assert first == second, text
+        wanted = find_by_re(pattern, flags, text)
+        assert [bool(engine.match({"f": text})) for engine in engines] == [wanted, wanted], text
 
 
 @pytest.mark.parametrize("engine", ENGINES)
