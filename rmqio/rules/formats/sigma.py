@@ -45,7 +45,7 @@ def parse(texts: Sequence[RuleText], pipeline: Any = None) -> Parsed:
 
     problems: list[Problem] = []
     documents = [each for text in texts for each in sigma_documents.documents(text, problems)]
-    filters = [each.rule for each in documents if each.kind == "filter"]
+    filters = [each for each in documents if each.kind == "filter"]
     rules: list[Rule] = []
     for each in documents:
         if each.kind == "rule":

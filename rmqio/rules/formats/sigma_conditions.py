@@ -20,6 +20,7 @@ from sigma.conditions import (
     ConditionValueExpression,
 )
 from sigma.exceptions import SigmaConditionError
+from sigma.rule import SigmaDetectionItem
 from sigma.types import (
     CompareOperators,
     Placeholder,
@@ -68,12 +69,12 @@ class _Refused(Exception):
     """A feature that a rule uses and the engine does not have."""
 
 
-def rule_of(document: Document, filters: Sequence[Any], pipeline: Any) -> Rule | Problem:
+def rule_of(document: Document, filters: Sequence[Document], pipeline: Any) -> Rule | Problem:
     """Returns the rule of a document, after filters and the pipeline, or what is wrong with it."""
     rule = document.rule
     try:
         for each in filters:
-            rule = copy.deepcopy(each).apply_on_rule(rule)
+            rule = copy.deepcopy(each.rule).apply_on_rule(rule)
         if pipeline is not None:
             rule = pipeline.apply(copy.deepcopy(rule))
         parsed = [each.parsed for each in rule.detection.parsed_condition]
@@ -81,7 +82,7 @@ def rule_of(document: Document, filters: Sequence[Any], pipeline: Any) -> Rule |
         if not any(each is not None for each in parsed):
             raise _Refused("the condition is empty after the pipeline")
     except _Refused as error:
-        return document.problem(str(error))
+        return document.item_problem(error, _refuse, filters)
     except RecursionError:
         return document.problem("the condition is nested too deeply", SigmaConditionError())
     except Exception as error:  # noqa: BLE001  # pipelines raise what Python raises on values that they do not expect
@@ -121,6 +122,12 @@ def _condition(node: Any) -> Condition:
     if isinstance(node, ConditionOR):
         return any_of(*parts)
     raise _Refused(f"a condition of the kind {type(node).__name__} is not known")
+
+
+def _refuse(item: SigmaDetectionItem) -> None:
+    """Raises `_Refused` for an item that the engine does not have."""
+    for each in item.value:
+        _value(each, item.field)
 
 
 @functools.singledispatch

@@ -24,38 +24,42 @@ def correlation_of(document: Document, known: Mapping[str, str], good: Collectio
     """
     rule = document.rule
     kinds = [each.value for each in CorrelationKind]
+
+    def refused(reason: str, *path: str) -> Problem:
+        return document.problem(reason, path=("correlation", *path))
+
     name = rule.type.name.lower()
     if name not in kinds:
-        return document.problem(f"the correlation type {name} is not supported: it is not one of {', '.join(kinds)}")
+        return refused(f"the correlation type {name} is not supported: it is not one of {', '.join(kinds)}", "type")
     condition = rule.condition
     if not isinstance(condition, SigmaCorrelationCondition):
-        return document.problem("a condition of several rules by and, or, not is not supported: use several rules")
-    kind = CorrelationKind(name)
+        return refused("a condition of several rules by and, or, not is not supported: use several rules", "condition")
+    kind, operator = CorrelationKind(name), condition.op.name.lower()
     ids = []
     for reference in [each.reference for each in rule.rules or ()]:
         if reference not in known:
-            return document.problem(
-                f"there is no rule {reference!r} in the set{did_you_mean(reference, known)}; it cannot be a correlation"
-            )
+            missing = f"there is no rule {reference!r} in the set{did_you_mean(reference, known)}"
+            return refused(f"{missing}; it cannot be a correlation", "rules", reference)
         if known[reference] not in good:
-            return document.problem(f"the rule {reference!r} that it takes is not valid")
+            return refused(f"the rule {reference!r} that it takes is not valid", "rules", reference)
         ids.append(known[reference])
     if not ids:
-        return document.problem("the correlation names no rule")
+        return refused("the correlation names no rule", "rules")
     fields = condition.fieldref
     if isinstance(fields, list) and len(fields) != 1:
-        return document.problem("value_count of several fields is not supported: name one")
+        return refused("value_count of several fields is not supported: name one", "condition", "field")
     field = fields[0] if isinstance(fields, list) else fields or ""
     if not isinstance(condition.count, int):
-        return document.problem(f"the count must be a whole number, not {condition.count}")
-    if kind in _TEMPORAL and (condition.op.name.lower(), condition.count) != ("gte", len(ids)):
-        return document.problem(f"{kind.value} takes all of its rules: leave the condition out")
+        return refused(f"the count must be a whole number, not {condition.count}", "condition", operator)
+    if kind in _TEMPORAL and (operator, condition.count) != ("gte", len(ids)):
+        return refused(f"{kind.value} takes all of its rules: leave the condition out", "condition")
     aliases = []
     for alias in rule.aliases:
         for reference, there in alias.mapping.items():
             if known.get(reference.reference) not in ids:
                 wrong = f"the alias {alias.alias!r} names the rule {reference.reference!r}"
-                return document.problem(f"{wrong}, which the correlation does not take")
+                path = ("aliases", alias.alias, reference.reference)
+                return refused(f"{wrong}, which the correlation does not take", *path)
             aliases.append((alias.alias, known[reference.reference], there))
     return CorrelationRule(
         document.id,
@@ -63,7 +67,7 @@ def correlation_of(document: Document, known: Mapping[str, str], good: Collectio
         tuple(ids),
         rule.timespan.seconds * 1000,
         tuple(rule.group_by or ()),
-        condition.op.name.lower(),
+        operator,
         condition.count,
         field,
         tuple(aliases),

@@ -128,6 +128,12 @@ def item_of(key: str, value: Any) -> tuple[str, Any]:
     return "|".join((field, *(_NAMES.get(each, each) for each in modifiers))), values
 
 
+def keyword_of(name: str, value: Any) -> Any:
+    """Returns a keyword of a detection so that pySigma takes it. Raises `SigmaError`."""
+    _require_kind(name, (), value)
+    return _exact(value)
+
+
 def _require_some(key: str, value: Any) -> None:
     if value == []:
         raise SigmaValueError(f"{key!r} has an empty list, and no value is in it: leave it out, or say null")
@@ -157,8 +163,7 @@ def _items(name: str, value: Any) -> Any:
     if isinstance(value, list):
         _require_some(name, value)  # a list of keywords, or of items
         return [_items(name, each) for each in value]
-    _require_kind(name, (), value)
-    return _exact(value)
+    return keyword_of(name, value)
 
 
 def _exact(value: Any) -> Any:

@@ -183,6 +183,21 @@ def test_a_rule_keeps_its_title_level_tags_source_and_place() -> None:
     assert (rule.place.file, rule.place.line) == ("r.yml", 2)
 
 
+_SHARED_HOUR = (
+    "action: global\ntitle: t\nlogsource: {product: linux}\ndetection:\n  sel:\n    a|hour: 1\n  condition: sel\n"
+    f"---\nid: {_ID.format(1)}\n"
+)
+_HOURLY = f"""\
+title: f
+logsource: {{category: process_creation, product: windows}}
+filter:
+  rules: [{_ID.format(1)}]
+  mine:
+    a|hour: 1
+  condition: not mine
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
@@ -190,13 +205,13 @@ def test_a_rule_keeps_its_title_level_tags_source_and_place() -> None:
         (sigma("sel: {a: 1}", "sel and nope"), 6, "'nope' not defined"),
         *((sigma("sel: {a: 1}", empty), 6, "'condition' is empty") for empty in ("", "' '", "[]", "[sel, null]")),
         (sigma("sel: {a: 1}", "1 of nope_*"), 6, "doesn't match any detection"),
-        (_item("a|expand: '%user%'"), 1, "the placeholder %user% has no value"),
+        (_item("a|expand: '%user%'"), 6, "the placeholder %user% has no value"),
         (_item("a|re: '('"), 6, "egular expression"),
         (_item("a|cidr: 10.0.0.0/99"), 6, "CIDR"),
-        (_item("a|hour: 5"), 1, "the modifier hour (part of a time) is not supported"),
-        (_item("a|minute|gte: 30"), 1, "the modifier minute (part of a time) is not supported"),
-        (_item("a|hour|lt: 3"), 1, "the modifier hour (part of a time) is not supported"),
-        (_item("a|week|neq: 3"), 1, "the modifier week (part of a time) is not supported"),
+        (_item("a|hour: 5"), 6, "the modifier hour (part of a time) is not supported"),
+        (_item("a|minute|gte: 30"), 6, "the modifier minute (part of a time) is not supported"),
+        (_item("a|hour|lt: 3"), 6, "the modifier hour (part of a time) is not supported"),
+        (_item("a|week|neq: 3"), 6, "the modifier week (part of a time) is not supported"),
         (_item("a|re: 5"), 6, "'a|re' takes a text, not 5: write '5'"),
         (_item("a|re|i: [x, true]"), 6, "'a|re|i' takes a text, not true: write 'true'"),
         (_item("a|contains: null"), 6, "'a|contains' takes a text, not null"),
@@ -220,8 +235,14 @@ def test_a_rule_keeps_its_title_level_tags_source_and_place() -> None:
         (sigma("keywords: []", "keywords"), 5, "'keywords' has an empty list"),
         (sigma("keywords:\n  '|all': []", "keywords"), 6, "'|all' has an empty list"),
         (sigma("sel-a: {a: 1}", "1 of nope-*"), 6, "doesn't match any detection"),
-        (_item(r"a|expand: '\%plain%name%'"), 1, "the placeholder %name% has no value"),
-        (sigma("keywords: ['*']", "keywords"), 1, "matches every event"),
+        (_item(r"a|expand: '\%plain%name%'"), 6, "the placeholder %name% has no value"),
+        (sigma("keywords: ['*']", "keywords"), 5, "matches every event"),
+        (sigma("keywords:\n  - x\n  - - y\n    - null", "keywords"), 8, "a null keyword has no meaning"),
+        (sigma("sel:\n  - b: 1\n  - c: 1\n    a|hour|lt:\n      - 1\n      - 2"), 8, "the modifier hour (part of"),
+        (sigma("sel:\n  - b: 1\n    a|week: 2\nfil:\n  a|hour: 1", "not fil and sel"), 9, "the modifier hour (part of"),
+        (sigma("sel:\n  b: 1\n  sel: {}"), 7, "'sel' has an object"),
+        (_SHARED_HOUR, 6, "hour (part of"),
+        (_item("a: 1") + "---\n" + _HOURLY, 14, "hour (part of"),
         ("title: t\nid: x\n", 2, "id"),
         ("title: [\n", 2, "this is not YAML"),
         ("- a\n", 1, "a document of Sigma is an object"),
@@ -237,9 +258,9 @@ def test_a_mistake_has_its_line_and_reason(text: str, line: int, reason: str) ->
 
 def test_the_other_rules_of_a_file_are_found_nevertheless() -> None:
     text = "---\n".join([sigma("sel: {a: 1}"), sigma("sel: {a|no: 1}", number=2), sigma("sel: {b: 1}", number=3)])
-    found = parsed(text)
+    found = parsed(f"{text}---\naction: repeat\nid: {_ID.format(4)}\ndetection:\n  sel:\n    a|day: 1\n")
     assert [each.id[-1] for each in found.rules] == ["1", "3"]
-    assert [each.line for each in found.problems] == [12]
+    assert [each.line for each in found.problems] == [12, 26]
     assert found.problems[0].shown.splitlines()[1].endswith("^")
 
 
@@ -437,24 +458,25 @@ def test_a_correlation_names_the_rules_of_other_files(kind: str, condition: str)
 
 
 @pytest.mark.parametrize(
-    ("kind", "condition", "rules", "reason"),
+    ("kind", "condition", "rules", "line", "reason"),
     [
-        (
-            "event_count",
-            "  condition: {gt: 5}",
-            "frist, second",
-            "there is no rule 'frist' in the set; did you mean first?",
-        ),
-        ("value_avg", "  condition: {gt: 5, field: x}", "first, second", "value_avg is not supported"),
-        ("temporal", "  condition: first and not second", "first, second", "by and, or, not is not supported"),
-        ("event_count", "  condition: {gt: 5}", "first", "does not take"),
-        ("event_count", "  condition: {gte: 1.5}", "first, second", "a whole number"),
+        ("event_count", "  condition: {gt: 5}", "frist, second", 5,
+         "there is no rule 'frist' in the set; did you mean first?"),
+        ("value_avg", "  condition: {gt: 5, field: x}", "first, second", 4, "value_avg is not supported"),
+        ("temporal", "  condition: first and not second", "first, second", 10, "by and, or, not is not supported"),
+        ("temporal", "  condition:\n    gte: 1", "first, second", 10, "temporal takes all of its rules"),
+        ("event_count", "  condition: {gt: 5}", "first", 9, "does not take"),
+        ("event_count", "  condition:\n    gte: 1.5", "first, second", 11, "a whole number"),
+        ("event_count", "  condition: {gte: x}", "first, second", 10, "no valid Sigma correlation condition count"),
+        ("nope", "  condition: {gte: 1}", "first, second", 4, "no valid Sigma correlation type"),
     ],
-)
-def test_a_correlation_that_is_not_supported_says_why(kind: str, condition: str, rules: str, reason: str) -> None:
+)  # fmt: skip
+def test_a_correlation_that_is_not_supported_says_why(
+    kind: str, condition: str, rules: str, line: int, reason: str
+) -> None:
     (problem,) = _correlated(kind, condition, rules).problems
     assert reason in problem.reason
-    assert (problem.file, problem.line) == ("c.yml", 1)
+    assert (problem.file, problem.line) == ("c.yml", line)
 
 
 def test_base64_offsets_are_three_texts() -> None:
