@@ -15,6 +15,9 @@ _NARROWEST: Final = 8
 """Columns of text are not cut below this."""
 _SPARE: Final = 4
 """How much wider than a later row a column becomes, if there is room: numbers that grow have few heads."""
+_HELD: Final = 1_000
+"""Rows that say how wide the columns of a program are."""
+_UNCUT: Final = 1 << 30
 _DOTS: Final = "..."
 _WHOLE: Final = {*types.NUMERIC, "BOOLEAN", "DATE", "TIME", *types.TIMESTAMPS, *types.INTERVALS}
 
@@ -22,14 +25,16 @@ _WHOLE: Final = {*types.NUMERIC, "BOOLEAN", "DATE", "TIME", *types.TIMESTAMPS, *
 class RowPrinter:
     """Prints rows of these columns. Columns of text can be cut, with dots; those of numbers and times are whole.
 
-    The first rows say how wide columns are. They widen for later rows, if there is room. The head comes again then, so
-    that columns stand under their names, but not for a program that reads the rows.
+    The first rows say how wide columns are. They widen for later rows, if there is room, and the head comes again then,
+    so that columns stand under their names. A program that reads the rows gets one head, nothing is cut, and columns
+    keep the widths of the first 1,000 rows, which wait for each other: a wider cell moves the rest of its line.
 
     Args:
       fields: the columns.
       write: takes the lines, one at a time.
       width: of the terminal; None: as it is, at least 80.
       is_read: by a program.
+      is_endless: rows do not wait.
     """
 
     def __init__(
@@ -39,31 +44,52 @@ class RowPrinter:
         width: int | None = None,
         *,
         is_read: bool = False,
+        is_endless: bool = False,
     ) -> None:
         self._is_read = is_read
+        self._most_held = _HELD if is_read and not is_endless else 0
+        self._held: list[list[str]] = []
         self._names = [safe_line(each.name) for each in fields]
         self._texts = [_cell(each.type) for each in fields]
         self._is_right = [each.type.kind in types.NUMERIC for each in fields]
         self._can_be_cut = [each.type.kind not in _WHOLE for each in fields]
         self._write = write
-        self._width = line_width() if width is None else width
+        self._width = _UNCUT if is_read else line_width() if width is None else width
         self._widths: list[int] | None = None
         self._is_upright = False
-        self.count = 0
+        self._printed = 0
+
+    @property
+    def count(self) -> int:
+        """The rows so far."""
+        return self._printed + len(self._held)
 
     def print(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Prints some rows."""
-        lines = [[of(each) for of, each in zip(self._texts, row, strict=True)] for row in rows]
+        """Prints some rows, at the latest with `flush`."""
+        self._held += [[of(each) for of, each in zip(self._texts, row, strict=True)] for row in rows]
+        if self._widths is None and len(self._held) < self._most_held:
+            return
+        self.flush()
+
+    def flush(self) -> None:
+        """Prints the rows that wait for others."""
+        lines, self._held = self._held, []
         if not lines:
             return
         if self._widths is None:
             self.print_head(lines)
         for cells in lines:
-            self.count += 1
+            self._printed += 1
             if self._is_upright:
                 self._print_upright(cells)
             else:
                 self._print_line(cells)
+
+    def end(self) -> None:
+        """Prints the rows that wait, or the head of a table without rows."""
+        self.flush()
+        if self._widths is None:
+            self.print_head()
 
     def print_head(self, lines: Sequence[Sequence[str]] = ()) -> None:
         """Prints the names of the columns, whose widths are those that these rows need."""
@@ -95,6 +121,11 @@ class RowPrinter:
         return sum(widths) + GAP * (len(widths) - 1)
 
     def _print_line(self, cells: list[str]) -> None:
+        if not self._is_read:
+            self._widen(cells)
+        self._write(self._line(cells))
+
+    def _widen(self, cells: list[str]) -> None:
         assert self._widths is not None
         needed = [
             width if can_be_cut else max(width, display_width(cell))
@@ -108,9 +139,7 @@ class RowPrinter:
                 widths[i] += max(0, min(room, display_width(cells[i]) + spare - widths[i]))
         if widths != self._widths:
             self._widths = widths
-            if not self._is_read:
-                self._write_head()
-        self._write(self._line(cells))
+            self._write_head()
 
     def _line(self, cells: Sequence[str]) -> str:
         assert self._widths is not None
@@ -118,7 +147,7 @@ class RowPrinter:
         for cell, width, is_right, can_be_cut in zip(
             cells, self._widths, self._is_right, self._can_be_cut, strict=True
         ):
-            text = shortened(cell, width) if can_be_cut else cell
+            text = shortened(cell, width) if can_be_cut and not self._is_read else cell
             space = " " * (width - display_width(text))
             shown.append(space + text if is_right else text + space)
         return (" " * GAP).join(shown).rstrip()
@@ -126,18 +155,15 @@ class RowPrinter:
     def _print_upright(self, cells: list[str]) -> None:
         """One line per column, whole: nothing is cut here."""
         widest = max(map(display_width, self._names))
-        self._write(f"-- row {self.count} --")
+        self._write(f"-- row {self._printed} --")
         for name, cell in zip(self._names, cells, strict=True):
             self._write(f"{name}{' ' * (widest - display_width(name))}  {cell}")
 
 
 def _cell(kind: SqlType) -> Callable[[Any], str]:
-    """Returns the function from a value to its text: as CAST makes it, on one line."""
-    if kind.kind == "VARBINARY":
-        return lambda value: "NULL" if value is None else f"x'{value.hex()}'"
-    suffix = "Z" if kind.kind == "TIMESTAMP_LTZ" else ""
-    to_text = text_of(kind)
-    return lambda value: "NULL" if value is None else safe_line(to_text(value)) + suffix
+    """Returns the function from a value to its text, on one line."""
+    to_text = text_of(kind, is_shown=True)
+    return lambda value: "NULL" if value is None else safe_line(to_text(value))
 
 
 def shortened(text: str, columns: int) -> str:
@@ -150,13 +176,13 @@ def shortened(text: str, columns: int) -> str:
     return text[:end] + _DOTS
 
 
-def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], write: Callable[[str], object]) -> None:
-    """Prints a table of texts."""
-    printer = RowPrinter([Field(each, types.VARCHAR) for each in names], write)
-    found = list(rows)
-    printer.print(found)
-    if not found:
-        printer.print_head()
+def print_table(
+    names: Sequence[str], rows: Iterable[Sequence[str]], write: Callable[[str], object], *, is_read: bool = False
+) -> None:
+    """Prints a table of texts. `is_read`: by a program."""
+    printer = RowPrinter([Field(each, types.VARCHAR) for each in names], write, is_read=is_read)
+    printer.print(rows)
+    printer.end()
 
 
 def print_names(title: str, names: Sequence[str], write: Callable[[str], object]) -> None:

@@ -38,8 +38,6 @@ Rows = Generator[list[tuple[Any, ...]], None, None]
 _COMMAND: Final = re.compile(r"\s*(help|quit|exit|source)\b\s*(.*?)\s*;?\s*", re.IGNORECASE | re.DOTALL)
 _QUIT: Final = re.compile(r"\s*(quit|exit)\b", re.IGNORECASE)
 _INTERRUPTED: Final = 130
-_UNCUT: Final = 1 << 30
-"""The width of rows for another program: nothing is cut."""
 HELP: Final = """\
 A statement ends with a semicolon, and can have several lines.
 
@@ -251,7 +249,12 @@ class Session:
         defaults = {START: "as the table says, else earliest", STOP: "unbounded; with a shuffle: latest"}
         rows = [(key, value) for key, value in self._set.items()]
         rows += [(key, f"({text})") for key, text in defaults.items() if key not in self._set]
-        print_table(("setting", "value"), sorted(rows), self.write)
+        print_table(("setting", "value"), sorted(rows), self.write, is_read=self._is_read)
+
+    @property
+    def _is_read(self) -> bool:
+        """Whether a program reads what is printed."""
+        return self.is_script and not sys.stdout.isatty()
 
     # ---- the catalog ----
 
@@ -285,7 +288,7 @@ class Session:
 
     def _list(self, listing: listings.Listing) -> None:
         names, rows = listing
-        print_table(names, rows, self.write)
+        print_table(names, rows, self.write, is_read=self._is_read)
 
     # ---- queries ----
 
@@ -311,7 +314,7 @@ class Session:
                 bounds = replace(bounds, stop=StopAt.latest())
                 self.note("reading what the topics hold now")
         if limit == 0:
-            RowPrinter(plan.fields, self.write).print_head()
+            RowPrinter(plan.fields, self.write, is_read=self._is_read).end()
             return
         rows = self._read(parts, bounds) if parts is not None else self._run_query(plan, bounds)
         self._print(plan, rows, limit, offset)
@@ -330,19 +333,20 @@ class Session:
         return rows_of(work, plan.fields)
 
     def _print(self, plan: Relation, rows: Rows, limit: int | None, offset: int) -> None:
-        is_read = self.is_script and not sys.stdout.isatty()
-        printer = RowPrinter(plan.fields, self.write, _UNCUT if is_read else None, is_read=is_read)
+        printer = RowPrinter(plan.fields, self.write, is_read=self._is_read, is_endless=self.scan.is_endless)
         began = time.monotonic()
         with closing(rows):
-            for found in rows:
-                skipped = min(offset, len(found))
-                offset -= skipped
-                left = None if limit is None else limit - printer.count
-                printer.print(found[skipped:][:left])
-                if limit is not None and printer.count >= limit:
-                    break
-        if not printer.count:
-            printer.print_head()
+            try:
+                for found in rows:
+                    skipped = min(offset, len(found))
+                    offset -= skipped
+                    left = None if limit is None else limit - printer.count
+                    printer.print(found[skipped:][:left])
+                    if limit is not None and printer.count >= limit:
+                        break
+            finally:
+                printer.flush()
+        printer.end()
         count = f"{printer.count:,} row{'' if printer.count == 1 else 's'}"
         self.note(f"{count}, {time.monotonic() - began:.1f} s")
 

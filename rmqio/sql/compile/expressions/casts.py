@@ -166,8 +166,12 @@ def key_text_of(given: SqlType) -> Callable[[Any], str]:
     return (lambda number: text(number + 0.0)) if given.kind in types.APPROXIMATE else text
 
 
-def text_of(given: SqlType) -> Callable[[Any], str]:
-    """Returns the function that makes text of a value."""
+def text_of(given: SqlType, *, is_shown: bool = False) -> Callable[[Any], str]:
+    """Returns the function that makes text of a value: as CAST does, or as people are shown it, at any depth.
+
+    Bytes that are shown are x'00ff', and a TIMESTAMP_LTZ has its zone.
+    """
+    parts = [_or_null(text_of(each, is_shown=is_shown)) for each in given.elements]
     match given.kind:
         case "VARCHAR":
             return str
@@ -180,7 +184,7 @@ def text_of(given: SqlType) -> Callable[[Any], str]:
         case "DECIMAL":
             return lambda number: format(number, "f")
         case "VARBINARY":
-            return lambda data: data.decode("utf-8", "replace")
+            return (lambda data: f"x'{data.hex()}'") if is_shown else (lambda data: data.decode("utf-8", "replace"))
         case "DATE":
             return values.text_of_date
         case "TIME":
@@ -188,19 +192,18 @@ def text_of(given: SqlType) -> Callable[[Any], str]:
         case "TIMESTAMP":
             return partial(values.text_of_timestamp, precision=given.precision)
         case "TIMESTAMP_LTZ":
-            return partial(_text_of_instant, precision=given.precision)
+            to_text = partial(_text_of_instant, precision=given.precision)
+            return (lambda micros: f"{to_text(micros)}Z") if is_shown else to_text
         case "INTERVAL_DAY":
             return values.text_of_span
         case "INTERVAL_MONTH":
             return values.text_of_months
         case "ARRAY":
-            each = _or_null(text_of(given.elements[0]))
-            return lambda items: f"[{', '.join(map(each, items))}]"
+            return lambda items: f"[{', '.join(map(parts[0], items))}]"
         case "MAP":
-            key, value = map(_or_null, map(text_of, given.elements))
+            key, value = parts
             return lambda items: "{" + ", ".join(f"{key(k)}={value(v)}" for k, v in items.items()) + "}"
         case "ROW":
-            parts = [_or_null(text_of(each)) for each in given.elements]
             return lambda row: "(" + ", ".join(f(v) for f, v in zip(parts, row, strict=True)) + ")"
     return str
 

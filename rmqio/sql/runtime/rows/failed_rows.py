@@ -136,7 +136,7 @@ def _plain(value: Any, kind: SqlType) -> Any:
     if value is None or kind.kind in BITS or kind.kind in ("BOOLEAN", "VARCHAR"):
         return value
     try:
-        return text_of(kind)(value)
+        return text_of(kind, is_shown=True)(value)
     except (ValueFailure, ValueError, ArithmeticError):  # the row is bad
         return repr(value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -14,14 +15,17 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 from rmqio.command_line.terminal import display_width
 from rmqio.sql import types
 from rmqio.sql.planning.plan import Field
+from rmqio.sql.runtime.rows.failed_rows import row_text
 from rmqio.sql.shell.rendering import RowPrinter, print_table, shortened
+from rmqio.sql.types import SqlType
 
 
-def printed(fields: list[Field], *batches: list[tuple[Any, ...]], width: int = 80, is_read: bool = False) -> list[str]:
+def printed(fields: list[Field], *batches: list[tuple[Any, ...]], width: int = 80, **given: bool) -> list[str]:
     lines: list[str] = []
-    printer = RowPrinter(fields, lines.append, width, is_read=is_read)
+    printer = RowPrinter(fields, lines.append, width, **given)
     for each in batches:
         printer.print(each)
+    printer.end()
     return lines
 
 
@@ -59,9 +63,20 @@ def test_numbers_that_grow_have_few_heads_and_stand_below_each_other() -> None:
         assert lines[first].index("text") == lines[first + 2].index("x")
 
 
-def test_a_program_that_reads_the_rows_gets_one_head() -> None:
-    fields = [Field("n", types.BIGINT)]
-    assert printed(fields, [(1,)], [(100,)], is_read=True) == ["n", "-", "1", "    100"]
+def test_a_program_that_reads_the_rows_gets_one_head_and_columns_that_keep_their_widths() -> None:
+    fields = [Field("n", types.BIGINT), Field("text", types.VARCHAR), Field("m", types.BIGINT)]
+    batches = [[(1, "a", 1)], [(20, "b" * 90, 2)], [(3, "c", 3)]]
+    assert printed(fields, *batches, is_read=True) == [
+        f" n  text{' ' * 86}  m",
+        f"--  {'-' * 90}  -",
+        f" 1  a{' ' * 89}  1",
+        f"20  {'b' * 90}  2",
+        f" 3  c{' ' * 89}  3",
+    ]
+    endless = ["n  text  m", "-  ----  -", "1  a     1", f"20  {'b' * 90}  2", "3  c     3"]
+    assert printed(fields, *batches, is_read=True, is_endless=True) == endless
+    many = printed(fields, *([(n, "x", n)] for n in range(2_000)), is_read=True)
+    assert [many[2], many[1001], many[-1]] == ["  0  x       0", "999  x     999", "1999  x     1999"]
 
 
 def test_text_is_cut_and_numbers_are_whole() -> None:
@@ -87,6 +102,16 @@ def test_nothing_in_a_value_controls_the_terminal() -> None:
     )
 
 
+def test_bytes_and_instants_have_one_form_at_any_depth_also_in_the_errors_of_rows() -> None:
+    pair = (types.BYTES, types.TIMESTAMP_LTZ)
+    kinds = [types.BYTES, types.array_of(types.BYTES), SqlType("MAP", elements=pair), SqlType("ROW", elements=pair)]
+    fields = [Field(f"f{number}", kind) for number, kind in enumerate(kinds)]
+    row = (b"\x00", [b"A", None], {b"\xff": 0}, (b"", None))
+    shown = ["x'00'", "[x'41', NULL]", "{x'ff'=1970-01-01 00:00:00.000Z}", "(x'', NULL)"]
+    assert printed(fields, [row])[-1] == "  ".join(shown)
+    assert [*json.loads(row_text(row, fields)).values()] == shown
+
+
 @given(st.lists(st.tuples(st.integers(), st.text(), st.text()), min_size=1))
 def test_no_line_is_wider_than_the_terminal(rows: list[tuple[Any, ...]]) -> None:
     fields = [Field("id", types.BIGINT), Field("text", types.VARCHAR), Field("more", types.VARCHAR)]
@@ -105,3 +130,9 @@ def test_a_table_without_rows_has_its_head() -> None:
     lines: list[str] = []
     print_table(("table",), [], lines.append)
     assert lines == ["table", "-----"]
+
+
+def test_a_table_that_a_program_reads_is_whole() -> None:
+    lines: list[str] = []
+    print_table(("table",), [("t" * 200,)], lines.append, is_read=True)
+    assert lines[2] == "t" * 200
