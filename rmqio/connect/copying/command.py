@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error(wrong)
     try:
         secured = security.from_arguments(arguments)
-        source, target = parse_end(arguments.source), parse_end(arguments.target)
+        source, target = _end("--from", arguments.source), _end("--to", arguments.target)
         where = _where(arguments, source, target, secured)
         check(source, target, follow=arguments.follow, name_server=where.get("name_server"))
         if arguments.runner in (None, "DirectRunner"):  # the others can have workers on other machines
@@ -81,6 +81,13 @@ def run(arguments: argparse.Namespace) -> int:
         dead_letter_topic=arguments.dead_letter_topic,
         verbose=arguments.verbose,
     )
+
+
+def _end(option: str, url: str) -> End:
+    try:
+        return parse_end(url)
+    except LocalError as error:
+        raise LocalError(f"{option}: {error}") from None
 
 
 def _where(arguments: argparse.Namespace, source: End, target: End, secured: security.Security) -> dict[str, Any]:

@@ -24,6 +24,7 @@ FORMS: Final = """\
 rocketmq:TOPIC, rocketmq://HOST:9876/TOPIC; kafka://HOST:9092/TOPIC; file:PATH or PATH (*.jsonl, *.csv, *.parquet, \
 *.avro; to a folder: out/?format=csv); mysql://USER@HOST/DB#TABLE, postgresql://..., sqlite:///FILE#TABLE; \
 elasticsearch://HOST:9200/INDEX, opensearch+https://...; console:"""
+_SYSTEMS: Final = "rocketmq:, kafka:, file:, elasticsearch:, opensearch: or a database, as mysql: (--help has forms)"
 _ENV: Final = "_env"
 SOURCES: Final = (_ENV, "_file")
 """Behind the name of a password: what names the environment variable or the file that has it."""
@@ -142,7 +143,7 @@ def parse_end(text: str) -> End:
     if len(scheme) > 1 and kind.isalnum() and rest.startswith("//"):
         hint = did_you_mean(kind, KINDS)
         if hint or kind not in ("gs", "s3", "hdfs"):
-            raise LocalError(f"there is no system {scheme}{hint or f'. There are: {FORMS}'}")
+            raise LocalError(f"there is no system {scheme}{hint or f': write {_SYSTEMS}'}")
     return _file(text)
 
 

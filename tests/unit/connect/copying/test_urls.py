@@ -116,6 +116,8 @@ def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str
         ("x.jsonl", "mysql://me:pw#pw?w@h/shop#users", "mysql://h/shop: .* and %23 for a # in a password"),
         ("x.jsonl", "mysq+pymysql://me:pw@h/shop#users", r"there is no system mysq\+pymysql; did you mean mysql"),
         ("x.jsonl", "mysq:/me:pw@h/shop", "mysq://h/shop is neither a system"),
+        ("bad://x", "-", "^rmqio copy: --from: there is no system bad: write rocketmq:, kafka:, .{,90}\n"),
+        ("x.jsonl", "bad://me:pw@h/x", "^rmqio copy: --to: there is no system bad: write rocketmq:"),
     ],
 )
 def test_a_url_that_cannot_be_used_is_one_line(
