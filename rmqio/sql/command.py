@@ -28,6 +28,7 @@ from rmqio.sql.scripts.job_options import options_of
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.shell import command as shell
 from rmqio.sql.shell.processes import StatementFailed
+from rmqio.sql.syntax.pieces import pieces
 from rmqio.sql.values import in_zone
 from rmqio.start.texts import TIME_HELP
 
@@ -169,7 +170,10 @@ def _text(arguments: argparse.Namespace) -> str:
         raise SqlError(f"--execute has the statements: omit {arguments.file!r}")
     arguments.file = arguments.file or "-"
     if arguments.execute:
-        return "\n;\n".join(arguments.execute)  # a statement can end with a comment
+        text = "\n;\n".join(arguments.execute)  # a statement can end with a comment
+        if all(each.is_empty for each in pieces(text)):
+            raise SqlError("-e has no statement: is a variable of the command line empty?")
+        return text
     return _text_of(arguments.text_of or arguments.file, arguments.file)
 
 

@@ -64,6 +64,9 @@ STATEMENTS: list[tuple[list[str], str, int, str, str]] = [
     (["--jobs=.", "-e", "SELECT 1"], "", 2, "", "--jobs runs the files of a folder: omit --execute"),
     (["-e", "SELECT 1", "--explain"], "", 2, "", "INSERT INTO ... SELECT; `rmqio sql -e` and the shell print them"),
     ([], "", 2, "", "there is nothing to do: no INSERT INTO"),
+    (["-e", ""], "", 2, "", "rmqio sql: -e has no statement: is a variable of the command line empty?"),
+    (["-e", " ;", "--execute=-- none", "--check"], "", 2, "", "rmqio sql: -e has no statement"),
+    (["-e", "", "-e", "SELECT 1 AS a"], "", 0, "a - 1", "1 row,"),
 ]
 
 
