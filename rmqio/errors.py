@@ -11,6 +11,11 @@ import warnings
 from typing import Any, ClassVar, Final
 
 
+def quoted(text: str) -> str:
+    """Returns the text in quotes for a message: on one line, with backslashes as they were written."""
+    return repr(text).replace(r"\\", "\\")
+
+
 class RmqioError(Exception):
     """Base of every error that rmqio raises on purpose; any other exception that escapes is a bug."""
 

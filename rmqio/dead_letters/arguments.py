@@ -16,7 +16,7 @@ from rmqio.command_line.arguments import (
 from rmqio.command_line.parser import Parser
 from rmqio.command_line.values import parse_group, parse_topic
 from rmqio.dead_letters.replay import LARGE_BODY_BYTES, Choice
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, quoted
 from rmqio.options import ClientOptions
 from rmqio.start import StartFrom, StopAt
 from rmqio.start.texts import TIME_HELP
@@ -123,4 +123,4 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a regular expression: {error}") from None

@@ -15,7 +15,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final
 
-from rmqio.errors import SerdeError
+from rmqio.errors import SerdeError, quoted
 
 DECIMALS: Final = Context(prec=76, rounding=ROUND_HALF_UP)
 DAY_US: Final = 86_400_000_000
@@ -424,4 +424,4 @@ def scaled_time(micros: int, precision: int) -> int:
 
 def shown(text: str) -> str:
     """Returns the text for a message, of a bounded length."""
-    return repr(text if len(text) <= 50 else f"{text[:47]}...")
+    return quoted(text if len(text) <= 50 else f"{text[:47]}...")

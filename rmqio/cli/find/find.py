@@ -18,7 +18,7 @@ from rmqio.command_line.contents import Range, for_all, place_in_time, resolve
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.output import note
 from rmqio.command_line.values import QueueName, parse_count, parse_from, parse_offset, parse_queue, parse_topic
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, quoted
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.start.texts import TIME_HELP, Position
@@ -227,4 +227,4 @@ def _pattern(text: str) -> re.Pattern[bytes]:
     try:
         return re.compile(text.encode())
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a regular expression: {error}") from None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, quoted
 from rmqio.interfaces import ClientFactory, OffsetLookup, QueueClient
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.pyspark.options.given import (
@@ -272,7 +272,7 @@ def _pattern(text: str) -> Any:
     try:
         return re.compile(text)
     except re.error as error:
-        raise LocalError(f"subscribePattern is {text!r}, which is not a regular expression: {error}") from error
+        raise LocalError(f"subscribePattern is {quoted(text)}, which is not a regular expression: {error}") from error
 
 
 def _factory(given: Mapping[str, str]) -> RemotingClientFactory:

@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from rmqio.errors import quoted
 from rmqio.rules.match.regex_text import INNER_NEWLINE, relaxed, written
 from rmqio.rules.plan.atoms import BadAtom
 
@@ -75,7 +76,7 @@ def plan_of(pattern: str, flags: str, max_bytes: int, *, with_vectorscan: bool) 
     """Returns how to run an expression. Raises `BadAtom`."""
     failure = _re2_failure(pattern, flags)
     if failure is not None:
-        raise BadAtom(f"the regular expression {pattern[:80]!r} cannot run without backtracking: {failure}")
+        raise BadAtom(f"the regular expression {quoted(pattern[:80])} cannot run without backtracking: {failure}")
     if not with_vectorscan or _OF_THE_END.search(pattern) or _PROPERTY.search(pattern):
         return RegexPlan(None)  # the newest characters are letters for RE2 only
     ignores_case = "i" in flags or _IGNORES_CASE.search(pattern) is not None

@@ -71,7 +71,7 @@ def interrupted(*_: object) -> None:
     [
         (["--back", "--to=t"], "not allowed with"),
         (["--to=dead"], "the dead-letter topic itself"),
-        (["--error=("], "is not a regular expression"),
+        ([r"--error=\p("], r"'\p(' is not a regular expression"),
         (["--start=latest"], "is not earliest, group or a TIME"),
         (["--start=group"], "needs --consumer_group"),
         (["--stop=timestamp:2026-01-31"], "has no time zone"),

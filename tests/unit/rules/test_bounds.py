@@ -109,8 +109,10 @@ def test_all_problems_come_at_once() -> None:
 @needs_vectorscan
 @pytest.mark.parametrize("pattern", [r"(a)\1", r"x(?=y)z", r"(?<!a)b", "(", "a{1,40000}"])
 def test_what_would_need_backtracking_is_refused(pattern: str) -> None:
-    with pytest.raises(RuleError, match=r"a\.yml:3: rule r: the regular expression .* cannot run without backtracking"):
+    with pytest.raises(RuleError) as caught:
         compile_rules([rule(Atom("f", Kind.REGEX, pattern))])
+    reason = f"the regular expression '{pattern}' cannot run without backtracking: "
+    assert str(caught.value).startswith(f"a.yml:3: rule r: {reason}")
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ _CLASSES: Final = {
     "Punct": r"!-/:-@\[-`{-~", "ASCII": r"\x00-\x7f",
 }  # fmt: skip
 _JAVA: Final = re.compile(
-    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\p(?:\{(?P<in_class>\w+)\}|(?P<in_letter>\w))"
-    r"|\\P(?:\{(?P<not_in_class>\w+)\}|(?P<not_in_letter>\w))"
+    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\p(?:\{(?P<in_class>[^}]+)\}|(?P<in_letter>\w))"
+    r"|\\P(?:\{(?P<not_in_class>[^}]+)\}|(?P<not_in_letter>\w))"
     r"|\\k<(?P<reference>\w+)>|\(\?<(?P<group>[a-zA-Z]\w*)>|(?P<other>\\.|\[\^?\]?|\]|&&)",
     re.DOTALL,
 )
@@ -40,18 +40,27 @@ def regular_expression(pattern: str) -> Pattern:
 def _translated(pattern: str) -> str:
     in_set = False
 
+    def unknown(written: str) -> ValueFailure:
+        known = r"categories of Unicode (\p{L}, \p{Lu}) and POSIX classes (\p{Alpha}), but no scripts"
+        within = ", and no \\P of these within a class" if in_set else ""
+        return ValueFailure(f"{shown(pattern)}: there is no {written}; there are {known}{within}")
+
     def part(found: re.Match[str]) -> str:
         nonlocal in_set
         if found["quoted"] is not None:
             return re.escape(found["quoted"])
         if name := found["in_class"] or found["in_letter"]:
             characters = _CLASSES.get(name) or members(name)
-            return found[0] if characters is None else characters if in_set else f"[{characters}]"
+            if characters is None:
+                raise unknown(found[0])
+            return characters if in_set else f"[{characters}]"
         if name := found["not_in_class"] or found["not_in_letter"]:
-            if name in _CLASSES:
-                return found[0] if in_set else f"[^{_CLASSES[name]}]"
+            if name in _CLASSES and not in_set:
+                return f"[^{_CLASSES[name]}]"
             characters = members(name, is_negated=True)
-            return found[0] if characters is None else characters if in_set else f"[{characters}]"
+            if characters is None:
+                raise unknown(found[0])
+            return characters if in_set else f"[{characters}]"
         if found["reference"] is not None:
             return f"(?P={found['reference']})"
         if found["group"] is not None:

@@ -152,7 +152,15 @@ def test_a_failure_says_why(expression: str, row: Mapping[str, tuple[str, Any]],
         ("TO_TIMESTAMP('x', 'yyyy''')", "the quote in the format"),
         ("FROM_UNIXTIME(1, 'u')", "the letter u is not supported here"),
         ("REGEXP_EXTRACT('x', '(')", "'(' is not a regular expression"),
-        (r"REGEXP_EXTRACT('x', '\p{InGreek}')", "bad escape"),
+        *(
+            (
+                rf"REGEXP_EXTRACT('x', '{each}')",
+                f"'{each}': there is no {each}; there are categories of Unicode (\\p{{L}}",
+            )
+            for each in (r"\p{InGreek}", r"\p{script=Latin}", r"\P{IsLatin}", r"\pQ")
+        ),
+        (r"REGEXP_EXTRACT('x', '[\P{Alpha}]')", r"'[\P{Alpha}]': there is no \P{Alpha};"),
+        (r"REGEXP_EXTRACT('x', '\y')", r"'\y' is not a regular expression: bad escape \y at position 0"),
         ("MAP[ARRAY[1], 2]", "a key of a MAP cannot be ARRAY<INT>"),
         ("MAP[ROW(1, MAP['a', 1]), 2]", "a key of a MAP cannot be ROW<"),
         ("CAST(NULL AS MAP<ARRAY<INT>, INT>)", "a key of a MAP cannot be ARRAY<INT>"),
