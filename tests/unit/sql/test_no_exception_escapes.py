@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Final
@@ -24,6 +25,8 @@ from rmqio.sql.compile.description import Fragment, FromRows, FromTable, Step, T
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.functions import registry
+from rmqio.sql.planning.plan import Field
+from rmqio.sql.rows import pack, unpacker
 from rmqio.sql.values import ValueFailure
 from rmqio.testing import InMemoryCluster
 from tests.helpers.oracles.grid import TYPES, Call, calls, row
@@ -50,10 +53,19 @@ def run(call: Call, rows: list[tuple[Any, ...]]) -> int:
         refusal = ""
         mapped = compiled(Fragment(FromRows(fields), (Step(None, (expression,)),), ToRows()))(rows)
         assert all(str(error) and not unspoken(str(error)) for error in mapped.failed.values())
+        travel(mapped.values, [Field("x", expression.type)])
     assert not unspoken(refusal)
     if refusal:
         return 0
     return len(mapped.values) + len(mapped.failed)
+
+
+def travel(rows: list[tuple[Any, ...]], fields: Sequence[Field]) -> None:
+    """Fails for a row that is another one behind a shuffle. No source gives the half of a surrogate pair in it."""
+    unpack = unpacker(fields)
+    for each in rows:
+        if "\\ud800" not in repr(each):
+            assert repr(unpack(pack(each))) == repr(each), fields
 
 
 @settings(max_examples=2, phases=PHASES)
@@ -125,6 +137,7 @@ def read(random: Random, options: dict[str, str], columns: list[tuple[str, str]]
         [SimpleNamespace(body=each) for each in bodies]
     )
     assert len(mapped.values) + len(mapped.failed) == len(bodies)
+    travel(mapped.values, table.columns)
 
 
 def changed(body: bytes, random: Random) -> bytes:
