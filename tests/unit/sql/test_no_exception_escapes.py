@@ -137,7 +137,7 @@ def read(random: Random, options: dict[str, str], columns: list[tuple[str, str]]
         [SimpleNamespace(body=each) for each in bodies]
     )
     assert len(mapped.values) + len(mapped.failed) == len(bodies)
-    travel(mapped.values, table.columns)
+    travel(mapped.values, [Field(each.name, each.type) for each in table.columns])
 
 
 def changed(body: bytes, random: Random) -> bytes:

@@ -42,8 +42,7 @@ def _translated(pattern: str) -> str:
 
     def unknown(written: str) -> ValueFailure:
         known = r"categories of Unicode (\p{L}, \p{Lu}) and POSIX classes (\p{Alpha}), but no scripts"
-        within = ", and no \\P of these within a class" if in_set else ""
-        return ValueFailure(f"{shown(pattern)}: there is no {written}; there are {known}{within}")
+        return ValueFailure(f"{shown(pattern)}: there is no {written}{' here' * in_set}; there are {known}")
 
     def part(found: re.Match[str]) -> str:
         nonlocal in_set
@@ -66,8 +65,6 @@ def _translated(pattern: str) -> str:
         if found["group"] is not None:
             return f"(?P<{found['group']}>"
         other = found["other"]
-        if other is None:  # a class that is not known: an error of the compiler
-            return found[0]
         if in_set and other[0] in "[&":  # which `re` would take for characters
             hint = rf"escape it: \{other[0]}" if other[0] == "[" else "write the class that is meant"
             raise ValueFailure(f"{shown(pattern)}: {other} within a class (Java's union or intersection); {hint}")

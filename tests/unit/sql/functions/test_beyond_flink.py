@@ -159,7 +159,7 @@ def test_a_failure_says_why(expression: str, row: Mapping[str, tuple[str, Any]],
             )
             for each in (r"\p{InGreek}", r"\p{script=Latin}", r"\P{IsLatin}", r"\pQ")
         ),
-        (r"REGEXP_EXTRACT('x', '[\P{Alpha}]')", r"'[\P{Alpha}]': there is no \P{Alpha};"),
+        (r"REGEXP_EXTRACT('x', '[\P{Alpha}]')", r"'[\P{Alpha}]': there is no \P{Alpha} here;"),
         (r"REGEXP_EXTRACT('x', '\y')", r"'\y' is not a regular expression: bad escape \y at position 0"),
         ("MAP[ARRAY[1], 2]", "a key of a MAP cannot be ARRAY<INT>"),
         ("MAP[ROW(1, MAP['a', 1]), 2]", "a key of a MAP cannot be ROW<"),
