@@ -16,6 +16,7 @@ from rmqio.sql.analysis.values.aggregates import INSTEAD, LIST_AGGREGATES, list_
 from rmqio.sql.analysis.values.binder import ExpressionBinder
 from rmqio.sql.analysis.values.by_time import offset_of_rows, time_of_rows, value_by_time
 from rmqio.sql.analysis.values.elsewhere import AUXILIARY
+from rmqio.sql.analysis.values.functions import call_of
 from rmqio.sql.analysis.values.json_aggregates import JSON_AGGREGATES, json_aggregate
 from rmqio.sql.analysis.windows import windowing as windows
 from rmqio.sql.errors import Refusal, Span
@@ -216,11 +217,11 @@ class Grouping:
         assert self.window is not None
         return InputRef(window_fields(self.window)[column].type, len(self.keys) + column)
 
-    def _auxiliary(self, node: nodes.Call, function: str, column: int) -> Expr:
+    def _auxiliary(self, node: nodes.Call, function: str, column: int | None) -> Expr:
         given = self.window_call
         if given is None or given.name.text.upper() != function or given.arguments != node.arguments:
             _refuse(f"{node.name} needs the same {function}(...) in GROUP BY", node.span)
-        return self._window_column(column)
+        return call_of("PROCTIME", [], node) if column is None else self._window_column(column)
 
     def _aggregate(self, node: nodes.Call) -> Expr:
         node = plain_call(node)

@@ -9,12 +9,12 @@ _OWN: Final = "an aggregate of your own: CREATE FUNCTION f AS 'module.name' LANG
 _BITS: Final = "a function of your own: there are none of bits"
 _FUNCTION: Final = "a function of your own: CREATE FUNCTION f AS 'module.name' LANGUAGE PYTHON"
 _GROUPING: Final = ("TUMBLE", "HOP", "SESSION")
-AUXILIARY: Final = {
+AUXILIARY: Final[dict[str, tuple[str, int | None]]] = {
     f"{function}_{suffix}": (function, column)
     for function in _GROUPING
-    for suffix, column in (("START", 0), ("END", 1), ("ROWTIME", 2))
+    for suffix, column in (("START", 0), ("END", 1), ("ROWTIME", 2), ("PROCTIME", None))
 }
-"""Functions of SELECT for a window of GROUP BY, and the window's column that each one is."""
+"""Functions of SELECT for a window of GROUP BY, and the window's column that each one is; None: it is PROCTIME()."""
 _MAKES: Final = "{0} makes windows, not a value: use it in FROM, as in TABLE({0}(TABLE t, DESCRIPTOR(time), ...))"
 _AND: Final = ", or in GROUP BY, where {0}_START and {0}_END are values of SELECT"
 WINDOWS: Final = {
@@ -52,7 +52,6 @@ ELSEWHERE: Final = {
     "EXPLODE": "CROSS JOIN UNNEST(array) AS t (a)", "POSEXPLODE": "UNNEST(array) WITH ORDINALITY AS t (a, n)",
     "SIZE": "CARDINALITY", "ARRAY_LENGTH": "CARDINALITY", "ARRAY_SIZE": "CARDINALITY", "LIST": "ARRAY_AGG",
     "ELEMENT_AT": "array[position], from 1, or map[key]", "TO_ARRAY": "ARRAY[...]",
-    "TUMBLE_PROCTIME": "PROCTIME()", "HOP_PROCTIME": "PROCTIME()", "SESSION_PROCTIME": "PROCTIME()",
     "BITAND": _BITS, "BITOR": _BITS, "BITXOR": _BITS, "BITNOT": _BITS,
 }  # fmt: skip
 """By name in upper case. None is a function here: a test looks."""

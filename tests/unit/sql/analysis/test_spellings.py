@@ -16,6 +16,8 @@ TABLE = (
 )
 SESSION = "TABLE(SESSION({}, DESCRIPTOR(ts), INTERVAL '30' SECOND))"
 GAP = "(ts, INTERVAL '30' SECOND)"
+MINUTE = "INTERVAL '1' MINUTE"
+HOP = f"(ts, {MINUTE}, INTERVAL '2' MINUTE)"
 OVER = "(PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)"
 SAME = [
     (
@@ -23,6 +25,14 @@ SAME = [
         "WHERE v > 1 GROUP BY k, window_start, window_end HAVING COUNT(*) > 1",
         f"SELECT k, SESSION_START{GAP} AS window_start, SESSION_END{GAP} AS window_end, COUNT(*) FROM t "
         f"WHERE v > 1 GROUP BY k, SESSION{GAP} HAVING COUNT(*) > 1",
+    ),
+    (
+        f"SELECT k, SESSION_PROCTIME{GAP} AS p FROM t GROUP BY k, SESSION{GAP} HAVING session_proctime{GAP} > MAX(ts)",
+        f"SELECT k, PROCTIME() AS p FROM t GROUP BY k, SESSION{GAP} HAVING PROCTIME() > MAX(ts)",
+    ),
+    (
+        f"SELECT COUNT(*) FROM (SELECT HOP_PROCTIME{HOP} AS p FROM t GROUP BY HOP{HOP}) GROUP BY TUMBLE(p, {MINUTE})",
+        f"SELECT COUNT(*) FROM (SELECT PROCTIME() AS p FROM t GROUP BY HOP{HOP}) GROUP BY TUMBLE(p, {MINUTE})",
     ),
     (
         f"SELECT s, SUM(v) FROM {SESSION.format('DATA => TABLE t PARTITION BY (s, k)')} AS x "
