@@ -9,7 +9,8 @@ from rmqio.sql import types
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
 from rmqio.sql.analysis.values import user_calls
 from rmqio.sql.analysis.values.binder import ExpressionBinder, is_aggregate
-from rmqio.sql.analysis.values.functions import call_of
+from rmqio.sql.analysis.values.elsewhere import OPERATORS
+from rmqio.sql.analysis.values.functions import require_function
 from rmqio.sql.analysis.windows.windowing import WINDOW_FUNCTIONS
 from rmqio.sql.errors import Refusal, Span, counted
 from rmqio.sql.expressions import Expr, InputRef, inputs, transform
@@ -146,14 +147,15 @@ def _rows_of(call: nodes.Call, binder: ExpressionBinder) -> Expr:
     if call.function is not None:
         return user_calls.rows(call, binder)
     if not _is_known(call):
-        call_of(call.name.text.upper(), [], call)  # which says that there is none, and the nearest name
+        require_function(call.name.text.upper(), call)  # which says that there is none, and the nearest name
     return _refuse(f"{call.name} is not a table function: UNNEST(...) makes rows of an array", call.span)
 
 
 def _is_known(call: nodes.Call) -> bool:
     from rmqio.sql.functions import registry
 
-    return call.name.text.upper() in registry.load() or is_aggregate(call)
+    name = call.name.text.upper()
+    return (name in registry.load() and name not in OPERATORS) or is_aggregate(call)
 
 
 # ---- LATERAL (query) ------------------------------------------------------------------------------------------------

@@ -22,6 +22,11 @@ WINDOWS: Final = {
     **{each: (_MAKES + _AND).format(each) for each in _GROUPING},
 }
 """Functions of FROM and of GROUP BY, and what is said of them anywhere else."""
+OPERATORS: Final = {
+    "ARRAY": "ARRAY[a, b]", "MAP": "MAP[key, value]", "ROW": "ROW(a, b), without quotes", "NEGATE": "-a",
+    "LIKE": "a LIKE b",
+}  # fmt: skip
+"""Constructors and operators that are no functions, though `ARRAY`(a, b) reads as one, and how they are written."""
 ELSEWHERE: Final = {
     "CONV": _FUNCTION, "SOUNDEX": _FUNCTION, "METAPHONE": _FUNCTION, "LEVENSHTEIN": _FUNCTION,
     "ANY_VALUE": "MIN or MAX", "SINGLE_VALUE": "MIN or MAX", "FIRST": "MIN or MAX", "LAST": "MIN or MAX",

@@ -11,7 +11,7 @@ from rmqio.sql.analysis.values.aggregates import AGGREGATES
 from rmqio.sql.analysis.values.comparisons import comparison, conditional
 from rmqio.sql.analysis.values.constants import check_constants
 from rmqio.sql.analysis.values.conversions import converted, same_type
-from rmqio.sql.analysis.values.elsewhere import AUXILIARY, ELSEWHERE, WINDOWS
+from rmqio.sql.analysis.values.elsewhere import AUXILIARY, ELSEWHERE, OPERATORS, WINDOWS
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.expressions import Conditional, Constant, Expr, Is, Not, Operation
 from rmqio.sql.functions import registry
@@ -34,15 +34,15 @@ _OF_OVER: Final = ("ROW_NUMBER", "RANK", "DENSE_RANK", "PERCENT_RANK", "CUME_DIS
 def require_function(name: str, node: nodes.Node) -> None:
     """Raises `Refusal` if there is no such function: with what stands for it here, or the nearest name."""
     functions = registry.load()
-    if name in functions:
+    if name in functions and name not in OPERATORS:
         return
     if name in AUXILIARY:
         raise Refusal(f"{name} needs GROUP BY {AUXILIARY[name][0]}(...)", node.span)
     if name in WINDOWS:
         raise Refusal(WINDOWS[name], node.span)
-    if name in ELSEWHERE:
-        raise Refusal(f"there is no function {name}: use {ELSEWHERE[name]}", node.span)
-    known = [each for each in functions if " " not in each and each.isidentifier()] + sorted(AGGREGATES)
+    if (instead := ELSEWHERE.get(name) or OPERATORS.get(name)) is not None:
+        raise Refusal(f"there is no function {name}: use {instead}", node.span)
+    known = [each for each in functions if each.isidentifier() and each not in OPERATORS] + sorted(AGGREGATES)
     known += node.known if isinstance(node, nodes.Call) else ()
     raise Refusal(f"there is no function {name}{nearest(name, known)}", node.span)
 
@@ -52,7 +52,6 @@ def call_of(name: str, arguments: list[Expr], node: nodes.Node, given: Sequence[
 
     `given`: the arguments as they are written, for the error, if these are others.
     """
-    require_function(name, node)
     function = registry.load()[name]
     try:
         wanted, result = registry.match(function, [each.type for each in arguments])
@@ -166,4 +165,4 @@ SPECIAL: Final[dict[str, _Special]] = {
 def function_names() -> frozenset[str]:
     """Returns the names of all functions, of aggregates and of those that need OVER too."""
     known = {*registry.load(), *SPECIAL, *AGGREGATES, *_OF_OVER} - {"COLLECT"}  # which is known, to be refused
-    return frozenset(each for each in known if each.isidentifier())
+    return frozenset(each for each in known - set(OPERATORS) if each.isidentifier())

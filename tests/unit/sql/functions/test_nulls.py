@@ -27,6 +27,7 @@ _COLUMNS: Final[dict[str, tuple[str, Any]]] = {
     "x": ("BYTES", b"1"), "a": ("ARRAY<STRING>", ["1"]), "m": ("MAP<STRING, STRING>", {}), "o": ("STRING", "1"),
     "any": ("STRING", "1"),
 }  # fmt: skip
+_OPERATORS: Final = {"NEGATE": "-c0", "LIKE": "c0 LIKE c1 ESCAPE c2"}
 
 
 def _calls() -> list[tuple[str, tuple[str, ...]]]:
@@ -47,7 +48,7 @@ def test_null_in_null_out(name: str, kinds: tuple[str, ...]) -> None:
         row = {
             f"c{i}": (_COLUMNS[kind][0], None if i == missing else _COLUMNS[kind][1]) for i, kind in enumerate(kinds)
         }
-        call = f"`{name}`({', '.join(row)})"
+        call = _OPERATORS.get(name, f"`{name}`({', '.join(row)})")
         assert evaluate(call, row) is None
         expression, _ = bound(call, row)
         assert expression.type.is_nullable
