@@ -203,7 +203,7 @@ def _in_list(node: nodes.InList, binder: ExpressionBinder) -> Expr:
     for item, at in zip(items, node.items, strict=True):
         if item.type not in kinds:  # one of each type tells: a list can have thousands of literals
             kinds.add(item.type)
-            conversions.compared(operand, item, at)
+            comparison("=", operand, item, at)
     one_type = types.common_type([operand.type, *kinds]) is not None or not _has_text(operand, *items)
     if one_type and operand.type.kind != "ROW":  # which is compared value by value
         operand, *items = same_type([operand, *items], [node.operand, *node.items], "IN")
@@ -214,7 +214,7 @@ def _in_list(node: nodes.InList, binder: ExpressionBinder) -> Expr:
         kind = types.BOOLEAN.nullable(operand.type.is_nullable or has_null)
         found: Expr = Membership(kind, operand, constants)
     else:
-        parts = tuple(comparison("=", operand, each, node) for each in items)
+        parts = tuple(comparison("=", operand, each, at) for each, at in zip(items, node.items, strict=True))
         kind = types.BOOLEAN.nullable(types.any_nullable(each.type for each in parts))
         found = parts[0] if len(parts) == 1 else Logical(kind, "OR", parts)
     return Not(found.type, found) if node.is_negated else found

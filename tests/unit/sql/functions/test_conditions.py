@@ -94,8 +94,19 @@ def test_a_time_is_compared_with_text_in_the_zone_of_the_session(time: str, text
     """Text that is no time is NULL there."""
     with in_zone("Europe/Berlin"):
         for true in ("{0} = {1}", "{1} >= {0}", "{0} BETWEEN {1} AND {1}", "{0} IN ({1})", "{1} IN ({0})",
-                     "{0} IS NOT DISTINCT FROM {1}"):  # fmt: skip
+                     "{0} IS NOT DISTINCT FROM {1}", "({0}, 1) IN (({1}, 1.0))", "({1}, 1) = ANY (({0}, 2), ({0}, 1))",
+                     "CASE ({0}, 1) WHEN ({1}, 1) THEN TRUE END"):  # fmt: skip
             assert evaluate(true.format(time, text), _TIMES) is True, true
-        assert evaluate(f"{time} <> {text}", _TIMES) is False
-        for unknown in (f"{time} = bad", f"n < {time}", f"{time} NOT IN (bad)"):
+        for false in (
+            f"{time} <> {text}",
+            f"({time}, 1) NOT IN ((n, 1), ({text}, 1))",
+            f"({time}, 1) IN (({text}, 2))",
+        ):
+            assert evaluate(false, _TIMES) is False, false
+        for unknown in (
+            f"{time} = bad",
+            f"n < {time}",
+            f"{time} NOT IN (bad)",
+            f"({time}, 1) IN ((bad, 1), ({text}, 2))",
+        ):
             assert evaluate(unknown, _TIMES) is None, unknown
