@@ -7,7 +7,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from tests.helpers.oracles.grid import VALUES
+from tests.helpers.oracles.grid import VALUES, sendable
 from tests.unit.sql.evaluating import type_of
 from tests.unit.sql.formats.support import encode, table_with
 
@@ -80,7 +80,7 @@ def _few(kind: str) -> tuple[Any, ...]:
         return (0.0, 1.5, -2.5, 1e3)  # Flink's sums before OVER lose what is small beside more
     if kind == "TIMESTAMP_LTZ(3)":
         return tuple(each for each in VALUES[kind] if abs(each) < 10**17 // 2)  # years that there are in all zones
-    return tuple(VALUES[kind])
+    return sendable(VALUES[kind])
 
 
 _AGGREGATES: Final = (

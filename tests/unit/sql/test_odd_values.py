@@ -31,7 +31,7 @@ _AGGREGATES: Final = (
     "LISTAGG(a)", "ARRAY_AGG(a)", "FIRST_VALUE(a)", "LAST_VALUE(a)", "JSON_ARRAYAGG(a NULL ON NULL)",
     "JSON_OBJECTAGG(KEY CAST(id AS STRING) VALUE a)", "JSON_OBJECTAGG(KEY a VALUE id)", "COUNT(DISTINCT a)",
     "SUM(DISTINCT a)", "AVG(DISTINCT a)", "MIN(DISTINCT a)", "LISTAGG(DISTINCT a)", "ARRAY_AGG(DISTINCT a)",
-    "VAR_POP(DISTINCT a)", "SUM(a) FILTER (WHERE a > b)",
+    "VAR_POP(DISTINCT a)", "SUM(a) FILTER (WHERE a > b)", "FIRST_VALUE(MAP[b, a])",
 )  # fmt: skip
 _OVER: Final = "(PARTITION BY a ORDER BY ts{})"
 _FIRST: Final = "SELECT * FROM (SELECT *, {}() OVER (PARTITION BY {} ORDER BY {}) AS rn FROM {}) WHERE rn <= {}"
@@ -46,11 +46,11 @@ GROUPS: Final = (
 )  # fmt: skip
 """Their column `n` counts the rows of `t`: HOP twice, and CUMULATE once or twice."""
 ROWS: Final = (
-    "SELECT id, a, b FROM t",
+    "SELECT id, a, b FROM t", "SELECT id, MAP[a, b] AS m FROM t",
     *(f"SELECT id, {each} OVER {_OVER.format(frame)} AS m FROM t" for each, frame in (
         ("SUM(b)", " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW"), ("MIN(b)", ""), ("AVG(b)", ""), ("LAG(b, 1, b)", ""),
         ("MAX(b)", " RANGE BETWEEN INTERVAL '1' DAY PRECEDING AND CURRENT ROW"), ("FIRST_VALUE(b)", ""),
-        ("LAST_VALUE(b)", ""), ("ROW_NUMBER()", ""),
+        ("LAST_VALUE(b)", ""), ("ROW_NUMBER()", ""), ("LAST_VALUE(MAP[b, a])", ""),
     )),
     "SELECT id, NTILE(2) OVER (PARTITION BY a ORDER BY b) AS n, LEAD(b) OVER (PARTITION BY a ORDER BY b) AS m FROM t",
     "SELECT id, SUM(b) OVER (PARTITION BY a ORDER BY b) AS n, RANK() OVER (ORDER BY b) AS m FROM t",
@@ -61,6 +61,8 @@ OTHERS: Final = (
     *(f"SELECT t.id, u.id AS i, u.a FROM t {kind} JOIN u ON t.a = u.a{bound}" for kind in ("INNER", "LEFT", "FULL")
       for bound in ("", " AND u.ts BETWEEN t.ts - INTERVAL '1' DAY AND t.ts", " AND t.b < u.b")),
     "SELECT t.id, u.id AS i, t.a FROM t JOIN u ON t.a = u.b",
+    "SELECT t.m, u.m AS n FROM (SELECT *, MAP[a, b] AS m FROM t) AS t FULL JOIN (SELECT *, MAP[b, a] AS m FROM u) AS u "
+    "ON t.b = u.b",
     "SELECT id FROM t WHERE a IN (SELECT a FROM u)",
     "SELECT id FROM t WHERE a NOT IN (SELECT b FROM u)",
     "SELECT id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.a AND u.b > t.b)",
@@ -69,6 +71,7 @@ OTHERS: Final = (
     _FIRST.format("ROW_NUMBER", "a", "b", "t", 2), _FIRST.format("RANK", "b", "a DESC, id", "t", 2),
     _FIRST.format("ROW_NUMBER", "a", "ts", "t", 1), _FIRST.format("ROW_NUMBER", "a", "ts DESC", "t", 1),
     _FIRST.format("ROW_NUMBER", "window_start, window_end", "a", _DAYS.format("TUMBLE", ""), 2),
+    _FIRST.format("ROW_NUMBER", "b", "id", "(SELECT *, MAP[a, b] AS m FROM t)", 2),
     "SELECT DISTINCT a FROM t", "SELECT a, b FROM t UNION SELECT a, b FROM u",
     "SELECT a, b FROM t EXCEPT ALL SELECT a, b FROM u", "SELECT a FROM t INTERSECT SELECT a FROM u",
     "SELECT a, b, COUNT(*) AS n FROM t GROUP BY GROUPING SETS ((a), (b), ())",

@@ -55,8 +55,12 @@ LOCAL, INSTANT = (_COLUMNS.format(each) for each in ("TIMESTAMP(6)", "TIMESTAMP_
 SETTINGS: Final = {"table.exec.state.ttl": "1 h", "table.local-time-zone": "Europe/Berlin"}
 _WINDOWS: Final = "TABLE(TUMBLE(TABLE {}, DESCRIPTOR(ts), INTERVAL '10' SECOND))"
 _O, _P, _OF_BOTH = map(_WINDOWS.format, ("o", "p", "u"))
+_HOPS, _STEPS = (
+    _O.replace("TUMBLE", each).replace("ts), ", "ts), INTERVAL '5' SECOND, ") for each in ("HOP", "CUMULATE")
+)
 _SAME: Final = "l.k = r.k AND l.window_start = r.window_start AND l.window_end = r.window_end"
 _NEAR: Final = "o.k = p.k AND p.ts BETWEEN o.ts - INTERVAL '3' SECOND AND o.ts + INTERVAL '2' SECOND"
+_NULL_KEYS: Final = "(SELECT *, MAP[k, v] AS h FROM {0}) AS {0}"
 _BOTH: Final = "CREATE VIEW u AS SELECT * FROM o WHERE v > 1 UNION ALL SELECT * FROM p;\n"
 
 
@@ -71,26 +75,31 @@ FORMS: Final = {
     "keep last": _first("k", "ts DESC", "rn = 1"),
     "the first one that comes": "SELECT k, n FROM (SELECT k, 1 AS n, ROW_NUMBER() OVER (PARTITION BY k ORDER BY "
     "PROCTIME()) AS rn FROM o) WHERE rn = 1",
-    "the first two of windows": _first("window_start, window_end, k", "v DESC, id", "rn <= 2", _O),
+    "the first two of windows": _first("window_start, window_end, k", "v DESC, id", "rn <= 2", _STEPS),
     "the first of windows of a view": _BOTH + _first("window_start, window_end", "m, id", "rn = 1", _OF_BOTH),
     "each type": f"SELECT id, ts, {', '.join(_TYPES)} FROM o",
     "each type as text": f"SELECT id, {', '.join(f'CAST({each} AS STRING) AS {each}' for each in _TYPES)}, "
     "CAST(CAST(ts AS TIMESTAMP_LTZ(3)) AS STRING) AS ts FROM o",
     "parts": "SELECT id, a[2] AS a, g['a'] AS g, r.w, CARDINALITY(g) AS c, DECODE(x, 'ISO-8859-1') AS x, f / 3 AS f, "
     "EXTRACT(DAY FROM d) AS d, NOT b AS b FROM o",
-    "groups by each type": f"SELECT f, b, d, x, COUNT(*) AS n FROM {_O} GROUP BY window_start, window_end, "
+    "groups by each type": f"SELECT f, b, d, x, COUNT(*) AS n FROM {_HOPS} GROUP BY window_start, window_end, "
     "GROUPING SETS (f, b, d, x)",
     "aggregates of each type": "SELECT k, MIN(f) AS f, MAX(d) AS d, SUM(f) AS s, COUNT(DISTINCT x) AS x, "
-    f"COUNT(DISTINCT b) AS b, LAST_VALUE(a) AS a, FIRST_VALUE(g) AS g, COUNT(r) AS r FROM {_O} GROUP BY window_start, "
-    "window_end, k",
+    "COUNT(DISTINCT b) AS b, LAST_VALUE(a) AS a, FIRST_VALUE(g) AS g, COUNT(r) AS r FROM o GROUP BY k, "
+    "SESSION(ts, INTERVAL '2' SECOND)",
     "a join by many types": "SELECT l.id, r.id AS other, l.x, r.a, l.g, r.r "
     f"FROM (SELECT * FROM {_O}) AS l FULL JOIN (SELECT * FROM {_P}) AS r ON l.f = r.f AND l.b = r.b AND l.d = r.d AND "
     "l.window_start = r.window_start AND l.window_end = r.window_end",
-    "a join by bytes, arrays and rows": "SELECT l.id, r.id AS other "
-    f"FROM (SELECT * FROM {_O}) AS l JOIN (SELECT * FROM {_P}) AS r ON l.x = r.x AND l.a = r.a AND l.r = r.r AND "
-    "l.window_start = r.window_start AND l.window_end = r.window_end",
+    "a join by bytes, arrays and rows": "SELECT o.id, p.id AS other, MAP_KEYS(o.h) AS one, p.h[p.k] AS two FROM "
+    f"{_NULL_KEYS.format('o')} LEFT JOIN {_NULL_KEYS.format('p')} ON o.x = p.x AND o.a = p.a AND o.r = p.r",
     "an interval join": f"SELECT o.id, p.id AS other FROM o JOIN p ON {_NEAR}",
     "an outer interval join": f"SELECT o.id, p.id AS other, p.m FROM o FULL JOIN p ON {_NEAR}",
+    "rows of OVER": "SELECT id, SUM(v) OVER w AS s, MIN(d) OVER w AS d, LAST_VALUE(g) OVER w AS g FROM o WINDOW w AS "
+    "(PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)",
+    "groups without a window": "SELECT k, b, COUNT(*) AS n, AVG(m) AS m, MAX(f) AS f FROM o GROUP BY k, b HAVING "
+    "COUNT(*) > 1",
+    "IN, EXISTS and a set operator": "SELECT k, b FROM o WHERE k IN (SELECT k FROM p WHERE v > 2) EXCEPT ALL "
+    "SELECT k, b FROM p WHERE EXISTS (SELECT 1 FROM o WHERE o.d = p.d AND o.v < p.v)",
     "a window join": "SELECT l.id, r.id AS other, l.window_start AS s "
     f"FROM (SELECT * FROM {_O}) AS l LEFT JOIN (SELECT * FROM {_P}) AS r ON {_SAME}",
 }
