@@ -1,7 +1,7 @@
 """tests/cases.toml: which tests show that a case that was once wrong is right. The tests are there, and their rows.
 
 A row is named as pytest names one, `test_a[text]`, but by a text of its parameters or its id: the ids of pytest number
-what has no text, and change with the rows before it.
+what has no text, and change with the rows before it. Rows can be in a file of text beside the test.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[3]
 CASES: Final[dict[str, list[str]]] = tomllib.loads((ROOT / "tests" / "cases.toml").read_text())
+
+
+MOST_ROWS: Final = 15
+"""Of a test with more of them, a case names its own."""
 
 
 @functools.cache
@@ -45,6 +49,28 @@ def _texts(node: ast.AST, values: Mapping[str, ast.expr]) -> Iterator[str]:
             yield from _texts(each, values)
 
 
+@functools.cache
+def _lines(path: str) -> frozenset[str]:
+    """The lines of the files of text beside a test that it names."""
+    names = re.findall(r'"(\w+\.txt)"', (ROOT / path).read_text())
+    files = [file for name in names if (file := (ROOT / path).with_name(name)).exists()]
+    return frozenset(line for file in files for line in file.read_text().splitlines())
+
+
+def _count(node: ast.expr, values: Mapping[str, ast.expr]) -> int:
+    """How many rows a table has, without those that are computed."""
+    match node:
+        case ast.List(items) | ast.Tuple(items) | ast.Set(items):
+            return sum(_count(each.value, values) if isinstance(each, ast.Starred) else 1 for each in items)
+        case ast.Dict(keys, rows):
+            return sum(_count(each, values) if key is None else 1 for key, each in zip(keys, rows, strict=True))
+        case ast.BinOp(one, ast.Add(), other):
+            return _count(one, values) + _count(other, values)
+        case ast.Name(name) if name in values:
+            return _count(values[name], {each: value for each, value in values.items() if each != name})
+    return 0
+
+
 @pytest.mark.parametrize("number", CASES)
 def test_a_case_has_tests(number: str) -> None:
     assert re.fullmatch(r"[A-Z]\d+", number)
@@ -54,10 +80,14 @@ def test_a_case_has_tests(number: str) -> None:
         name, bracket, row = rest.partition("[")
         functions, values = _tests(path)
         assert name in functions, test
+        tables = [each for each in functions[name].decorator_list if "parametrize" in ast.dump(each)]
         if bracket:
-            texts = {text for each in functions[name].decorator_list for text in _texts(each, values)}
+            texts = {text for each in tables for text in _texts(each, values)}
             assert row.endswith("]"), test
-            assert row[:-1] in texts, test
+            assert row[:-1] in texts | _lines(path), test
+        else:
+            rows = [_count(each.args[1], values) for each in tables if isinstance(each, ast.Call)]
+            assert max([*rows, len(_lines(path)) if tables else 0], default=0) <= MOST_ROWS, f"name the rows: {test}"
 
 
 NUMBERS: Final = {
