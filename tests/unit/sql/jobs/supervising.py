@@ -28,7 +28,8 @@ if sys.argv[2:] and plan(text) == plan(Path(sys.argv[2]).read_text()):
     sys.exit(3)
 """
 _PATIENT = Timing(poll=0.02, tick=0.01, grace=1e6, hurry=1e6, linger=0.2)
-FOREVER = "import time\nprint({!r}, flush=True)\ntime.sleep(600)\n"
+FOREVER = "import time\nprint({!r}, flush=True)\nwhile True: time.sleep(0.1)\n"
+"""One long sleep would not end if Ctrl-C came just before it: Python looks for signals before and after, not while."""
 
 
 class Lab:
