@@ -139,25 +139,19 @@ class Gate:
         )
         return self._report.close(end)
 
-    def _stage(self, stage: Stage, limit_s: float = float("inf")) -> None:
-        """Runs a stage. What has not ended within its limit is ended, with the results that it has by then."""
+    def _stage(self, stage: Stage) -> None:
         began = time.monotonic()
         try:
             for job in stage.jobs:
                 self._running[job.name] = Running(job, self._root, self._logs, self._deadline)
-            until = min(time.time() + limit_s, self._deadline)
-            while self._running and (ended := wait(self._running.values(), until)):
+            while self._running and (ended := wait(self._running.values(), self._deadline)):
                 for process in ended:
                     self._results[process.job.name] = self._ended(process)
                     del self._running[process.job.name]
-            if self._running and until == self._deadline:
+            if self._running:
                 raise OutOfTime(self._overtime())
-            for name, process in self._running.items():  # before it hears that its servers end
-                self._results[name] = process.result_so_far()
-                say(f"{name}: ended after {limit_s:.0f} s, with {len(self._results[name].passed)} passed")
-            self._running.clear()
             # What a job leaves behind would disturb the next stage, and a user's machine.
-            if limit_s == float("inf") and (lasted := [*lasting(self._ending_s)]):
+            if lasted := [*lasting(self._ending_s)]:
                 wrong = [f"{test or stage.name} has left this process: {command[:200]}" for test, command in lasted]
                 self._results[f"left by {stage.name}"] = Result(wrong=wrong)
             end_all()
@@ -175,7 +169,8 @@ class Gate:
     def _ended(self, process: Running) -> Result:
         result, name = self._with_reasons(process.result()), process.job.name
         counts = f"{len(result.passed)} passed, {len(result.failed)} failed, {len(result.skipped)} skipped"
-        say(f"{name}: {counts} after {process.seconds:.0f} s")
+        left_out = f", no time for {len(result.left_out)}" if result.left_out else ""
+        say(f"{name}: {counts}{left_out} after {process.seconds:.0f} s")
         if result.failed:
             texts = [f"{test}\n{result.texts[test]}" for test in result.failed if test in result.texts]
             log = process.log.read_text(errors="replace")
@@ -191,22 +186,21 @@ class Gate:
         return result._replace(skipped=skipped, wrong=[*result.wrong, *wrong], texts=texts)
 
     def _changed_again(self) -> None:
-        """Runs the tests that the change is about twice more, if nothing has failed and there is time."""
-        began = time.monotonic()
+        """Runs the tests that the change is about twice more, if nothing has failed. After a while, none begins."""
+        last_begin = time.time() + _CHANGED_S
         for round_ in (2, 3):
             for stage in self._stages:
                 again = {
-                    job.name: some_of(job, f"{job.name}-{round_}", tests)
+                    job.name: some_of(job, f"{job.name}-{round_}", tests, last_begin)
                     for job in stage.jobs
                     if job.is_pytest and (tests := self._passed_and_changed(job.name))
                 }
-                limit_s = began + _CHANGED_S - time.monotonic()
                 if self.failed or not again:
                     continue
-                if limit_s <= 0:
+                if time.time() > last_begin:
                     say(f"no time to run changed tests a {round_}. time: those of {', '.join(again)}")
                     continue
-                self._stage(Stage("changed", tuple(again.values())), limit_s)
+                self._stage(Stage("changed", tuple(again.values())))
                 for name, job in again.items():
                     first, found = self._results[name], self._results.pop(job.name)
                     self._results[name] = first._replace(

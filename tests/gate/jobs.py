@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.gate.plugin import DEADLINE, NAME, OUTCOMES, OUTCOMES_FILE, TOLD_FD
+from tests.gate.plugin import DEADLINE, LAST_BEGIN, NAME, OUTCOMES, OUTCOMES_FILE, TOLD_FD
 from tests.gate.processes import reap
 from tests.gate.selection import LANES
 
@@ -24,12 +24,18 @@ costs: with the language C, it looks nowhere."""
 
 
 class Job(NamedTuple):
-    """A program whose exit status is 0 if all is well. `runs_again`: what it fails by chance runs once more."""
+    """A program whose exit status is 0 if all is well.
+
+    Args:
+      runs_again: whether what it fails by chance runs once more.
+      last_begin: after this time, in seconds since 1970, it begins no test.
+    """
 
     name: str
     command: tuple[str, ...]
     is_pytest: bool = True
     runs_again: bool = False
+    last_begin: float = float("inf")
 
 
 class Stage(NamedTuple):
@@ -44,13 +50,14 @@ class Result(NamedTuple):
     """What became of the tests of a job, by pytest's ids.
 
     `wrong` also has lines about the job itself. `inconclusive`: see tests/gate/judging.py. `running`: had begun when
-    the job ended.
+    the job ended. `left_out`: should have begun after the job's `last_begin`.
     """
 
     passed: Collection[str] = ()
     wrong: Collection[str] = ()
     inconclusive: Collection[str] = ()
     skipped: Collection[str] = ()
+    left_out: Collection[str] = ()
     running: Collection[str] = ()
     texts: Mapping[str, str] = {}
     """Why tests failed or were skipped."""
@@ -74,10 +81,10 @@ def module_job(module: str, *arguments: str) -> Job:
     return Job(module.rpartition(".")[2], (sys.executable, "-m", module, *arguments), is_pytest=False)
 
 
-def some_of(job: Job, name: str, tests: Iterable[str]) -> Job:
+def some_of(job: Job, name: str, tests: Iterable[str], last_begin: float = float("inf")) -> Job:
     """Returns a job of some tests of another one: without its files and folders."""
     options = [each for each in job.command if not each.startswith(("tests/", "test_"))]
-    return job._replace(name=name, command=(*options, *tests))
+    return job._replace(name=name, command=(*options, *tests), last_begin=last_begin)
 
 
 class Running:
@@ -91,6 +98,7 @@ class Running:
         self._outcomes = logs / f"{job.name}.outcomes.jsonl"
         told = os.dup(sys.stdout.fileno())  # beside the log, which the job has as its own standard output
         environment = {OUTCOMES_FILE: str(self._outcomes), TOLD_FD: str(told), NAME: job.name, DEADLINE: str(deadline)}
+        environment[LAST_BEGIN] = str(job.last_begin)
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 (*job.command, *([f"--junitxml={logs / f'{job.name}.xml'}"] if job.is_pytest else [])),

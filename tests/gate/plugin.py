@@ -22,7 +22,10 @@ OUTCOMES_FILE: Final = "RMQIO_GATE_OUTCOMES_FILE"
 TOLD_FD: Final = "RMQIO_GATE_TOLD_FD"
 NAME: Final = "RMQIO_GATE_JOB"
 DEADLINE: Final = "RMQIO_GATE_DEADLINE"
-OUTCOMES: Final = ("passed", "wrong", "inconclusive", "skipped")
+LAST_BEGIN: Final = "RMQIO_GATE_LAST_BEGIN"
+"""After this time, in seconds since 1970, no test begins."""
+LEFT_OUT: Final = "left_out"
+OUTCOMES: Final = ("passed", "wrong", "inconclusive", "skipped", LEFT_OUT)
 _EVERY_S: Final = 60.0
 _TEXT: Final = 4_000
 """Characters of a failure that are told; the log has all, with what the test printed."""
@@ -35,16 +38,24 @@ class Told:
 
     The file has lines of JSON: one with the ids that were `collected`, one with each test that has `begun`, and one
     with each `test`, its `outcome` and why. A test has several lines if it fails after its end: the last one counts.
+    After `last_begin`, the outcome is `LEFT_OUT`.
     """
 
-    def __init__(self, name: str, file: Path, told: int) -> None:
-        self._name, self._told = name, told
+    def __init__(self, name: str, file: Path, told: int, last_begin: float) -> None:
+        self._name, self._told, self._last_begin = name, told, last_begin
         self._file = file.open("w")
         self._outcomes: dict[str, str] = {}
         self._texts: dict[str, str] = {}
         self._done = 0
         self._count = 0
         self._next = time.monotonic() + _EVERY_S
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        if time.time() <= self._last_begin:
+            return None
+        self._write({"test": item.nodeid, "outcome": LEFT_OUT, "text": ""})
+        return True
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._write({"begun": nodeid})
@@ -153,5 +164,6 @@ def pytest_configure(config: pytest.Config) -> None:
     _show_stacks()
     file = os.environ.pop(OUTCOMES_FILE, None)
     if file and not hasattr(config, "workerinput"):
-        told = Told(os.environ.pop(NAME), Path(file), int(os.environ.pop(TOLD_FD)))
+        last_begin = float(os.environ.pop(LAST_BEGIN))
+        told = Told(os.environ.pop(NAME), Path(file), int(os.environ.pop(TOLD_FD)), last_begin)
         config.pluginmanager.register(told)

@@ -18,6 +18,7 @@ import pytest
 
 from rmqio.local.errors import LocalBrokerError
 from tests.gate.changed import changed_tests
+from tests.gate.jobs import Running, pytest_job
 from tests.gate.judging import inconclusive
 from tests.gate.selection import GATE, LEFT_OUT, SAMPLED, Part, chosen, is_in
 from tests.helpers.imports import ROOT
@@ -81,6 +82,21 @@ import logging
 def test_logs(): logging.warning("\ud800")
 def test_says(): raise ValueError("\ud800 lost")
 """
+LATER = """
+import pathlib
+LATER = pathlib.Path(__file__).with_suffix(".begun")
+IS_LATER = LATER.exists()
+LATER.touch()
+"""
+HANGS_LATER = LATER + "import time\ndef test_hangs(): time.sleep(IS_LATER * 600)\n"
+LEAVES_LATER = (
+    LATER
+    + """
+import subprocess
+def test_leaves():
+    if IS_LATER: subprocess.Popen(["sleep", "600"], start_new_session=True)
+"""
+)
 COUNTS = """
 import pathlib
 def test_counts():
@@ -176,6 +192,30 @@ def test_what_the_change_is_about_runs_three_times(tmp_path: Path) -> None:
     status, lines, _ = Run(tmp_path, changed=("test_counts.py::test_counts",), counts=COUNTS, good=GOOD).wait()
     assert (status, lines[-1]) == (0, "3 passed, 0 failed, 0 skipped")
     assert tmp_path.joinpath("times").read_text() == "xxx"
+
+
+def test_what_the_change_is_about_is_judged_in_its_second_run_too(tmp_path: Path) -> None:
+    status, lines, _ = Run(
+        tmp_path,
+        options=(f"--timeout={2 * patience()}",),
+        changed=("test_hangs.py::test_hangs", "test_leaves.py::test_leaves"),
+        hangs=HANGS_LATER,
+        leaves=LEAVES_LATER,
+    ).wait()
+    assert (status, lines[-1]) == (1, "2 passed, 2 failed, 0 skipped")
+    assert "FAILED test_hangs.py::test_hangs" in lines
+    assert "FAILED test_leaves.py::test_leaves has left this process: sleep 600" in lines
+
+
+def test_no_test_begins_after_the_last_time_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (tmp_path / "test_wrong.py").write_text(WRONG)
+    job = pytest_job("late", "-p", "no:cacheprovider", "test_wrong.py")._replace(last_begin=0)
+    running = Running(job, tmp_path, tmp_path, deadline=1e10)
+    until(running.has_ended, "the job")
+    result = running.result()
+    assert result.left_out == ["test_wrong.py::test_wrong", "test_wrong.py::test_silent"]
+    assert result.failed == []
 
 
 def test_a_pytest_that_dies_fails(tmp_path: Path) -> None:
