@@ -22,7 +22,7 @@ from tests.gate.jobs import Result, Running, Stage, module_job, of_gate, some_of
 from tests.gate.judging import SKIPS
 from tests.gate.patience import measured
 from tests.gate.processes import Ended, adopt, end_all, heed_no_signals, lasting
-from tests.gate.report import ROOT, End, Report
+from tests.gate.report import CANNOT_BEGIN, ROOT, End, Report
 from tests.gate.selection import LANES, files
 from tests.helpers.waiting import PATIENCE, patience
 
@@ -267,13 +267,12 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gate", description=__doc__)
     parser.add_argument("--only", choices=[stage.name for stage in STAGES], help="run this stage alone")
     only = parser.parse_args(argv).only
-    adopt()
     try:
-        gate = _gate(only)
+        adopt()
+        return run(_gate(only))
     except (Ended, OSError, ValueError) as error:
-        print(f"FAILED the gate cannot begin: {error}\n0 passed, 1 failed, 0 skipped", flush=True)
+        print(CANNOT_BEGIN.format(error), flush=True)
         return error.status if isinstance(error, Ended) else 1
-    return run(gate)
 
 
 def _gate(only: str | None) -> Gate:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import os
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
+
+from tests.gate.report import git
 
 BASE: Final = "RMQIO_BASE"
 """A variable of the environment: a commit to compare with instead."""
@@ -19,21 +20,21 @@ def changed_tests(root: Path) -> list[str]:
     is that of no test of the other commit. A renamed or moved test is not there; nothing is, if there is no parent, as
     in a shallow clone. Raises `ValueError` for a `RMQIO_BASE` that is no commit."""
     base = os.environ.get(BASE) or _landed(root)
-    names = _git(root, "diff", "--name-only", "--no-renames", base, "HEAD", "--", "tests")
+    names = git(root, "diff", "--name-only", "--no-renames", base, "HEAD", "--", "tests")
     if names is None:
         if os.environ.get(BASE):
             raise ValueError(f"{BASE}={base} is no commit")
         return []
     files = [name for name in names.splitlines() if Path(name).name.startswith("test_") and name.endswith(".py")]
-    before = {body for name in files for _, body in _bodies(_git(root, "show", f"{base}:{name}") or "")}
-    now = ((name, _git(root, "show", f"HEAD:{name}") or "") for name in files)
+    before = {body for name in files for _, body in _bodies(git(root, "show", f"{base}:{name}") or "")}
+    now = ((name, git(root, "show", f"HEAD:{name}") or "") for name in files)
     return [f"{name}::{test}" for name, text in now for test, body in _bodies(text) if body not in before]
 
 
 def _landed(root: Path) -> str:
     """A delivery has many commits. Without what it comes after, only the last one is known."""
-    has_base = _git(root, "merge-base", "--is-ancestor", _MAIN, "HEAD") is not None
-    return _MAIN if has_base and _git(root, "rev-list", "-1", f"{_MAIN}..HEAD") else "HEAD^1"
+    has_base = git(root, "merge-base", "--is-ancestor", _MAIN, "HEAD") is not None
+    return _MAIN if has_base and git(root, "rev-list", "-1", f"{_MAIN}..HEAD") else "HEAD^1"
 
 
 def _bodies(text: str) -> Iterator[tuple[str, str]]:
@@ -43,7 +44,7 @@ def _bodies(text: str) -> Iterator[tuple[str, str]]:
     except SyntaxError:
         return  # pytest says so, of the commit that is tested
     tables = {
-        target.id: ast.dump(node.value)
+        target.id: node.value
         for node in nodes
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
@@ -52,14 +53,15 @@ def _bodies(text: str) -> Iterator[tuple[str, str]]:
     for node in nodes:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
         for each in inner:
-            if isinstance(each, ast.FunctionDef) and each.name.startswith("test_"):
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name.startswith("test_"):
                 name = f"{node.name}::{each.name}" if isinstance(node, ast.ClassDef) else each.name
                 marks = each.decorator_list
-                named = {of.id for mark in marks for of in ast.walk(mark) if isinstance(of, ast.Name)}
-                rows = [tables[table] for table in sorted(named) if table in tables]
-                yield name, "".join([*map(ast.dump, [*marks, *each.body]), *rows])
+                yield name, "".join(map(ast.dump, [*marks, *each.body, *_tables(marks, tables)]))
 
 
-def _git(root: Path, *arguments: str) -> str | None:
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
-    return None if done.returncode else done.stdout
+def _tables(nodes: Iterable[ast.expr], known: Mapping[str, ast.expr]) -> list[ast.expr]:
+    """Returns the tables that are named there, and those that these name."""
+    names = sorted({of.id for node in nodes for of in ast.walk(node) if isinstance(of, ast.Name)} & known.keys())
+    found = [known[name] for name in names]
+    others = {name: node for name, node in known.items() if name not in names}
+    return [*found, *_tables(found, others)] if found else []

@@ -39,6 +39,7 @@ def adopt() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for number in _ENDING:
         signal.signal(number, _end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # the set-up has blocked them
 
 
 def heed_no_signals() -> None:
@@ -72,7 +73,7 @@ def lasting(limit_s: float) -> Iterator[tuple[str, str]]:
     deadline = time.monotonic() + limit_s
     reap()  # what waits for the end of another process waits until somebody has taken note of it
     while (alive := left()) and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(0.1)  # what others have started cannot be waited for
         reap()
     for each in alive:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -11,21 +11,29 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
+CANNOT_BEGIN: Final = "FAILED the gate cannot begin: {}\n0 passed, 1 failed, 0 skipped"
+"""The last lines if there is no report to close."""
 
 
 class Commit(NamedTuple):
-    """`id`: None of an export without git. `is_clean`: whether the tree is that of the commit."""
+    """`id`: None of an export, and where git is not installed. `is_clean`: whether the tree is that of the commit."""
 
     id: str | None
     is_clean: bool
 
 
-def commit() -> Commit:
-    def git(*arguments: str) -> str | None:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-        return None if done.returncode else done.stdout.strip()
+def git(root: Path, *arguments: str) -> str | None:
+    """Returns what git prints, or None if it fails or is not there."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return None if done.returncode else done.stdout
 
-    return Commit(git("rev-parse", "HEAD"), git("status", "--porcelain") == "")
+
+def commit() -> Commit:
+    head = git(ROOT, "rev-parse", "HEAD")
+    return Commit(head and head.strip(), git(ROOT, "status", "--porcelain") == "")
 
 
 class End(NamedTuple):
@@ -48,6 +56,9 @@ class Report:
     Args:
       build: the folder of the reports; those of an earlier run are removed.
       began: when the set-up did, in seconds since 1970.
+
+    Raises:
+      OSError: the disk is full, or the folder cannot be written. There is no `gate.json` then.
     """
 
     def __init__(self, build: Path, began: float) -> None:
@@ -57,7 +68,11 @@ class Report:
         build.mkdir(parents=True, exist_ok=True)
         (build / "junit.xml").unlink(missing_ok=True)
         # With room for the last text, because the disk may be full by then.
-        (build / "gate.json").write_text(self._json(End(wrong=("it was killed",))).ljust(4096))
+        try:
+            (build / "gate.json").write_text(self._json(End(wrong=("it was killed",))).ljust(4096))
+        except OSError:
+            (build / "gate.json").unlink(missing_ok=True)
+            raise
 
     def close(self, end: End) -> int:
         """Writes the reports, prints the last lines, and returns the exit status."""

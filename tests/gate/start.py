@@ -11,9 +11,10 @@ import subprocess
 import sys
 import time
 
-from tests.gate.report import ROOT, End, Report
+from tests.gate.report import CANNOT_BEGIN, ROOT, End, Report
 
 _PYTHON = ROOT / ".venv" / "bin" / "python"
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MOST_S = 1_200
 """With empty caches and a slow network, everything is here in a quarter of an hour."""
 
@@ -23,9 +24,13 @@ def main() -> None:
     began = time.time()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # thousand processes would compile all modules anew
     os.chdir(ROOT)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in _ENDING:
         signal.signal(number, _end)
-    report = Report(ROOT / "build", began)
+    try:
+        report = Report(ROOT / "build", began)
+    except (_Ended, OSError) as error:
+        print(CANNOT_BEGIN.format(error), flush=True)
+        sys.exit(error.status if isinstance(error, _Ended) else 1)
     make = subprocess.Popen(["make", "--no-print-directory", ".venv/.installed"], start_new_session=True)
     try:
         status = make.wait(_MOST_S)
@@ -38,6 +43,7 @@ def main() -> None:
     if status:
         sys.exit(report.close(End(wrong=(f"set-up: make ended with status {status}",))))
     os.environ["RMQIO_GATE_BEGAN"] = str(began)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # until the gate can heed them
     os.execv(_PYTHON, [str(_PYTHON), "-m", "tests.gate", *sys.argv[1:]])
 
 
@@ -50,7 +56,7 @@ class _Ended(Exception):
 
 
 def _end(number: int, frame: object) -> None:
-    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for each in _ENDING:
         signal.signal(each, signal.SIG_IGN)
     raise _Ended(number)
 

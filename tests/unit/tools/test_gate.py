@@ -261,27 +261,53 @@ def test_a_full_disk_fails(tmp_path: Path) -> None:
 class SetUp:
     """The start of a gate whose set-up is this recipe of make, with nothing that is installed."""
 
-    def __init__(self, folder: Path, recipe: str) -> None:
+    def __init__(self, folder: Path, recipe: str, *limited: str) -> None:
         self._folder = folder
         gate = folder / "tests" / "gate"
         gate.mkdir(parents=True)
         for name in ("__init__", "report", "start"):
             shutil.copy(ROOT / "tests" / "gate" / f"{name}.py", gate)
         (folder / "Makefile").write_text(f".venv/.installed:\n\t{recipe}\n")
-        command = [sys.executable, "-S", "-m", "tests.gate.start"]
+        command = [*limited, sys.executable, "-S", "-m", "tests.gate.start"]
         self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
 
     def wait(self) -> tuple[int, list[str], str]:
-        """Returns the exit status, the lines, and the result in gate.json."""
+        """Returns the exit status, the lines, and the result in gate.json, or that there is none."""
         lines = self.process.communicate()[0].splitlines()
-        report = json.loads((self._folder / "build" / "gate.json").read_text())
-        return self.process.returncode, lines, report["result"]
+        report = self._folder / "build" / "gate.json"
+        return self.process.returncode, lines, json.loads(report.read_text())["result"] if report.exists() else "none"
 
 
 def test_a_set_up_that_fails_is_a_gate_that_fails(tmp_path: Path) -> None:
     status, lines, result = SetUp(tmp_path, "false").wait()
     assert (status, lines[-1], result) == (1, "0 passed, 1 failed, 0 skipped", "failed")
     assert "FAILED set-up: make ended with status 2" in lines
+
+
+def test_a_disk_that_is_full_at_the_start_fails(tmp_path: Path) -> None:
+    status, lines, result = SetUp(tmp_path, "true", "prlimit", "--fsize=1000").wait()
+    assert (status, lines[-1], result) == (1, "0 passed, 1 failed, 0 skipped", "none")
+    assert lines[-2].startswith("FAILED the gate cannot begin: [Errno 27]")
+
+
+def test_a_machine_without_git_can_begin(tmp_path: Path) -> None:
+    for name in ("make", "sh"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    status, lines, result = SetUp(tmp_path, "false", "env", f"PATH={tmp_path}").wait()
+    assert (status, lines[-1], result) == (1, "0 passed, 1 failed, 0 skipped", "failed")
+    assert "FAILED set-up: make ended with status 2" in lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_between_the_set_up_and_the_gate_is_told(tmp_path: Path, number: signal.Signals) -> None:
+    gate = "from tests.gate import __main__ as gate; gate._gate = None; raise SystemExit(gate.main([]))"
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\nkill -{number} $$\ncd {ROOT} && exec {sys.executable} -c '{gate}'\n")
+    python.chmod(0o755)
+    status, lines, _ = SetUp(tmp_path, "true").wait()
+    assert (status, lines[-1]) == (128 + number, "0 passed, 1 failed, 0 skipped")
+    assert lines[-2] == f"FAILED the gate cannot begin: {number.name}"
 
 
 def test_a_signal_ends_the_set_up(tmp_path: Path) -> None:
@@ -356,12 +382,13 @@ def test_changed_tests_are_those_with_another_body(tmp_path: Path, monkeypatch: 
     (tmp_path / "tests").mkdir()
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     assert changed_tests(tmp_path) == []  # there is no commit before
-    table = "ROWS = [1]\n@mark(ROWS)\ndef test_row(row): assert row\n@mark([1])\ndef test_more(row): assert row + 1\n"
+    table = "BASE = [1]\nROWS = [*BASE, 2]\n@mark(ROWS)\nasync def test_row(row): assert row\n"
+    table += "@mark([1])\ndef test_more(row): assert row + 1\n@mark([2])\ndef test_other(row): assert row + 2\n"
     commit(a="def test_it(): assert 1\ndef test_same(): assert 2\n", b="def test_moves(): assert 3\n", c=table)
     commit(
         a="import os\ndef test_it(): assert 4\ndef test_renamed(): assert 2\ndef test_moves(): assert 3\n",
         b="class TestOf:\n    def test_new(self): assert 5\n",
-        c=table.replace("[1]", "[1, 2]"),
+        c=table.replace("[1]", "[1, 3]"),
     )
     changed = [
         *("tests/test_a.py::test_it", "tests/test_b.py::TestOf::test_new"),
