@@ -142,7 +142,11 @@ class Kept:
         self._reports = self._read()
 
     def _read(self) -> dict[str, dict[str, Any]]:
-        return json.loads(self._file.read_text()) if self._file.exists() else {}
+        try:
+            found: dict[str, dict[str, Any]] = json.loads(self._file.read_text())
+        except (FileNotFoundError, ValueError):  # of a process that was killed while it wrote
+            return {}
+        return found
 
     @property
     def left(self) -> list[str]:
@@ -154,7 +158,9 @@ class Kept:
         if report["clean"] and report["commit"] == self._head:
             self._reports = {**self._read(), name: report}
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.write_text(json.dumps(self._reports, indent=2) + "\n")
+            part = self._file.with_suffix(f".{os.getpid()}")
+            part.write_text(json.dumps(self._reports, indent=2) + "\n")
+            part.replace(self._file)
 
     def table(self) -> list[str]:
         """Returns a line of Markdown for each part, with a head."""

@@ -361,6 +361,8 @@ def _caused(error: Exception, cause: Exception) -> Exception:
         (_Broken("did not start"), True, True),
         (_Broken("did not start"), False, False),
         (AssertionError("nothing changed for 60 s"), False, False),
+        (_caused(AssertionError("3 messages lost"), Inconclusive("it ended")), False, False),
+        (_caused(pytest.fail.Exception("3 messages lost"), Inconclusive("it ended")), False, False),
         (subprocess.TimeoutExpired("x", 60), False, False),
     ],
     ids=str,

@@ -46,6 +46,14 @@ def test_a_part_that_fails_later_has_not_passed(tmp_path: Path) -> None:
     assert FIRST in kept.left
 
 
+def test_what_was_kept_and_cut_short_is_not_known(tmp_path: Path) -> None:
+    file = tmp_path / "c0ffee.json"
+    file.write_text('{"unit": {"result": "pas')
+    Kept(file, "c0ffee").keep(FIRST, _REPORT)
+    assert FIRST not in Kept(file, "c0ffee").left
+    assert [*tmp_path.iterdir()] == [file]
+
+
 def test_two_clones_run_parts_at_once(tmp_path: Path) -> None:
     one, other = (Kept(tmp_path / "c0ffee.json", "c0ffee") for _ in range(2))
     one.keep(FIRST, _REPORT)
