@@ -75,7 +75,7 @@ class Gate:
       root: the folder of the jobs.
       build: the folder of its reports, and of a folder `gate` with the logs.
       changed: tests, without their parameters, that the change is about: they run three times.
-      skips: how the reasons begin for which a test may be skipped. "" allows all.
+      skips: how the reasons begin for which a test may be skipped.
       ending_s: how long a process may be there after the tests that have started it.
     """
 

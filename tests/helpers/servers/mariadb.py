@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import subprocess
@@ -11,10 +10,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import platformdirs
 import pytest
 
 from tests.helpers.servers.database import Server
+from tests.helpers.servers.debian import unpacked
 from tests.helpers.servers.ports import reserved_port
 
 _PACKAGES = ("mariadb-server-core", "mariadb-server", "libaio1", "liburing2")
@@ -24,22 +23,7 @@ def _folder() -> Path:
     """The folder below which the server is, as below /."""
     if Path("/usr/sbin/mariadbd").exists():
         return Path("/")
-    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        pytest.skip("this machine has no MariaDB, and no packages of Debian to unpack it from")
-    cache = Path(platformdirs.user_cache_dir("rmqio")) / "mariadb"
-    cache.mkdir(parents=True, exist_ok=True)
-    with open(cache / "lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (cache / "whole").exists():
-            command = ["apt-get", "download", *_PACKAGES]
-            got = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=300)
-            if got.returncode:
-                pytest.skip(f"MariaDB cannot be fetched from Debian: {got.stderr.strip().splitlines()[-1:]}")
-            for each in cache.glob("*.deb"):
-                subprocess.run(["dpkg", "-x", each.name, "root"], cwd=cache, check=True)
-                each.unlink()
-            (cache / "whole").touch()
-    return cache / "root"
+    return unpacked(*_PACKAGES)
 
 
 @contextlib.contextmanager
