@@ -18,10 +18,11 @@ from typing import Final
 
 from tests.gate.changed import changed_tests
 from tests.gate.durations import shares
+from tests.gate.ending import Ended, heed_no_signals
 from tests.gate.jobs import Result, Running, Stage, module_job, of_gate, some_of, wait
 from tests.gate.judging import SKIPS
 from tests.gate.patience import measured
-from tests.gate.processes import Ended, adopt, end_all, heed_no_signals, lasting
+from tests.gate.processes import adopt, end_all, lasting
 from tests.gate.report import CANNOT_BEGIN, ROOT, End, Report
 from tests.gate.selection import LANES, files
 from tests.helpers.waiting import PATIENCE, patience

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from tests.gate.report import ROOT
+from tests.gate.ending import Ended, heed_signals
+from tests.gate.report import CANNOT_BEGIN, ROOT
 
 BUILD: Final = ROOT / "build"
 _REPORTS: Final = ("gate.json", "junit.xml")
@@ -28,22 +28,21 @@ _COLUMNS: Final = ("passed", "failed", "inconclusive", "skipped")
 
 def run_in_clone() -> int:
     """Returns the exit status of the gate. A signal goes on to it, and this waits for its end."""
+    for name in _REPORTS:
+        (BUILD / name).unlink(missing_ok=True)
+    shutil.rmtree(BUILD / "gate", ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="rmqio-gate-") as folder:
         clone = Path(folder) / "rmqio"
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)
         gate = subprocess.Popen(["bash", ".ci/run"], cwd=clone, start_new_session=True)
-        before = {
-            number: signal.signal(number, lambda number, frame: gate.send_signal(number))
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        }
-        status = gate.wait()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        try:
+            status = gate.wait()
+        except Ended as ended:
+            gate.send_signal(ended.number)
+            status = gate.wait()
         for name in _REPORTS:
-            (BUILD / name).unlink(missing_ok=True)
             with suppress(FileNotFoundError):
                 shutil.copy(clone / "build" / name, BUILD)
-        shutil.rmtree(BUILD / "gate", ignore_errors=True)
         with suppress(FileNotFoundError):
             shutil.copytree(clone / "build" / "gate", BUILD / "gate")
     return status if status >= 0 else 128 - status
@@ -65,10 +64,15 @@ def table(folder: Path) -> list[str]:
     return lines
 
 
+_LOOP: Final = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(1000))"
+
+
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    processes = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(loops)]
+    processes: list[subprocess.Popen[bytes]] = []
     try:
+        for _ in range(loops):
+            processes.append(subprocess.Popen([sys.executable, "-S", "-c", _LOOP]))
         yield
     finally:
         for each in processes:
@@ -81,18 +85,32 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--times", type=int, default=0, help="run so often, and keep each gate.json")
     parser.add_argument("--busy", type=int, default=0, help="so many endless loops beside it")
     given = parser.parse_args(argv)
+    try:
+        heed_signals()
+        return run(given.times, given.busy)
+    except (Ended, OSError, subprocess.CalledProcessError) as error:
+        print(CANNOT_BEGIN.format(error), flush=True)
+        return error.status if isinstance(error, Ended) else 1
+
+
+def run(times: int, loops: int) -> int:
+    """Returns the exit status of the gate, or the worst one. `times`: 0 keeps nothing.
+
+    Raises:
+      Ended, OSError, CalledProcessError: a gate has not begun.
+    """
     BUILD.mkdir(exist_ok=True)
     changes = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True)
     if changes.stdout:
         print(f"not in HEAD, so not in the clone:\n{changes.stdout}", flush=True)
-    if not given.times:
-        with busy(given.busy):
+    if not times:
+        with busy(loops):
             return run_in_clone()
     again = BUILD / "again"
     again.mkdir(exist_ok=True)
     worst = 0
-    for _ in range(given.times):
-        with busy(given.busy):
+    for _ in range(times):
+        with busy(loops):
             worst = max(worst, status := run_in_clone())
         number = 1 + max((int(file.stem) for file in again.glob("*.json")), default=0)
         report = BUILD / "gate.json"

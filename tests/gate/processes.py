@@ -17,17 +17,10 @@ from typing import Final
 
 import psutil
 
+from tests.gate.ending import heed_signals
+
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _GRACE_S: Final = 10.0
-_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class Ended(Exception):
-    """Raised in the main thread by SIGTERM, SIGINT and SIGHUP. `status`: the exit status that a shell expects."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.status = 128 + number
 
 
 def adopt() -> None:
@@ -37,20 +30,7 @@ def adopt() -> None:
     shell starts what runs in the background.
     """
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    for number in _ENDING:
-        signal.signal(number, _end)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # the set-up has blocked them
-
-
-def heed_no_signals() -> None:
-    """At the end: a signal has nothing to end that is not ended anyway."""
-    for each in _ENDING:
-        signal.signal(each, signal.SIG_IGN)
-
-
-def _end(number: int, frame: object) -> None:
-    heed_no_signals()
-    raise Ended(number)
+    heed_signals()
 
 
 def reap(but: Container[int] = ()) -> None:

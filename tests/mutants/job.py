@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tests.gate.__main__ import STAGES
+from tests.gate.ending import Ended
 from tests.gate.jobs import Job, Result, Running, wait
 from tests.gate.patience import measured
-from tests.gate.processes import Ended, adopt, end_all
+from tests.gate.processes import adopt, end_all
 from tests.gate.report import ROOT
 from tests.helpers.waiting import PATIENCE
 from tests.mutants.patch import TEST, VERDICT
