@@ -40,13 +40,17 @@ def seconds(node_id: str) -> float:
 
 def shares(files: Iterable[str], count: int) -> list[list[str]]:
     """Returns files in so many lists, whose tests take about as long as those of the others."""
+    return balanced({each: known().get(each, 0.0) + _IMPORT_S for each in files}, count)
+
+
+def balanced(seconds: Mapping[str, float], count: int) -> list[list[str]]:
+    """Returns names in so many lists, each with about the same sum of seconds."""
     found: list[list[str]] = [[] for _ in range(count)]
     sums = [0.0] * count
-    of_files = {each: known().get(each, 0.0) + _IMPORT_S for each in files}
-    for file in sorted(of_files, key=lambda file: (-of_files[file], file)):
+    for name in sorted(seconds, key=lambda name: (-seconds[name], name)):
         least = sums.index(min(sums))
-        sums[least] += of_files[file]
-        found[least].append(file)
+        sums[least] += seconds[name]
+        found[least].append(name)
     return found
 
 

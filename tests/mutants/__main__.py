@@ -1,8 +1,9 @@
 """Plants each fault of this folder into a clone of HEAD, and runs the job of the gate that should see it.
 
 `python3 -m tests.mutants`, with any Python that has venv. A fault is seen if a test of the job fails. The job is run
-whole, but for what follows its first failure. A run without a failure and without an end, or with tests that are
-inconclusive only, says nothing, which is a failure. So is a patch that does not apply: then nothing is run.
+whole, but for what follows its first failure; without the fault, this test has to pass. A run without a failure and
+without an end, or with tests that are inconclusive only, says nothing, which is a failure. So is a patch that does not
+apply: then nothing is run.
 
 What came out is kept in `build/mutants/results.json`, for the commit and the text of each patch. The last lines are a
 table of Markdown. The exit status is 0 if all faults were seen.
@@ -26,6 +27,7 @@ from tests.mutants.patch import VERDICT, Mutant, mutants
 
 RESULTS: Final = ROOT / "build" / "mutants" / "results.json"
 _SEEN: Final = "seen"
+_NOT_SEEN: Final = "not seen"
 _NOTHING: Final = "inconclusive"
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -49,21 +51,27 @@ class Clone:
     def judged(self, mutant: Mutant) -> Found:
         """Returns what the job of the gate says of the fault."""
         self._git("apply", str(mutant.file))
-        file = self._folder / VERDICT
-        file.unlink(missing_ok=True)
         try:
-            # Make knows what the environment is made of: the extensions are built again if their sources are newer.
-            if self._run("make", "--no-print-directory", ".venv/.installed"):
-                return {"verdict": _NOTHING, "test": "the environment could not be set up", "seconds": 0}
-            status = self._run(".venv/bin/python", "-m", "tests.mutants.job", mutant.lane)
-            if status or not file.exists():
-                return {"verdict": _NOTHING, "test": f"the job ended with status {status}", "seconds": 0}
-            found: Found = json.loads(file.read_text())
-            return found
+            found = self._job(mutant.lane)
         finally:
             self._git("checkout", "--quiet", "--", ".")
             if left := self._git("status", "--porcelain"):
                 sys.exit(f"after {mutant.file.name}, the clone is not clean:\n{left}")
+        if found["verdict"] == _SEEN and self._job(mutant.lane, found["test"])["verdict"] != _NOT_SEEN:
+            return {**found, "verdict": _NOTHING, "test": f"without the fault, it fails too: {found['test']}"}
+        return found
+
+    def _job(self, *arguments: str) -> Found:
+        file = self._folder / VERDICT
+        file.unlink(missing_ok=True)
+        # Make knows what the environment is made of: the extensions are built again if their sources are newer.
+        if self._run("make", "--no-print-directory", ".venv/.installed"):
+            return {"verdict": _NOTHING, "test": "the environment could not be set up", "seconds": 0}
+        status = self._run(".venv/bin/python", "-m", "tests.mutants.job", *arguments)
+        if status or not file.exists():
+            return {"verdict": _NOTHING, "test": f"the job ended with status {status}", "seconds": 0}
+        found: Found = json.loads(file.read_text())
+        return found
 
     def _git(self, *arguments: str, at: Path | None = None) -> str:
         command = ["git", *arguments]

@@ -1,6 +1,7 @@
 """Runs a stage or a job of the gate to its first failure: `python -m tests.mutants.job NAME`, in its environment.
 
-What came out goes to `VERDICT`, a file of JSON. Nothing that the jobs have started is left.
+With a test's id as a second argument, it runs this test alone. What came out goes to `VERDICT`, a file of JSON.
+Nothing that the jobs have started is left.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 
 from tests.gate.__main__ import STAGES
 from tests.gate.ending import Ended
-from tests.gate.jobs import Job, Result, Running, wait
+from tests.gate.jobs import Job, Result, Running, some_of, wait
 from tests.gate.patience import measured
 from tests.gate.processes import adopt, end_all
 from tests.gate.report import ROOT
@@ -47,13 +48,13 @@ def verdict(found: Result, *, is_whole: bool) -> tuple[str, str]:
     return "inconclusive", next(iter([*found.inconclusive, *found.running]), "")
 
 
-def run(name: str, limit_s: float) -> dict[str, object]:
+def run(jobs: Sequence[Job], limit_s: float) -> dict[str, object]:
     logs = (ROOT / VERDICT).parent
     logs.mkdir(parents=True, exist_ok=True)
     for each in logs.iterdir():
         each.unlink()
     deadline, began = time.time() + limit_s, time.monotonic()
-    running = left = [Running(job, ROOT, logs, deadline) for job in jobs_of(name)]
+    running = left = [Running(job, ROOT, logs, deadline) for job in jobs]
     while left and not _joined(running).wrong and (ended := wait(left, deadline)):
         left = [each for each in left if each not in ended]
     is_whole = not left and not any(each.result().failed for each in running)
@@ -74,11 +75,14 @@ def _joined(running: Sequence[Running]) -> Result:
     )
 
 
-def main(name: str) -> int:
+def main(name: str, *tests: str) -> int:
+    jobs = jobs_of(name)
+    if tests:
+        jobs = [some_of(jobs[0], name, tests)]
     os.environ[PATIENCE] = str(patience := measured())
     adopt()
     try:
-        found = run(name, _LIMIT_S * patience)
+        found = run(jobs, _LIMIT_S * patience)
     except Ended as ended:
         return ended.status
     finally:
@@ -88,4 +92,4 @@ def main(name: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))
