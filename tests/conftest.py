@@ -57,7 +57,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Runners note what they start, for the marker `shows`. The gate draws the same examples each time."""
+    """Runners note what they start, for the marker `shows`. The gate draws the same examples each time.
+
+    A package may begin to warn of something on any day. That is an error where the versions are the newest ones.
+    """
+    config.getini("filterwarnings").insert(0, "error" if config.getoption("again") == "python" else "default")
     if config.getoption("gate"):
         settings.load_profile("gate")
     folder = tempfile.TemporaryDirectory(prefix="rmqio-modes-")

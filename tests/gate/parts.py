@@ -24,6 +24,7 @@ from tests.gate.jobs import Job, Stage, pytest_job
 from tests.gate.judging import PARTS_SKIPS
 from tests.gate.patience import measured
 from tests.gate.report import ROOT, commit
+from tests.helpers.servers.old_broker import DIFFERS, ENTER, FILES
 from tests.helpers.waiting import PATIENCE
 from tests.mutants.patch import mutants
 
@@ -101,6 +102,16 @@ def _make(target: str, *variables: str) -> Stage:
     return Stage(name, (Job(name, ("make", "--no-print-directory", target, *variables), is_pytest=False),))
 
 
+def _old_broker() -> tuple[Stage, Stage]:
+    """Fetches a broker, and runs some files on it. Before 5.0, brokers listen on all interfaces, whatever is
+    configured, so this is in a network namespace that has nothing but a loopback."""
+    fetched = Job("fetch-old", (sys.executable, "-m", "tests.helpers.servers.old_broker"), is_pytest=False)
+    (job,) = _pytest("old-broker", "broker", f"--deselect={DIFFERS}", *FILES).jobs
+    return Stage("fetch-old", (fetched,), stops=True), Stage(
+        "old-broker", (job._replace(command=(*ENTER, *job.command)),)
+    )
+
+
 def _mutants() -> dict[str, tuple[Stage, ...]]:
     readme = (ROOT / "tests" / "README.md").read_text()
     known = dict(re.findall(r"^\| (\d\d) .* \| (\d+) \|$", readme, re.MULTILINE))
@@ -120,7 +131,7 @@ PARTS: Final[Mapping[str, tuple[Stage, ...]]] = {
     },
     "examples": (_pytest("examples", MARKERS["examples"], _EXAMPLES),),
     "commands": (_pytest("commands", MARKERS["examples"], _COMMANDS),),
-    "systems": (_pytest("systems", MARKERS["systems"], *FOLDERS["systems"]),),
+    "systems": (_pytest("systems", MARKERS["systems"], *FOLDERS["systems"]), *_old_broker()),
     "pythons": tuple(map(_make, ("test-oldest", "test-newest", "test-pythons"))),
     **{
         f"versions-{at}": tuple(_make("test-versions", f"VERSIONS={each}") for each in versions)

@@ -69,7 +69,7 @@ def test_a_batch_that_gains_nothing_is_sent_as_it_is(broker: FakeBroker, message
 
 
 def test_a_batch_has_no_id_of_its_own_unless_asked_for(broker: FakeBroker) -> None:
-    """A broker before 5.0 would give it to every message: tests/integration/local/test_old_broker.py."""
+    """A broker before 5.0 would give it to every message: tests/helpers/servers/old_broker.py."""
     with producer(broker) as made:
         made.send_batch([Message(b"a"), Message(b"b")], QUEUE)
     (batch,) = batches(broker)
