@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from tests.gate.ending import Ended
 from tests.gate.jobs import Job, Result, Running, some_of, wait
 from tests.gate.patience import measured
 from tests.gate.processes import adopt, end_all
-from tests.gate.report import ROOT
+from tests.gate.report import ROOT, git
 from tests.helpers.waiting import PATIENCE
 from tests.mutants.patch import TEST, VERDICT
 
@@ -27,10 +28,26 @@ _SHOWN: Final = 5_000
 """Characters of the log of a run that says nothing."""
 
 
-def jobs_of(name: str) -> list[Job]:
-    """Returns the jobs of the gate that have this name, or whose stage has it. Each ends at its first failure."""
+def jobs_of(name: str, changed: Sequence[str] = ()) -> list[Job]:
+    """Returns the jobs of the gate that have this name, or whose stage has it. Each ends at its first failure.
+
+    It has all of its files, and begins with those whose path has the most words of a `changed` file.
+    """
     found = [job for stage in STAGES for job in stage.jobs if name in {stage.name, job.name}]
-    return [job._replace(command=(*job.command, "-x", f"--ignore={TEST}")) for job in found]
+    return [job._replace(command=(*_nearest_first(job, changed), "-x", f"--ignore={TEST}")) for job in found]
+
+
+def _nearest_first(job: Job, changed: Sequence[str]) -> list[str]:
+    def shared(argument: str) -> int:
+        return max((len(_words(argument) & _words(each)) for each in changed), default=0)
+
+    files = [each for each in job.command if each.startswith("tests/")]
+    options = [each for each in job.command if not each.startswith("tests/")]
+    return [*options, *sorted(files, key=shared, reverse=True)]
+
+
+def _words(path: str) -> set[str]:
+    return {*re.findall("[a-z]+", path)}
 
 
 def verdict(found: Result, *, is_whole: bool) -> tuple[str, str]:
@@ -76,7 +93,7 @@ def _joined(running: Sequence[Running]) -> Result:
 
 
 def main(name: str, *tests: str) -> int:
-    jobs = jobs_of(name)
+    jobs = jobs_of(name, (git(ROOT, "diff", "--name-only") or "").splitlines())
     if tests:
         jobs = [some_of(jobs[0], name, tests)]
     os.environ[PATIENCE] = str(patience := measured())

@@ -44,6 +44,13 @@ def test_a_job_ends_at_its_first_failure_and_leaves_out_this_file(name: str) -> 
     assert {each.command[-2:] for each in jobs_of(name)} == {("-x", f"--ignore={Path(__file__).relative_to(ROOT)}")}
 
 
+def test_a_job_begins_with_what_is_near_the_fault_and_has_all() -> None:
+    for near, job in zip(jobs_of("unit", ["rmqio/sql/runtime/joins/keyed.py"]), jobs_of("unit"), strict=True):
+        files = [each for each in near.command if each.startswith("tests/")]
+        assert files[0].startswith("tests/unit/sql/runtime/joins/")
+        assert sorted(near.command) == sorted(job.command)
+
+
 @pytest.mark.parametrize(
     ("found", "is_whole", "said"),
     [
