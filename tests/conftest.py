@@ -19,7 +19,7 @@ from tests.gate.selection import JOBS, LANES, chosen, files, is_gate, needs_mark
 from tests.helpers.again import LEFT_OUT, fewer_examples, is_left_out, run_again
 from tests.helpers.modes import MARK, Notes, unstarted
 from tests.helpers.site.sitecustomize import watch_all
-from tests.helpers.waiting import patience
+from tests.helpers.waiting import needed, patience
 
 if TYPE_CHECKING:
     from rmqio.local import LocalRocketMQ
@@ -148,6 +148,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _keep(config: pytest.Config, items: list[pytest.Item], kept: set[str]) -> None:
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = [item for item in items if item.nodeid in kept]
+
+
+@pytest.fixture(scope="session")
+def rocketmq(rocketmq: LocalRocketMQ) -> Iterator[LocalRocketMQ]:
+    """The broker of the run. If it has ended, waits say nothing about what is tested."""
+    with needed(rocketmq.pid):
+        yield rocketmq
 
 
 @pytest.fixture(scope="module")

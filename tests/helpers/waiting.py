@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -15,6 +17,7 @@ PATIENCE: Final = "RMQIO_PATIENCE"
 """A variable of the environment: by how much all limits of time grow. The gate measures it, tests/gate/patience.py."""
 _LIMIT_S: Final = 240.0
 """Less than pytest's limit for a test, which calls what takes longer wrong."""
+_needed: Final[list[Callable[[], object]]] = []
 _CRASHES: Final = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"})
 
 
@@ -42,6 +45,38 @@ def runs(process: subprocess.Popen[Any], log: Callable[[], object] = lambda: "")
         raise (AssertionError if name in _CRASHES else Inconclusive)(f"it was ended by {name}\n{log()}")
 
     return is_up
+
+
+@contextmanager
+def needed(is_up: Callable[[], object]) -> Iterator[None]:
+    """Makes `is_up` a part of `alive` of all waits inside, e.g. of a broker that nothing kills while a test waits."""
+    _needed.append(is_up)
+    try:
+        yield
+    finally:
+        _needed.remove(is_up)
+
+
+def missing(wanted: Iterable[object], found: Iterable[object]) -> str:
+    """Returns which of the wanted ids, rows or messages are not found as often as they are wanted, for `details`."""
+
+    def texts(some: Iterable[object]) -> Counter[str]:
+        return Counter(repr(sorted(each.items()) if isinstance(each, dict) else each) for each in some)
+
+    left = sorted((texts(wanted) - texts(found)).elements())
+    return f"{len(left)} missing: {', '.join(each[:100] for each in left[:10])}"
+
+
+def until_found(found: Callable[[], Collection[Any]], wanted: Collection[Any], **others: Any) -> None:
+    """Waits until as many are found as are wanted; the error names those that are missing. `others` are of `until`."""
+    now: list[Any] = []
+
+    def are_all() -> bool:
+        now[:] = found()
+        return len(now) >= len(wanted)
+
+    more: dict[str, Any] = {"progress": lambda: len(now), "details": lambda: missing(wanted, now)}
+    until(are_all, f"all {len(wanted)}", **more, **others)
 
 
 def until(
@@ -72,7 +107,7 @@ def until(
     """
     began = changed = time.monotonic()
     seen, pause = progress(), min(0.005, pause_s)
-    while not (result := condition()):
+    while not (result := _asked(condition, what)):
         for lives in alive:
             if not lives():
                 if result := condition():
@@ -88,3 +123,16 @@ def until(
         time.sleep(pause)
         pause = min(pause * 1.2, pause_s)
     return result
+
+
+def _asked(condition: Callable[[], T], what: str) -> T:
+    """Returns the condition's result. Without what is needed, neither False nor an error says anything."""
+    try:
+        result, error = condition(), None
+    except Exception as raised:  # noqa: BLE001 (it is raised again)
+        result, error = None, raised
+    if not result and not all(is_up() for is_up in _needed):
+        raise Inconclusive(f"a server ended before: {what}") from error
+    if error is not None:
+        raise error
+    return result  # type: ignore[return-value]

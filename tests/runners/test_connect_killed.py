@@ -82,7 +82,9 @@ def test_a_copy_that_is_killed_leaves_the_newest_row_of_each_key(
         assert 4 not in killed_at.values() or min(killed_at.values()) < 4, "it was killed after its last row"
         send(*range(5, VERSIONS + 1))
         with started(Job(command, tmp_path)) as job:
-            job.wait_until(lambda: set(table.versions().values()) == {VERSIONS}, "the newest rows")
+            job.wait_until(
+                lambda: set(table.versions().values()) == {VERSIONS}, "the newest rows", details=table.versions
+            )
             job.end(2)
         found = table.run("SELECT id, version, text FROM latest ORDER BY id")
     assert found == [(n, VERSIONS, f"{n}/{VERSIONS}") for n in range(KEYS)]

@@ -115,20 +115,20 @@ def test_a_stream_that_is_killed_counts_each_event_once(mode: Mode, lab: Lab, tm
     command = [*program, *mode.with_workers(2), f"--checkpoint_dir={checkpoints}"]
     send(*users, *users, *["before"] * 3)
     with started(Job(command, tmp_path)) as job:
-        job.wait_until(lambda: "before" in found(), "the first correlation")
+        job.wait_until(lambda: "before" in found(), "the first correlation", details=found)
         earlier = set(checkpoints.rglob("_metadata"))
         send(*["again"] * 3)  # found in a later micro-batch: Spark has committed the earlier one
-        job.wait_until(lambda: "again" in found(), "the second correlation")
+        job.wait_until(lambda: "again" in found(), "the second correlation", details=found)
         if mode.is_flink:
             job.wait_until(lambda: not earlier.issuperset(checkpoints.rglob("_metadata")), "a checkpoint")
         job.kill()
     assert found() == {"before": 3, "again": 3}
     with started(Job(command, tmp_path)) as job:
         send(*["after"] * 3)
-        job.wait_until(lambda: "after" in found(), "the first one after the kill")
+        job.wait_until(lambda: "after" in found(), "the first one after the kill", details=found)
         assert found().keys() == {"before", "again", "after"}, "an event that is read again is no second one"
         send(*users)
-        job.wait_until(lambda: found().keys() == {"before", "again", "after", *users}, "all to be found")
+        job.wait_until(lambda: found().keys() == {"before", "again", "after", *users}, "all to be found", details=found)
         job.end(2)
     assert set(found().values()) == {3}
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,10 +14,9 @@ pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'"
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import until
-from tests.runners.sql.test_sql import RUNNERS, Topics, send, topics
+from tests.helpers.waiting import until_found
+from tests.runners.sql.test_sql import RUNNERS, Topics, rows_of, send, topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 __all__ = ["topics"]
@@ -47,13 +44,7 @@ def test_all_runners_give_the_same_elements(runner: str, topics: Topics, lab: La
         tier = ("gold" if n % 3 else None) if n < count else None
         town = f"town {n % 7}" if n % 7 < 5 else None
         wanted.append({"n": n, "user": f"user {n}", "town": n % 7, "tier": tier, "in_town": town})
-    bodies: list[Any] = []
-
-    def all_there() -> bool:
-        bodies[:] = [json.loads(each.body) for each in read_topic(lab.client, topics.alarms)]
-        return len(bodies) >= len(wanted) + 1
-
-    until(all_there, "all elements")
-    letters = [each for each in bodies if "tier" not in each]
-    assert letters == [{"n": 0, "user": 0, "town": 0}]
-    assert sorted((each for each in bodies if "tier" in each), key=lambda each: each["n"]) == wanted
+    letter = {"n": 0, "user": 0, "town": 0}
+    until_found(lambda: rows_of(lab, topics.alarms), [letter, *wanted])
+    found = sorted(rows_of(lab, topics.alarms), key=lambda each: each["n"])
+    assert found == [letter, *wanted]

@@ -13,8 +13,9 @@ import os
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,8 +48,9 @@ from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.jobserver.servers import SERVERS
 from rmqio.serde import JsonDeserializer
+from tests.helpers.pipelines.unended import goes_on
 from tests.helpers.servers.guarded import Guarded
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until, until_found
 
 pytestmark = [
     pytest.mark.broker,
@@ -117,6 +119,9 @@ class Topics:
 
     def records(self, topic: str) -> list[Record]:
         return list(read_topic(self.client, topic))
+
+    def offsets(self, topic: str) -> list[int]:
+        return [record.queue_offset for record in self.records(topic)]
 
     def bodies(self, topic: str) -> Counter[str]:
         return Counter(record.body.decode() for record in self.records(topic))
@@ -204,12 +209,12 @@ def wanted(endless: bool) -> Counter[str]:
 
 
 @contextmanager
-def started(pipeline: Any, topics: Topics, flags: str) -> Iterator[None]:
-    """Runs an unbounded pipeline. The in-process runner can only end it with a failure."""
+def started(pipeline: Any, topics: Topics, flags: str) -> Iterator[Callable[[], bool]]:
+    """Runs an unbounded pipeline; yields a part of `alive`. The in-process runner can only end it with a failure."""
     if "DirectRunner" not in flags:
         result = pipeline.run()
         try:
-            yield
+            yield goes_on(result)
         finally:
             result.cancel()
         return
@@ -221,10 +226,14 @@ def started(pipeline: Any, topics: Topics, flags: str) -> Iterator[None]:
         except Exception as error:  # noqa: BLE001  checked below
             ends.append(str(error))
 
+    def is_up() -> bool:
+        assert thread.is_alive(), f"the pipeline has ended: {ends}"
+        return True
+
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        yield
+        yield is_up
     finally:
         topics.send(topics.growing, Message(json.dumps({"number": END}).encode()))
         thread.join(60)
@@ -241,7 +250,8 @@ def test_filters_letters_and_new_queues_with_credentials_and_tls(given: Run, top
     topics.send(topics.broken, *(message(n, broken=n % 5 == 0) for n in range(COUNT)))
     topics.send(topics.growing, message(0))
     sent = (topics.mixed, COUNT), (topics.broken, COUNT), (topics.growing, 1)
-    until(lambda: all(len(topics.records(topic)) == count for topic, count in sent), "all are there")
+    for topic, count in sent:
+        until_found(partial(topics.offsets, topic), range(count))
     flags = given.flags.split()
     if given.endless and "DirectRunner" not in given.flags:
         flags.append(f"--checkpoint_dir={tmp_path / 'checkpoint'}")
@@ -249,22 +259,24 @@ def test_filters_letters_and_new_queues_with_credentials_and_tls(given: Run, top
     build(pipeline, topics, endless=given.endless)
     broken = COUNT // 5
 
-    def is_done() -> bool:
+    def left() -> list[Counter[str] | tuple[str, list[int]]]:
+        """Returns the results that are missing, and the offsets of letters where there are too few."""
         letters = dict.fromkeys((topics.letters, topics.handled, topics.mapped), broken)
         letters |= dict.fromkeys((topics.unsent, topics.refused, topics.left_out), 1)
-        return topics.bodies(topics.sink) >= wanted(given.endless) and all(
-            len(topics.records(topic)) >= count for topic, count in letters.items()
-        )
+        few = [(each, now) for each, count in letters.items() if len(now := topics.offsets(each)) < count]
+        results = wanted(given.endless) - topics.bodies(topics.sink)
+        return [*([results] if results else []), *few]
 
     if given.endless:
-        with started(pipeline, topics, given.flags):
-            until(lambda: topics.bodies(topics.sink)["growing 0"] == 1, "the first queue", still_s=120)
+        with started(pipeline, topics, given.flags) as is_up:
+            more: Any = {"alive": [is_up], "details": left, "still_s": 120}
+            until(lambda: topics.bodies(topics.sink)["growing 0"] == 1, "the first queue", **more)
             topics.add_queue(topics.growing)
             topics.send(topics.growing, message(1), message(2), queue_id=1)
-            until(is_done, "all results and letters, and what is in the new queue", still_s=120)
+            until(lambda: not left(), "all results and letters, and what is in the new queue", **more)
     else:
         pipeline.run().wait_until_finish()
-        until(is_done, "all results and letters")
+        until(lambda: not left(), "all results and letters", details=left)
     assert topics.bodies(topics.sink) == wanted(given.endless), "and each once"
     origins = [f"{topics.broken}/guarded/0/{n}" for n in range(COUNT) if n % 5 == 0]
     for topic in (topics.letters, topics.handled, topics.mapped):

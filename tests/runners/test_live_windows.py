@@ -10,7 +10,8 @@ import collections
 import json
 import random
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from rmqio.skew import BoundedGroupIntoBatches
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.pipelines.unended import goes_on
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until, until_found
 
 pytestmark = [
     pytest.mark.broker,
@@ -235,22 +236,19 @@ def test_sessions_and_sliding_windows_of_a_live_topic(flags: str, lab: Lab, topi
     result = pipeline.run()
     alive = [goes_on(result)]
     try:
-        until(
-            lambda: any(pane.timing == EARLY for pane in topic.panes()),
-            "panes that are early",
-            alive=alive,
-            still_s=120,
-        )
+        until(lambda: any(pane.timing == EARLY for pane in topic.panes()), "an early pane", alive=alive, still_s=120)
         in_time += topic.send(*out_of_order(chance, ("a", 110, 116), ("a", 128, 136), ("b", 120, 140)))
         in_time += topic.send(*END)
-        until(lambda: not untold(topic.panes(), in_time, ON_TIME), "all panes that are on time", alive=alive)
+        on_time = partial(untold, topic.panes, in_time, ON_TIME)
+        until(lambda: not on_time(), "all panes that are on time", alive=alive, details=on_time)
         # These are for windows that are forgotten. The panes of the messages after them show that these were dropped.
         too_late = topic.send(("a", 10), ("a", 47), ("b", 20), ("c", 30))
         late = topic.send(("a", 124), ("a", 121), ("b", 131), ("b", 144), ("c", 150), ("c", 152))
         kinds = len(WINDOWS) * len(MODES)
-        until(lambda: is_told(topic.panes(), late, kinds), "all that is late, and not too late", alive=alive)
+        left = partial(not_told, topic.panes, late, kinds)
+        until(lambda: not left(), "all that is late, and not too late", alive=alive, details=left)
         everything = {each.number: each.key for each in (*in_time, *too_late, *late)}
-        until(lambda: numbers_of(topic.batches()) >= everything.keys(), "all batches, by the clock", alive=alive)
+        until_found(lambda: {n for _, numbers in topic.batches() for n in numbers}, everything, alive=alive)
     finally:
         result.cancel()
     batched = [(key, number) for key, numbers in topic.batches() for number in numbers]
@@ -263,10 +261,6 @@ def test_sessions_and_sliding_windows_of_a_live_topic(flags: str, lab: Lab, topi
             check(of_kind, in_time, late, reference(in_time), reference([*in_time, *late]), name)
 
 
-def numbers_of(batches: list[tuple[str, list[int]]]) -> set[int]:
-    return {number for _, numbers in batches for number in numbers}
-
-
 def is_second_end(pane: Pane, flags: str) -> bool:
     """Returns whether Beam's GroupByKey on Flink has ended a window a second time.
 
@@ -276,7 +270,7 @@ def is_second_end(pane: Pane, flags: str) -> bool:
     return "FlinkRunner" in flags and not pane.numbers and pane.place == 0
 
 
-def untold(panes: list[Pane], messages: list[Sent], timing: int) -> set[Any]:
+def untold(panes: Callable[[], list[Pane]], messages: list[Sent], timing: int) -> set[Any]:
     """Returns the windows without a pane of this timing, except the window of the end itself."""
     wanted = {
         (f"{shape}, {name}", *at)
@@ -285,11 +279,13 @@ def untold(panes: list[Pane], messages: list[Sent], timing: int) -> set[Any]:
         for at in reference(messages)
         if at[0] != "end"
     }
-    return wanted - {pane[:4] for pane in panes if pane.timing == timing}
+    return wanted - {pane[:4] for pane in panes() if pane.timing == timing}
 
 
-def is_told(panes: list[Pane], messages: list[Sent], kinds: int) -> bool:
-    return all(len({pane.kind for pane in panes if each.number in pane.numbers}) == kinds for each in messages)
+def not_told(panes: Callable[[], list[Pane]], messages: list[Sent], kinds: int) -> list[Sent]:
+    """Returns the messages that are not in panes of all kinds."""
+    now = panes()
+    return [each for each in messages if len({pane.kind for pane in now if each.number in pane.numbers}) < kinds]
 
 
 def check(

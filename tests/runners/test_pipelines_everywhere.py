@@ -25,7 +25,7 @@ from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.telemetry import METRICS
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until_found
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -195,14 +195,12 @@ def test_the_sink_holds_the_same(
     assert filled.case.main(flags) == 0, capsys.readouterr().err
     if filled.case.main is province.main:
         assert_metrics(metrics(ran[-1]), filled, lab)
-    results: list[tuple[Any, Any]] = []
 
-    def are_there() -> bool:
-        """Returns whether the results are visible: a broker shows a message some time after its acknowledgement."""
-        results[:] = [filled.case.read(record) for record in read_topic(lab.client, sink)]
-        return len(results) >= len(filled.case.wanted)
+    def found() -> list[tuple[Any, Any]]:
+        return [filled.case.read(record) for record in read_topic(lab.client, sink)]
 
-    until(are_there, "as many results as there should be")
+    until_found(found, filled.case.wanted.items())  # a broker shows messages some time after their acknowledgement
+    results = found()
     assert dict(results) == filled.case.wanted
     if filled.case.main is not word_count.main or "--streaming" not in runner:  # it also writes intermediate totals
         assert len(results) == len(filled.case.wanted)

@@ -23,7 +23,7 @@ from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.rules.meaning import matching
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until_found
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -96,7 +96,7 @@ def test_hits_are_those_of_the_reference(
     rules = RuleSet.from_files(path).load()
     wanted = sorted((rule.id, event["n"]) for event in events for rule in matching(rules, event))
     assert {rule_id for rule_id, _ in wanted} == {"slow", "shell"}
-    until(lambda: len(hits_of(lab, topics)) >= len(wanted), "all hits")
+    until_found(lambda: [(hit["rule"], hit["event"]["n"]) for hit in hits_of(lab, topics)], wanted)
     found = hits_of(lab, topics)
     assert sorted((hit["rule"], hit["event"]["n"]) for hit in found) == wanted
     of_shell = next(hit for hit in found if hit["rule"] == "shell")
@@ -146,7 +146,11 @@ def test_rules_change_under_a_job(runner: str, topics: Topics, lab: Lab, tmp_pat
             """
             after, *later = itertools.islice(numbers, 1 + COUNT)
             send(lab, topics.events, [Message(json.dumps({"n": n, "ms": 95, "image": "sh"}).encode()) for n in later])
-            job.wait_until(lambda: len(met_since(lab, topics, after, "slow")) == COUNT, "events of all queues")
+
+            def unmet() -> set[int]:
+                return {*later} - met_since(lab, topics, after, "slow")
+
+            job.wait_until(lambda: not unmet(), "events of all queues", details=unmet)
             return met_since(lab, topics, after, "last") == set(later)
 
         all_meet()  # or not: the bundles may have begun before the change

@@ -101,7 +101,11 @@ def test_nothing_is_lost_or_counted_twice(runner: str, source: str, folder: Path
     windows = {name: in_windows(sent, PERIOD_S if name == "sliding" else SIZE_S) for name in WINDOWINGS}
     least = len(by_key) + TOTAL + sum(map(len, windows.values()))
     totals = {"total", "emitted", *windows}
-    until(lambda: sum(each.tags in totals for each in read_topic(lab.client, sink)) >= least, "all totals")
+
+    def found() -> Counter[str | None]:
+        return Counter(each.tags for each in read_topic(lab.client, sink) if each.tags in totals)
+
+    until(lambda: found().total() >= least, f"{least} totals", progress=found, details=found)
     stored = ClaimStore(ClaimCheck(str(folder))).resolve([*read_topic(lab.client, sink)])
     assert not stored[1]
     records = stored[0]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rmqio.client.connections.connection import Connection
 from rmqio.interfaces import FetchedBatch, QueueClient
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
+from rmqio.pipelines.check import read_topic
 from rmqio.wire import requests
 from rmqio.wire.messages.batch import BatchBuilder
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until, until_found
 
 _numbers = itertools.count()
 
@@ -83,6 +84,21 @@ def read_to(
     finally:
         reader.close()
     return parts
+
+
+def stored(client: QueueClient, topic: str, bodies: Collection[bytes]) -> list[Record]:
+    """Returns all records of a topic, queue by queue in order, as soon as there are as many as these bodies.
+
+    A broker shows messages a moment after it has acknowledged them.
+    """
+    found: list[Record] = []
+
+    def stored_bodies() -> list[bytes]:
+        found[:] = read_topic(client, topic)
+        return [record.body for record in found]
+
+    until_found(stored_bodies, bodies)
+    return found
 
 
 def records_of(parts: Sequence[FetchedBatch]) -> list[Record]:

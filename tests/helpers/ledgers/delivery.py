@@ -205,6 +205,7 @@ def rounds(copies: Copies, mode: Mode, workers: Sequence[int]) -> list[Round]:
                     lambda enough=enough: copies.copied >= enough,  # type: ignore[misc]
                     "some of the new ones",
                     progress=lambda: copies.copied,
+                    details=copies.findings,
                 )
                 with copies.incoming():
                     flags = stop(mode, job, copies.folder)

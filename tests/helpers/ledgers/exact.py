@@ -17,9 +17,11 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.pipelines.addresses import addresses
+from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.delivery import Mode
 from tests.helpers.peers.interop import JavaClient
 from tests.helpers.servers.jobs import Job
+from tests.helpers.waiting import missing
 
 QUEUES = 4
 
@@ -73,11 +75,12 @@ class ExactBench:
 
     _written = 0
 
-    def is_committed(self) -> bool:
-        """Whether the job's group has committed all that was sent."""
+    def uncommitted(self) -> dict[int, tuple[int | None, int]]:
+        """Returns what the group has committed, and the end, of queues of which it has not committed all."""
         client = self.client
-        queues = client.queues(self.source)
-        return all(client.committed_offset(self.group, each) == client.max_offset(each) for each in queues)
+        ends = {queue: client.max_offset(queue) for queue in client.queues(self.source)}
+        found = {queue: client.committed_offset(self.group, queue) for queue in ends}
+        return {queue.queue_id: (found[queue], end) for queue, end in ends.items() if found[queue] != end}
 
     def wait_for(self, job: Job, count: float) -> None:
         """Waits until `count` messages are in the sink."""
@@ -85,9 +88,13 @@ class ExactBench:
             lambda: self.written >= count,
             f"{count:,.0f} in the sink",
             progress=lambda: self.written,
-            details=lambda: f"{self.written:,} are there",
+            details=self._missing,
             still_s=300,
         )
+
+    def _missing(self) -> str:
+        keys = (record.keys[0] for record in read_topic(self.client, self.sink))
+        return missing((str(address["id"]) for address in addresses(self.sent)), keys)
 
     def kill_broker(self) -> None:
         """Kills the broker and starts it again."""

@@ -13,7 +13,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakSet
 
 import apache_beam as beam
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -25,7 +27,7 @@ from rmqio.model import Message, MessageQueue, Record
 from rmqio.options import ClientOptions
 from rmqio.transforms.shared import close_shared_clients
 from tests.helpers.client.raw_send import read_to, records_of, send_all
-from tests.helpers.waiting import until
+from tests.helpers.waiting import missing, until
 
 # ---- the ledger -----------------------------------------------------------------------------------------------------
 
@@ -220,7 +222,11 @@ class Run:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{len(offsets)} of {queue}" for queue, offsets in sorted(self.offsets.items()))
-        return f"{len(self.records)} records ({counts}), error {str(self.error)[-2000:]}"
+        bodies = [record.body for record in list(self.records)]
+        topics = {queue.topic for queue in self.offsets}
+        sent = [sent for lab in Lab.labs for queue, sent in lab.sent.items() if queue.topic in topics]
+        left = missing((body for each in sent for body in each.values()), bodies)
+        return f"{len(bodies)} records ({counts}), {left}; error {str(self.error)[-2000:]}"
 
 
 class Sink(beam.DoFn):
@@ -302,10 +308,13 @@ def failure(*transforms: Any) -> str:
 class Lab:
     """The topics of a test on a broker, and what was sent to them. Message `n` of a queue has offset `n`."""
 
+    labs: ClassVar[WeakSet[Lab]] = WeakSet()
+
     def __init__(self, broker: LocalRocketMQ) -> None:
         self.broker = broker
         self.client = RemotingQueueClient(ClientOptions(broker.name_server))
         self.sent: dict[MessageQueue, dict[int, bytes]] = {}
+        Lab.labs.add(self)
 
     def close(self) -> None:
         self.client.close()
@@ -334,11 +343,8 @@ class Lab:
             sent[offset] = f"{queue.topic}/{queue.queue_id}/{offset}".encode().ljust(body_size, b".")
         send_all(self.broker.broker, queue, (Message(sent[n], **(make(n) if make else {})) for n in range(begin, end)))
         # A broker acknowledges before it dispatches. A message counts for the end of the queue only after that.
-        until(
-            lambda: self.client.max_offset(queue) >= end,
-            f"{queue} to have {end} messages",
-            progress=lambda: self.client.max_offset(queue),
-        )
+        have = partial(self.client.max_offset, queue)
+        until(lambda: have() >= end, f"{queue} to have {end} messages", progress=have, details=have)
 
     def sent_to(self, *queues: MessageQueue) -> Sent:
         """Returns everything that was sent to some queues."""
@@ -359,6 +365,10 @@ class Lab:
 
     def committed(self, group: str, *queues: MessageQueue) -> list[int | None]:
         return [self.client.committed_offset(group, queue) for queue in queues]
+
+    def until_committed(self, run: Run, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        now = partial(self.committed, group, *offsets)
+        run.wait_until(lambda: now() == [*offsets.values()], f"{group} to commit {offsets}", details=now)
 
 
 def new_group() -> str:

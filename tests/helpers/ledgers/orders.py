@@ -17,6 +17,7 @@ from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.servers.jobs import Job
+from tests.helpers.waiting import missing
 
 QUEUES = 4
 WINDOW_MS = 10_000
@@ -70,6 +71,16 @@ class Bench:
         """Returns how many orders have been read according to the group's offsets."""
         return sum(self.group_offsets().values())
 
+    def until_committed(self, job: Job, count: float | None = None) -> None:
+        """Waits until so many orders have been read according to the group's offsets; None: all."""
+        least = self.sent if count is None else count
+        job.wait_until(
+            lambda: self.committed() >= least,
+            f"{least:,.0f} to be committed",
+            progress=self.committed,
+            details=self.group_offsets,
+        )
+
     def group_offsets(self) -> dict[int, int]:
         """Returns the group's offsets by queue."""
         queues = self.client.queues(self.source)
@@ -91,6 +102,16 @@ class Bench:
             total = json.loads(record.body)
             found[total["key"], total["start_ms"]].append((total["count"], total["sum"]))
         return found
+
+    def until_there(self, job: Job) -> None:
+        """Waits until each total has been sent at least once."""
+        job.wait_until(
+            self.are_there,
+            "all totals",
+            progress=self.committed,
+            details=lambda: missing(self.wanted, self.totals()),
+            still_s=300,
+        )
 
     def are_there(self) -> bool:
         return self.totals().keys() >= self.wanted.keys()

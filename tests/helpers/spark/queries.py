@@ -8,7 +8,9 @@ from typing import Any
 from tests.helpers.waiting import until
 
 
-def until_by(query: Any, condition: Callable[[], object], what: str) -> None:
+def until_by(
+    query: Any, condition: Callable[[], object], what: str, details: Callable[[], object] = lambda: ""
+) -> None:
     """Waits for a condition while a query runs, and goes on as long as it has new micro-batches. Raises its error."""
 
     def batch() -> object:
@@ -20,4 +22,11 @@ def until_by(query: Any, condition: Callable[[], object], what: str) -> None:
         assert query.isActive or condition(), f"the query has ended before: {what}"
         return True
 
-    until(condition, what, progress=batch, alive=[goes_on], details=lambda: query.lastProgress, still_s=120)
+    until(
+        condition,
+        what,
+        progress=batch,
+        alive=[goes_on],
+        details=lambda: f"{details()}; {query.lastProgress}",
+        still_s=120,
+    )

@@ -96,7 +96,11 @@ def queue(rocketmq: LocalRocketMQ, client: RemotingQueueClient, rmqio: Tool) -> 
 
 def _wait_for(client: RemotingQueueClient, queues: list[MessageQueue], count: int) -> None:
     """Messages are visible a moment after they are acknowledged."""
-    until(lambda: sum(map(client.max_offset, queues)) >= count, f"{count} messages")
+
+    def ends() -> list[int]:
+        return [client.max_offset(queue) for queue in queues]
+
+    until(lambda: sum(ends()) >= count, f"{count} messages", details=ends)
 
 
 def _command(rocketmq: LocalRocketMQ, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:

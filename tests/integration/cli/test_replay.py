@@ -17,7 +17,8 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
-from tests.helpers.waiting import until
+from tests.helpers.client.raw_send import stored
+from tests.helpers.waiting import until_found
 
 pytestmark = pytest.mark.broker
 
@@ -49,17 +50,8 @@ def fill(rocketmq: LocalRocketMQ, letters: str, source: str, count: int) -> None
         producer.send_batch(made, queues[begin // 500 % 2], message_ids=list(map(letter_id, made)))
     producer.close()
     client = RemotingQueueClient(ClientOptions(rocketmq.name_server))
-    wait_for(client, letters, count)
+    stored(client, letters, [b"%d" % n for n in range(count)])
     client.close()
-
-
-def wait_for(client: RemotingQueueClient, topic: str, count: int) -> None:
-    """A broker makes messages visible a moment after it has acknowledged them."""
-
-    def have() -> int:
-        return sum(map(client.max_offset, client.queues(topic)))
-
-    until(lambda: have() >= count, f"{count} messages in {topic}", progress=have, details=have)
 
 
 def run(rocketmq: LocalRocketMQ, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -92,12 +84,13 @@ def test_a_replay_that_is_killed_and_repeated_loses_nothing_and_its_copies_are_k
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert (found["read"], found["sent"], found["not_sent"]) == (COUNT - committed, COUNT - committed, 0)
-    wait_for(client, source, 6_000 + COUNT - committed)
-    stored = list(read_topic(client, source))
-    assert {record.body for record in stored} == {b"%d" % number for number in range(COUNT)}
-    assert len({(record.body, record.message_id) for record in stored}) == COUNT
-    assert COUNT < len(stored) < 2 * COUNT
-    assert {record.get_property("p") for record in stored} == {"q"}
+    bodies = {b"%d" % number for number in range(COUNT)}
+    until_found(lambda: {record.body for record in read_topic(client, source)}, bodies)
+    back = list(read_topic(client, source))
+    assert {record.body for record in back} == bodies
+    assert len({(record.body, record.message_id) for record in back}) == COUNT
+    assert COUNT < len(back) < 2 * COUNT
+    assert {record.get_property("p") for record in back} == {"q"}
 
     again = run(rocketmq, f"--dead_letter_topic={letters}", "--back", f"--consumer_group={group}")
     last = f"Read 0 letters of topic {letters} and chose 0. 0 messages were sent to the topics that they came from."

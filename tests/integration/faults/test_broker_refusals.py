@@ -351,11 +351,11 @@ def test_an_operators_reset_under_a_read_is_refused_or_honoured(
     read = lab.read(queue.topic, consumer_group=group, options=options)
     with Admin(ClientOptions(lab.broker.name_server)) as admin, caplog.at_level(logging.WARNING, "rmqio"):
         with running(read, stop_after=stop_after) as run:
-            run.wait_until(lambda: lab.committed(group, queue) == [100], "all to be committed")
+            lab.until_committed(run, group, {queue: 100})
             admin.reset_group_offset(group, queue, 30)
             lab.send(queue, 50)
             if policy == "refuse":
-                run.wait_until(lambda: lab.committed(group, queue) == [150], "the reset to be committed over")
+                lab.until_committed(run, group, {queue: 150})
                 lab.send(queue, 1)
             else:
                 run.has_ended.wait(30)

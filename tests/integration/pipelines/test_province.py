@@ -10,9 +10,8 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -21,9 +20,10 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.pipelines.addresses import addresses
+from rmqio.pipelines.check import body_of, read_topic
 from rmqio.pipelines.common.provinces import province_of
 from rmqio.runners.capabilities import Mode
-from tests.helpers.waiting import runs, until
+from tests.helpers.waiting import runs, until_found
 
 pytestmark = pytest.mark.broker
 
@@ -65,8 +65,9 @@ class Bench:
             for begin in range(0, len(batch), 200):
                 self.producer.send_batch(batch[begin : begin + 200], queue)
 
-    def size(self, topic: str) -> int:
-        return sum(self.client.max_offset(queue) for queue in self.client.queues(topic))
+    def ids(self) -> list[int]:
+        """Returns the ids of the addresses in the sink. A broker shows messages after it has acknowledged them."""
+        return [body_of(record)["id"] for record in read_topic(self.client, self.sink)]
 
     def command(self, *arguments: str) -> list[str]:
         topics = [f"--name_server={self.name_server}", f"--source_topic={self.source}", f"--sink_topic={self.sink}"]
@@ -97,8 +98,6 @@ def test_every_address_gives_one_province(bench: Bench, runner: str) -> None:
     """The file itself is the program. It once could not start on Spark, because a file beside it hid Python's copy."""
     if runner == "SparkRunner":
         pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
-    from rmqio.pipelines.check import body_of, read_topic
-
     bench.load(bodies(COUNT))
     done = bench.province(f"--runner={runner}", "--start=earliest", "--stop=latest", timeout_s=ENGINE_TIMEOUT_S)
     assert done.returncode == 0, done.stderr
@@ -108,7 +107,7 @@ def test_every_address_gives_one_province(bench: Bench, runner: str) -> None:
     assert "Traceback" not in done.stderr
     if runner == "DirectRunner":
         assert done.stderr == ""
-    until(lambda: bench.size(bench.sink) >= COUNT, "all messages, which a broker shows after it has acknowledged them")
+    until_found(bench.ids, [address["id"] for address in addresses(COUNT)])
     found = [body_of(record) for record in read_topic(bench.client, bench.sink)]
     expected = Counter((address["id"], province_of(address["address"])) for address in addresses(COUNT))
     assert Counter((each["id"], each["province"]) for each in found) == expected
@@ -147,16 +146,12 @@ def test_an_endless_run_writes_while_it_reads_and_ends_on_ctrl_c(bench: Bench) -
         text=True,
     )
     try:
-        alive = [runs(process, process.communicate)]
-
-        def until_there(topic: str, count: int, what: str) -> None:
-            size = partial(bench.size, topic)
-            until(lambda: size() >= count, what, progress=size, alive=alive, details=size, still_s=TIMEOUT_S)
-
-        until_there(bench.sink, 100, "what was there")
-        bench.load([json.dumps(address).encode() for address in list(addresses(150))[100:]])
-        until_there(bench.sink, 150, "what came later")
-        until_there(bench.letters, 1, "bad input, before the end that never comes")
+        more: Any = {"alive": [runs(process, process.communicate)], "still_s": TIMEOUT_S}
+        given = list(addresses(150))
+        until_found(bench.ids, [address["id"] for address in given[:100]], **more)
+        bench.load([json.dumps(address).encode() for address in given[100:]])
+        until_found(bench.ids, [address["id"] for address in given], **more)
+        until_found(lambda: [each.body for each in read_topic(bench.client, bench.letters)], [b"junk"], **more)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=TIMEOUT_S)
     finally:

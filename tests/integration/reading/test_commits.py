@@ -60,7 +60,7 @@ def test_an_endless_read_commits_what_its_bundles_have_read_and_not_what_failed(
     )
     with running(lab.read(q0.topic, consumer_group=group, options=options), stop_after=421) as run:
         run.wait_for(420)
-        run.wait_until(lambda: lab.committed(group, q0, q1) == [400, 20], "all to be committed")
+        lab.until_committed(run, group, {q0: 400, q1: 20})
         lab.send(q1, 1)  # the bundle that reads this one is failed by the sink
     assert run.offsets == {q0: list(range(400)), q1: list(range(21))}
     assert lab.committed(group, q0, q1) == [400, 20]
@@ -71,7 +71,7 @@ def test_commits_come_at_most_once_an_interval(lab: Lab) -> None:
     group = new_group()
     options = dataclasses.replace(QUICK, offset_commit_interval_ms=60_000)
     with running(lab.read(queue.topic, consumer_group=group, options=options), stop_after=21) as run:
-        run.wait_until(lambda: lab.committed(group, queue) == [1], "the first commit")
+        lab.until_committed(run, group, {queue: 1})
         lab.send(queue, 19)
         run.wait_for(20)
         time.sleep(0.5)
@@ -119,7 +119,7 @@ def test_a_bounded_pipeline_resumes_behind_an_endless_one(lab: Lab) -> None:
     with running(lab.read(q0.topic, consumer_group=group), stop_after=501) as first:
         first.wait_for(400)
         lab.send(q1, 100)
-        first.wait_until(lambda: lab.committed(group, q0, q1) == [300, 200], "all to be committed")
+        lab.until_committed(first, group, {q0: 300, q1: 200})
         lab.send(q0, 50)
     # From 300 on a bundle failed: whatever of it the sink has seen comes again, as from a runner's checkpoint.
     assert lab.committed(group, q0, q1) == [300, 200]

@@ -54,7 +54,7 @@ def test_a_queue_added_while_it_runs_is_read_from_where_the_option_says(
     read = lab.read(q0.topic, start=StartFrom.specific_offsets({q0: 2}), consumer_group=group, options=options)
     with running(read, stop_after=3 + (10 - first) + 4 + 2 + 1, steps={1: grow}) as run:
         run.wait_until(lambda: len(lab.sent.get(q1, ())) == 10 and lab.client.max_offset(q1) == 10, "the new queues")
-        run.wait_until(lambda: lab.committed(group, q1, q2) == [10, 0], "the new queues to be found")
+        lab.until_committed(run, group, {q1: 10, q2: 0})
         lab.send(q1, 4)
         lab.send(q2, 2)
         run.wait_for(3 + (10 - first) + 4 + 2)
@@ -122,7 +122,7 @@ def test_seven_idle_queues_do_not_hold_up_the_eighth(
     options = ReadOptions(discovery_interval_ms=discovery_interval_ms, offset_commit_interval_ms=0)
     with running(lab.read(busy.topic, consumer_group=group, options=options), stop_after=8 + 20 + 1) as run:
         run.wait_for(8)
-        run.wait_until(lambda: lab.committed(group, *queues) == [1] * 8, "all queues to be read to their ends")
+        lab.until_committed(run, group, dict.fromkeys(queues, 1))
         idle = calls
         run.wait_until(lambda: calls > idle + 8, "bundles in which nothing comes")
         for number in range(20):

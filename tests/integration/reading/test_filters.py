@@ -80,7 +80,7 @@ def test_the_group_moves_on_over_what_is_filtered_out(lab: Lab, chosen: dict[str
     assert finished(lab.read(queue.topic, consumer_group=bounded, stop=StopAt.latest(), **chosen)).records == []
     assert lab.committed(bounded, queue) == [3_000]
     with running(lab.read(queue.topic, consumer_group=endless, **chosen), stop_after=2) as run:
-        run.wait_until(lambda: lab.committed(endless, queue) == [3_000], "the group to be at the end")
+        lab.until_committed(run, endless, {queue: 3_000})
         lab.send(queue, 1, make=lambda n: {"tags": "late", "properties": {"price": "100000"}})
         run.wait_for(1)
         lab.send(queue, 900, make=lambda n: {"tags": "early", "properties": {"price": "1"}})

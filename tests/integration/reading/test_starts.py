@@ -50,7 +50,7 @@ def test_latest_is_only_what_comes_after_the_start(lab: Lab, discovery_interval_
     )
     with running(read, stop_after=23) as run:
         # It commits where it stands before it has read anything: then it has started.
-        run.wait_until(lambda: lab.committed(group, q0, q1) == [30, 0], "the start to be resolved")
+        lab.until_committed(run, group, {q0: 30, q1: 0})
         lab.send(q0, 20)
         lab.send(q1, 3)
     assert run.offsets == {q0: span(30, 50), q1: span(0, 3)}
@@ -104,7 +104,7 @@ def test_from_a_time_behind_the_end_waits_there_or_fails(lab: Lab, ahead_ms: int
     assert finished(lab.read(queue.topic, start=start, stop=StopAt.latest())).offsets == NONE
     group = new_group()
     with running(lab.read(queue.topic, start=start, consumer_group=group), stop_after=5) as run:
-        run.wait_until(lambda: lab.committed(group, queue) == [10], "the start to be resolved")
+        lab.until_committed(run, group, {queue: 10})
         lab.send(queue, 5)
     assert run.offsets == {queue: span(10, 15)}
     late = StartFrom.timestamp(lab.store_time(queue, 14) + ahead_ms)

@@ -63,7 +63,7 @@ def test_a_job_writes_nothing_twice_when_its_text_changes(start: str, lab: Lab, 
             while not written():
                 send(0, f"w{sent}")
                 sent += 1
-        job.wait_until(lambda: len(written()) > 1 or start == "latest", "the first rows")
+        job.wait_until(lambda: len(written()) > 1 or start == "latest", "the first rows", details=written)
         ended = 2 if start == "earliest" else sent
         job.wait_until(lambda: committed() == [ended], "the commit")
         before, first = written(), status().pid
@@ -78,6 +78,6 @@ def test_a_job_writes_nothing_twice_when_its_text_changes(start: str, lab: Lab, 
         job.wait_until(lambda: status().state == "stopping" or status().pid != first, "the end of the old one")
         send(1, "x", "y")  # into a queue that the group has no offset for
         send(0, "z")
-        job.wait_until(lambda: {"Z", "X", "Y"} <= set(map(str.upper, written())), "the rows of now")
+        job.wait_until(lambda: {"Z", "X", "Y"} <= set(map(str.upper, written())), "the rows of now", details=written)
         assert sorted(map(str.upper, written())) == sorted([*map(str.upper, before), "X", "Y", "Z"])
         assert job.end(signal.SIGTERM) == 0

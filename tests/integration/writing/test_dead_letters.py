@@ -18,11 +18,10 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import SerdeError
 from rmqio.local import LocalRocketMQ
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
 from rmqio.replay import replay
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES
-from tests.helpers.waiting import until
+from tests.helpers.client.raw_send import stored
 
 pytestmark = pytest.mark.broker
 
@@ -46,14 +45,8 @@ class Topics:
             producer.send(message.replace(topic=topic))
         producer.close()
 
-    def records(self, topic: str, count: int) -> list[Record]:
-        """All of a topic, once there are so many: a broker shows messages a moment after it has acknowledged them."""
-
-        def have() -> int:
-            return sum(map(self._client.max_offset, self._client.queues(topic)))
-
-        until(lambda: have() >= count, f"{count} messages in {topic}", progress=have, details=have)
-        return list(read_topic(self._client, topic))
+    def records(self, topic: str, bodies: list[bytes]) -> list[Record]:
+        return stored(self._client, topic, bodies)
 
     def read(self, topic: str, **arguments: Any) -> ReadFromRocketMQ:
         bounds: dict[str, Any] = {"start": StartFrom.earliest(), "stop": StopAt.latest()}
@@ -84,13 +77,14 @@ def test_letters_hold_the_largest_messages_with_all_of_their_properties_and_give
         Message(b"small", keys=["k" * 100] * 50, properties={f"p{n}": "v" * 1_000 for n in range(25)}),
     ]
     topics.send(source, *sent)
-    first = topics.records(source, 3)
+    bodies = [message.body for message in sent]
+    first = topics.records(source, bodies)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         _ = pipeline | topics.read(source, deserializer=refuse, dead_letter_topic=letters)
-    ids = {record.get_property("RMQIO_MESSAGE_ID") for record in topics.records(letters, 3)}
+    ids = {record.get_property("RMQIO_MESSAGE_ID") for record in topics.records(letters, bodies)}
     assert ids == {record.message_id for record in first}
     assert replay(letters, name_server=topics.name_server).sent == 3
-    again = [record for record in topics.records(source, 6) if record not in first]
+    again = [record for record in topics.records(source, bodies * 2) if record not in first]
     assert len(again) == 3
     by_body = {record.body: record for record in again}
     for message in sent:
@@ -120,18 +114,17 @@ def test_a_bundle_that_is_run_again_leaves_duplicates_which_a_read_drops(topics:
     source, sink, plain, once = (topics.new() for _ in range(4))
     bodies = [b"%03d" % number for number in range(200)]
     topics.send(source, *map(Message, bodies))
-    topics.records(source, 200)
+    topics.records(source, bodies)
     with pytest.raises(Exception, match="behind the write"):
         copy(topics, source, sink, fails=True)
     copy(topics, source, sink, fails=False)
-    stored = topics.records(sink, 400)
-    assert Counter(record.body for record in stored) == dict.fromkeys(bodies, 2)
+    assert Counter(record.body for record in topics.records(sink, bodies * 2)) == dict.fromkeys(bodies, 2)
     for target, arguments in ((plain, {}), (once, {"deduplicate": DropDuplicates()})):
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
             read = topics.read(sink, **arguments)
             _ = pipeline | read | WriteToRocketMQ(target, name_server=topics.name_server)
-    assert written(topics.records(plain, 400)) == dict.fromkeys(bodies, 2)
-    assert written(topics.records(once, 200)) == dict.fromkeys(bodies, 1)
+    assert written(topics.records(plain, bodies * 2)) == dict.fromkeys(bodies, 2)
+    assert written(topics.records(once, bodies)) == dict.fromkeys(bodies, 1)
 
 
 def written(records: list[Record]) -> Counter[bytes]:

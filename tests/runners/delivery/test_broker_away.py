@@ -33,6 +33,7 @@ from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic, find, lose, s
 from tests.helpers.servers.cluster import Cluster
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.spark.queries import until_by
+from tests.helpers.waiting import missing
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -60,7 +61,7 @@ def topic(cluster: Cluster) -> Iterator[Topic]:
 def follow(
     cluster: Cluster,
     topic: Topic,
-    wait_until: Callable[[Callable[[], bool], str], object],
+    wait_until: Callable[..., object],
     brokers: Sequence[str] = (STAYS, GOES),
 ) -> None:
     """Asserts what an unbounded read must do if it has begun while one broker was away.
@@ -70,7 +71,7 @@ def follow(
 
     def until_copied(what: str, *brokers: str) -> None:
         wanted = set().union(*(topic.places(broker, HALF) for broker in brokers))
-        wait_until(lambda: topic.copied().keys() >= wanted, what)
+        wait_until(lambda: topic.copied().keys() >= wanted, what, details=lambda: missing(wanted, topic.copied()))
 
     def is_exact() -> bool:
         return dict(topic.copied()) == dict.fromkeys(topic.places(STAYS, HALF) | topic.places(GOES, HALF), 1)
@@ -83,7 +84,7 @@ def follow(
     def until_later_ones_are_copied(what: str, brokers: Sequence[str]) -> None:
         queues = [queue for broker in brokers for queue in topic.of(broker)]
         later = {(*queue[1:], topic.client.max_offset(queue) + AGAIN) for queue in queues}
-        wait_until(lambda: topic.copied().keys() >= later, what)
+        wait_until(lambda: topic.copied().keys() >= later, what, details=lambda: missing(later, topic.copied()))
 
     with sending(cluster, topic, brokers):
         until_later_ones_are_copied("messages while both answer", brokers)
@@ -105,7 +106,8 @@ def test_a_read_without_end(cluster: Cluster, topic: Topic, mode: Mode, tmp_path
     with started(Job(topic.command(flags), tmp_path)) as job:
         follow(cluster, topic, job.wait_until)
         if mode is not DIRECT:
-            job.wait_until(lambda: committed(topic) == [topic.sent[queue] for queue in topic.queues], "all commits")
+            ends = [topic.sent[queue] for queue in topic.queues]
+            job.wait_until(lambda: committed(topic) == ends, f"commits of {ends}", details=lambda: committed(topic))
         assert job.interrupt() == 130, job.log.read_text()[-4000:]
     if mode is DIRECT:  # the group's next commit includes what could not be committed while the broker hung
         found = zip(committed(topic), topic.queues, strict=True)
@@ -144,13 +146,15 @@ def test_windows_of_sql_while_a_broker_hangs(cluster: Cluster, topic: Topic, tmp
     job = Job([sys.executable, "-m", "rmqio", "sql", str(file), name_server, *flags], tmp_path)
     with started(job):
         with sending(cluster, topic):
-            job.wait_until(lambda: total(STAYS) > 0 and total(GOES) > 0, "the first windows")
+            job.wait_until(lambda: total(STAYS) > 0 and total(GOES) > 0, "the first windows", details=counted)
             cluster.brokers[GOES].pause()
             time.sleep(8)
             cluster.brokers[GOES].resume()
             time.sleep(2)
         stored = Counter(broker for broker, _, _ in topic.stored())
-        job.wait_until(lambda: {STAYS: total(STAYS), GOES: total(GOES)} == stored, "every message, in one window")
+        job.wait_until(
+            lambda: {STAYS: total(STAYS), GOES: total(GOES)} == stored, f"windows of {stored}", details=counted
+        )
         assert job.interrupt() == 130, job.log.read_text()[-4000:]
 
 
@@ -177,7 +181,7 @@ def test_a_broker_that_hangs_at_the_start(cluster: Cluster, topic: Topic, tmp_pa
             lambda: topic.copied().keys() >= second,
             "what the other broker holds",
             progress=copied,
-            details=lambda: sorted(second - topic.copied().keys())[:10],
+            details=lambda: missing(second, topic.copied()),
         )
         find(cluster)
         everything = second | topic.places(GOES, HALF)
@@ -185,7 +189,7 @@ def test_a_broker_that_hangs_at_the_start(cluster: Cluster, topic: Topic, tmp_pa
             lambda: topic.copied().keys() >= everything,
             "what this one holds",
             progress=copied,
-            details=lambda: sorted(everything - topic.copied().keys())[:10],
+            details=lambda: missing(everything, topic.copied()),
         )
     assert dict(topic.copied()) == dict.fromkeys(everything, 1)
 

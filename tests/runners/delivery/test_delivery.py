@@ -138,6 +138,7 @@ def test_source_worker_killed(runs: Runs, mode: Mode, tmp_path: Path) -> None:
             lambda: hold.queues() >= held_by(mode) and copies.copied,
             "the queues to be held in the middle",
             progress=lambda: copies.copied,
+            details=lambda: f"{hold.queues()} are held; {copies.findings()}",
         )
         with_workers.kill(job)
         assert copies.copied < copies.sent

@@ -29,7 +29,7 @@ from tests.helpers.pipelines.counting import WINDOW_S, FailOnce, body_of
 from tests.helpers.pipelines.deduplicating import copying
 from tests.helpers.pipelines.unended import goes_on
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import runs, until
+from tests.helpers.waiting import runs, until_found
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -90,34 +90,34 @@ def test_what_a_task_that_fails_has_sent_twice_comes_out_once(lab: Lab, tmp_path
     """Spark runs the task again, and the next job drops its duplicates."""
     source, sink, target = lab.topic(), lab.topic(), lab.topic()
     lab.send(source, range(300))
-    until(lambda: len(lab.copied(source)) == 300, "all are there")
+    until_found(lambda: lab.copied(source), range(300))
     marker = tmp_path / "failed"
     with beam.Pipeline(runner=SparkRunner()) as pipeline:
         read = ReadFromRocketMQ(source, name_server=lab.name_server, start=StartFrom.earliest(), stop=StopAt.latest())
         written = pipeline | read | WriteToRocketMQ(sink, name_server=lab.name_server)
         _ = written.sent | beam.ParDo(FailOnce(marker))
     assert marker.exists()
-    until(lambda: len(lab.copied(sink)) == 300, "all are copied")
+    until_found(lambda: lab.copied(sink), range(300))
     stored = lab.copied(sink)
     assert stored.total() > 300
     assert len(lab.ids(sink)) == 300
     with beam.Pipeline(runner=SparkRunner()) as pipeline:
         copying(pipeline, sink, target, lab.name_server, StopAt.latest())
-    until(lambda: len(lab.copied(target)) == 300, "all are copied")
+    until_found(lambda: lab.copied(target), range(300))
     assert lab.copied(target).total() == 300
 
 
 def test_an_exactly_once_write_sends_nothing_of_it_twice(lab: Lab, tmp_path: Path) -> None:
     source, sink = lab.topic(), lab.topic()
     lab.send(source, range(300))
-    until(lambda: len(lab.copied(source)) == 300, "all are there")
+    until_found(lambda: lab.copied(source), range(300))
     marker = tmp_path / "failed"
     with beam.Pipeline(runner=SparkRunner()) as pipeline:
         read = ReadFromRocketMQ(source, name_server=lab.name_server, start=StartFrom.earliest(), stop=StopAt.latest())
         write = WriteToRocketMQ(sink, name_server=lab.name_server, exactly_once=LookBack(f"{sink}-position"))
         _ = (pipeline | read | write).sent | beam.ParDo(FailOnce(marker))
     assert marker.exists()
-    until(lambda: len(lab.copied(sink)) == 300, "all are copied")
+    until_found(lambda: lab.copied(sink), range(300))
     assert lab.copied(sink) == Counter(range(300))
 
 
@@ -148,13 +148,10 @@ def test_an_endless_read_drops_what_it_has_seen_before(lab: Lab, running: Any, t
     for _ in range(2):
         lab.send(source, range(100))
 
-    def copied() -> int:
-        return len(lab.copied(sink))
-
     with running(lab, source, sink, tmp_path) as is_up:
-        until(lambda: copied() == 100, "the first", progress=copied, alive=[is_up], details=copied, still_s=240)
+        until_found(lambda: lab.copied(sink), range(100), alive=[is_up], still_s=240)
         lab.send(source, range(50, 200))
-        until(lambda: copied() == 200, "the second", progress=copied, alive=[is_up], details=copied, still_s=240)
+        until_found(lambda: lab.copied(sink), range(200), alive=[is_up], still_s=240)
     assert lab.copied(source).total() == 350
     assert lab.copied(sink) == Counter(range(200))
 

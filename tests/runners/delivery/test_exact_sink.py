@@ -26,6 +26,7 @@ from tests.helpers.ledgers.orders import Bench
 from tests.helpers.peers.interop import JavaClient, java_client
 from tests.helpers.servers.flink_cluster import Cluster
 from tests.helpers.servers.jobs import started
+from tests.helpers.waiting import needed
 
 pytestmark = [
     pytest.mark.broker,
@@ -41,7 +42,7 @@ STREAMING = replace(SPARK_STREAMING, flags=(*SPARK_STREAMING.flags, "--max_recor
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LocalRocketMQ]:
-    with LocalRocketMQ() as running:
+    with LocalRocketMQ() as running, needed(running.pid):
         yield running
 
 
@@ -83,7 +84,7 @@ def test_on_direct_from_the_offsets_of_the_group(bench: Callable[[int], ExactBen
             job.kill()
     with started(made.job(direct, "--start=group:earliest")) as job:
         made.wait_for(job, made.sent)
-        job.wait_until(made.is_committed, "all to be committed")
+        job.wait_until(lambda: not made.uncommitted(), "all to be committed", details=made.uncommitted)
         assert job.interrupt() == 130, job.log.read_text()[-4000:]
     assert made.counted(java) == (0, 0), [path.read_text()[-3000:] for path in made.logs]
 
@@ -146,28 +147,18 @@ def test_totals_that_were_sent_again_have_the_ids_of_the_first(
             if name == "SparkRunner":
                 assert job.process.wait(240) == -9, job.log.read_text()[-4000:]
             else:
-                job.wait_until(
-                    lambda: bench.committed() >= 0.2 * ORDERS, "a fifth to be committed", progress=bench.committed
-                )
+                bench.until_committed(job, 0.2 * ORDERS)
                 job.kill()
         bench.send(MORE)
         with started(bench.job(*arguments, runner=name)) as job:
-            job.wait_until(
-                lambda: bench.committed() > bench.sent - 0.9 * MORE,
-                "some of the new ones to be committed",
-                progress=bench.committed,
-            )
+            bench.until_committed(job, bench.sent - 0.9 * MORE + 1)
             using.kill(job)
             bench.send(MORE)
-            job.wait_until(
-                lambda: bench.committed() > bench.sent - 0.9 * MORE,
-                "some of the next ones to be committed",
-                progress=bench.committed,
-            )
+            bench.until_committed(job, bench.sent - 0.9 * MORE + 1)
             broker.kill()
             broker.restart()
             bench.send(2_000)
-            job.wait_until(bench.are_there, "all totals")
+            bench.until_there(job)
             assert job.interrupt() == 130, job.log.read_text()[-4000:]
         copies = bench.check()
         assert_once(bench)

@@ -87,23 +87,19 @@ def test_a_lost_task_manager_changes_nothing(bench: KeptBench, cluster: Cluster,
     """Neither windows nor user state change, and timers of both kinds fire: each order is in one total of each."""
     with started(orders(bench, cluster, workers, "--parallelism=2", WAITS)) as job:
         bench.send(FIRST)
-        job.wait_until(
-            lambda: bench.committed() == bench.sent, "the first orders to be committed", progress=bench.committed
-        )
+        bench.until_committed(job)
         bench.send_ringing(60)
-        job.wait_until(
-            lambda: bench.committed() == bench.sent, "those that are to ring to be committed", progress=bench.committed
-        )
+        bench.until_committed(job)
         with bench.incoming():
-            job.wait_until(lambda: bench.committed() >= 2 * FIRST, "more to be committed", progress=bench.committed)
+            bench.until_committed(job, 2 * FIRST)
             cluster.lose(cluster.task_managers[0])
             assert bench.committed() < bench.sent
             bench.still_rings()
             cluster.start_task_manager()
         bench.want_what_is_kept()
         bench.end_windows()
-        job.wait_until(bench.are_there, "all totals", progress=bench.committed, still_s=300)
-        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed", progress=bench.committed)
+        bench.until_there(job)
+        bench.until_committed(job)
         assert job.interrupt() == 130, job.log.read_text()
     bench.check()
     assert not [each for each in cluster.rest.jobs() if not each.has_ended], "Ctrl-C ends the job on the cluster"
@@ -118,15 +114,11 @@ def test_a_savepoint_is_resumed_with_another_parallelism(
     """Windows, user state and timers move to other subtasks with their keys."""
     with started(orders(bench, cluster, workers, f"--parallelism={before}", WAITS)) as job:
         bench.send(FIRST)
-        job.wait_until(
-            lambda: bench.committed() == bench.sent, "the first orders to be committed", progress=bench.committed
-        )
+        bench.until_committed(job)
         bench.send_ringing(60)
-        job.wait_until(
-            lambda: bench.committed() == bench.sent, "those that are to ring to be committed", progress=bench.committed
-        )
+        bench.until_committed(job)
         with bench.incoming():
-            job.wait_until(lambda: bench.committed() >= 2 * FIRST, "more to be committed", progress=bench.committed)
+            bench.until_committed(job, 2 * FIRST)
             (running,) = (each for each in cluster.rest.jobs() if not each.has_ended)
             savepoint = cluster.rest.stop(running.id)
         job.process.wait(60)
@@ -136,7 +128,7 @@ def test_a_savepoint_is_resumed_with_another_parallelism(
     # A job that started from the beginning would not see what was sent before.
     flags = (f"--parallelism={after}", f"--savepoint_path={savepoint}", "--start=latest")
     with started(orders(bench, cluster, workers, *flags)) as job:
-        job.wait_until(bench.are_there, "all totals", progress=bench.committed, still_s=300)
-        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed", progress=bench.committed)
+        bench.until_there(job)
+        bench.until_committed(job)
         assert job.interrupt() == 130, job.log.read_text()
     bench.check()

@@ -346,7 +346,7 @@ def test_sigterm_ends_a_program_as_ctrl_c_does(bench: Bench, tmp_path: Path, mon
     topics = [f"--source_topic={bench.source}", f"--sink_topic={bench.sink}", f"--consumer_group={bench.group}"]
     at = f"--name_server={bench.broker.name_server}"
     with started(Job([*command, *topics, at, "--checkpointing_interval=500"], tmp_path)) as job:
-        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed", progress=bench.committed)
+        bench.until_committed(job)
         assert list(folder.glob("rmqio-checkpoint-*")), "where its checkpoints are"
         assert job.end(signal.SIGTERM) == 130, job.log.read_text()
     assert "interrupted" in job.log.read_text()
@@ -377,13 +377,9 @@ def test_a_killed_job_goes_on_from_its_last_checkpoint(
     monkeypatch.setenv("PYTHONHASHSEED", "1")
     # On a busy machine, the pauses between sends are long. No queue may become idle: that would close the windows.
     with started(kept.job(*flags, "--idle_timeout_ms=600000", runner="FlinkRunner")) as job:
-        job.wait_until(
-            lambda: kept.committed() == kept.sent, "the first orders to be committed", progress=kept.committed
-        )
+        kept.until_committed(job)
         kept.send_ringing(45)
-        job.wait_until(
-            lambda: kept.committed() == kept.sent, "those that are to ring to be committed", progress=kept.committed
-        )
+        kept.until_committed(job)
         kept.send(COUNT - kept.sent)
         job.wait_until(hold.queues, "the job to be held in the middle of a queue")
         job.kill()
@@ -395,7 +391,7 @@ def test_a_killed_job_goes_on_from_its_last_checkpoint(
     # A job that started from the beginning would not see what was sent before.
     with started(kept.job(*flags, "-v", "--start=latest", runner="FlinkRunner")) as job:
         job.wait_until(lambda: restored(job) == 1, "Flink to go on from a checkpoint")
-        job.wait_until(kept.are_there, "all totals")
-        job.wait_until(lambda: kept.committed() == kept.sent, "all offsets to be committed", progress=kept.committed)
+        kept.until_there(job)
+        kept.until_committed(job)
         assert job.interrupt() == 130, job.log.read_text()
     kept.check()

@@ -22,12 +22,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
+from rmqio.pipelines.check import read_topic
 from rmqio.topics.queue_selection import queue_for_key
-from tests.helpers.client.raw_send import read_to, records_of
+from tests.helpers.client.raw_send import read_to, records_of, stored
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.pipelines.holding import Hold
 from tests.helpers.spark.queries import until_by
-from tests.helpers.waiting import until
+from tests.helpers.waiting import missing, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -47,22 +48,6 @@ def refusal(act: Callable[[], object]) -> str:
     return str(raised.value)
 
 
-def records(lab: Lab, topic: str, count: int) -> list[Record]:
-    """Returns all records of a topic, queue by queue in order, as soon as there are `count`."""
-    queues = lab.client.queues(topic)
-
-    def have() -> int:
-        return sum(map(lab.client.max_offset, queues))
-
-    until(lambda: have() >= count, f"{count} messages in {topic}", progress=have, details=have)
-    return [
-        record
-        for queue in queues
-        if lab.client.max_offset(queue)
-        for record in records_of(read_to(lab.client, queue, 0, lab.client.max_offset(queue)))
-    ]
-
-
 # ---- batch ----------------------------------------------------------------------------------------------------------
 
 
@@ -80,7 +65,7 @@ def test_every_column_arrives(lab: Lab, spark: SparkSession) -> None:
         (b"time", None, None, None, None, None, None, soon),
     ]
     write(spark.createDataFrame(rows, schema), lab, topic=topic)
-    found = {record.body: record for record in records(lab, topic, 4)}
+    found = {record.body: record for record in stored(lab.client, topic, [row[0] for row in rows])}
     full = found[b"\x00\xff"]
     assert (full.tags, full.keys, full.sharding_key, full.message_id) == ("red", ("a", "b"), "s", "0123")
     assert full.properties.items() >= {"name": "wert ü", "n": "1"}.items()
@@ -94,17 +79,18 @@ def test_the_topic_is_the_options_or_the_columns(lab: Lab, spark: SparkSession) 
     one, other = new_topic(lab), new_topic(lab)
     frame = spark.createDataFrame([("a", one), ("b", other), ("c", other)], "body string, topic string")
     write(frame, lab)
-    assert sorted(record.body for record in records(lab, one, 1)) == [b"a"]
-    assert sorted(record.body for record in records(lab, other, 2)) == [b"b", b"c"]
+    assert sorted(record.body for record in stored(lab.client, one, [b"a"])) == [b"a"]
+    assert sorted(record.body for record in stored(lab.client, other, [b"b", b"c"])) == [b"b", b"c"]
     write(frame, lab, topic=one)
-    assert sorted(record.body for record in records(lab, one, 4)) == [b"a", b"a", b"b", b"c"]
+    both = [b"a", b"a", b"b", b"c"]
+    assert sorted(record.body for record in stored(lab.client, one, both)) == both
 
 
 def test_many_batches_arrive_once_each_from_several_tasks(lab: Lab, spark: SparkSession) -> None:
     topic = new_topic(lab, 4)
     frame = spark.range(20_000, numPartitions=3).selectExpr("cast(id AS string) AS body")
     write(frame, lab, topic=topic, maxBatchMessages=300)
-    found = records(lab, topic, 20_000)
+    found = stored(lab.client, topic, [b"%d" % n for n in range(20_000)])
     assert sorted(int(record.body) for record in found) == list(range(20_000))
     assert len({record.message_id for record in found}) == 20_000
     assert {record.queue_id for record in found} == set(range(4))
@@ -116,7 +102,7 @@ def test_a_sharding_key_leads_to_javas_queue_and_keeps_its_order(lab: Lab, spark
     write(frame, lab, topic=topic, maxBatchMessages=50)
     queues = [MessageQueue(topic, lab.broker.name, queue) for queue in range(4)]
     by_key: dict[str, list[Record]] = {}
-    for record in records(lab, topic, 5_000):
+    for record in stored(lab.client, topic, [b"%d" % n for n in range(5_000)]):
         by_key.setdefault(record.sharding_key or "", []).append(record)
     assert len(by_key) == 7
     for key, found in by_key.items():
@@ -137,7 +123,8 @@ def test_a_topic_is_copied_with_what_its_messages_carry(lab: Lab, spark: SparkSe
         return record.body, record.tags, record.keys, record.get_property("n"), record.message_id
 
     originals = records_of(read_to(lab.client, queue, 0, 20))
-    assert [kept(record) for record in records(lab, copy, 20)] == [kept(record) for record in originals]
+    copies = stored(lab.client, copy, [record.body for record in originals])
+    assert [kept(record) for record in copies] == [kept(record) for record in originals]
 
 
 @pytest.mark.parametrize(
@@ -174,18 +161,19 @@ def test_a_write_rides_out_a_restart_of_its_broker(spark: SparkSession, tmp_path
     with LocalRocketMQ(name="write-restarted", broker_heap_mb=512) as broker, contextlib.closing(Lab(broker)) as lab:
         topic = new_topic(lab, 2)
         rows = spark.range(3_000).coalesce(1).selectExpr("lpad(id, 1000, '0') body", "concat('k', id % 3) shardingKey")
+        bodies = [b"%01000d" % n for n in range(3_000)]
         killed = tmp_path / "killed"
 
         def pause(batches: Iterator[Any]) -> Iterator[Any]:
             for number, batch in enumerate(batches):
-                while number == 10 and not killed.exists():
-                    time.sleep(0.1)
+                if number == 10:
+                    until(killed.exists, "the kill")
                 yield batch
 
         begun: list[Record] = []
 
         def strike() -> None:
-            begun.extend(records(lab, topic, 300))
+            begun.extend(stored(lab.client, topic, bodies[:300]))
             broker.kill()
             killed.touch()
             time.sleep(5)
@@ -202,7 +190,7 @@ def test_a_write_rides_out_a_restart_of_its_broker(spark: SparkSession, tmp_path
             thread.join(120)
         assert 300 <= len(begun) < 3_000, "it was killed in the middle"
         once: dict[str, Record] = {}
-        for record in records(lab, topic, 3_000):
+        for record in stored(lab.client, topic, bodies):
             once.setdefault(record.message_id, record)
         assert sorted(int(record.body) for record in once.values()) == list(range(3_000))
         for key in range(3):
@@ -243,21 +231,21 @@ def test_a_stream_is_written_through_stop_and_restart(lab: Lab, streams: SparkSe
     source, target = queues[0].topic, new_topic(lab, 3)
     hold, checkpoint = Hold(tmp_path / "hold", 100).begin(), tmp_path / "checkpoint"
     query = copy(streams, lab, source, target, checkpoint, hold)
-    until_by(query, lambda: hold.queues() and len(records(lab, target, 0)) % 60, "a part of a later micro-batch")
-    part = len(records(lab, target, 0)) % 60
+
+    def copies() -> list[str]:
+        return [record.body.decode() for record in read_topic(lab.client, target)]
+
+    until_by(query, lambda: hold.queues() and len(copies()) % 60, "a part of a later micro-batch", copies)
+    part = len(copies()) % 60
     query.stop()
     hold.release()
     for queue in queues:
         lab.send(queue, 50)
     query = copy(streams, lab, source, target, checkpoint, hold)
     expected = {f"copy of {body.decode()}" for queue in queues for body in lab.sent[queue].values()}
-
-    def has_all() -> bool:
-        return {record.body.decode() for record in records(lab, target, 0)} >= expected
-
-    until_by(query, has_all, "all messages")
+    until_by(query, lambda: {*copies()} >= expected, "all messages", lambda: missing(expected, copies()))
     query.stop()
-    found = Counter(record.body.decode() for record in records(lab, target, 600))
+    found = Counter(copies())
     assert set(found) == expected, "none lost, none made up"
     assert Counter(found.values()) == {1: 600 - part, 2: part}, "twice is the part of the micro-batch that was cut off"
 
@@ -295,7 +283,7 @@ def test_output_modes_of_a_stream(lab: Lab, streams: SparkSession, tmp_path: Pat
         return
     started = writer.format("rocketmq").options(**sink) if mode == "complete" else writer.foreachBatch(append)
     assert started.start().awaitTermination(120)
-    assert [record.body for record in records(lab, sink["topic"], 1)] == [b"0: 3"]
+    assert [record.body for record in stored(lab.client, sink["topic"], [b"0: 3"])] == [b"0: 3"]
 
 
 # ---- pushed filters -------------------------------------------------------------------------------------------------

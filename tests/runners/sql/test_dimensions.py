@@ -23,7 +23,7 @@ from rmqio.wire.properties import encode_properties
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until_found
 from tests.runners.sql.test_sql import ENDLESS, RUNNERS, Topics, command, rows_of, send, topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -78,7 +78,7 @@ def test_streams_meet_files_databases_and_topics(
     }
     wanted = [(n, *each) for n in range(100) for each in of_customer.get(n % 5, [])]
     wanted += [(1000 + id, name, "file", None) for id, name in ((1, "Ann"), (2, "Bob"), (2, "Bea"), (3, "Cy"))]
-    until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all rows")
+    until_found(lambda: [tuple(row.values()) for row in rows_of(lab, topics.alarms)], wanted)
     assert sorted(tuple(row.values()) for row in rows_of(lab, topics.alarms)) == sorted(wanted)
     written = [line for path in (tmp_path / "out").glob("part-*.csv") for line in path.read_text().splitlines()]
     assert sorted(written) == ["Ann,20", "Bea,20", "Bob,20", "Cy,20"]

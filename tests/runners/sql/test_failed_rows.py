@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until, until_found
 from tests.runners.sql.test_sql import RUNNERS, Topics, rows_of, send, topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -65,10 +65,13 @@ def test_rows_that_fail_after_a_join_or_a_group_are_dead_letters(
         {"kind": kind, "id": n, "x": n * by if n != 7 else None} for kind, by in values.items() for n in range(10)
     ]
     wanted += [{"kind": "null group", "id": n, "x": int(100 / (n - 1)) if n != 1 else None} for n in range(10)]
-    until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all rows")
+    until_found(lambda: rows_of(lab, topics.alarms), wanted)
     assert rows_of(lab, topics.alarms) == sorted(wanted, key=lambda row: json.dumps(row, sort_keys=True))
-    until(lambda: len([*read_topic(lab.client, topics.devices)]) >= 2, "both letters")
-    letters = {str(each.properties["RMQIO_ERROR_REASON"]) for each in read_topic(lab.client, topics.devices)}
-    assert len(letters) == 2
-    assert any("division by zero" in each and "SUM" in each for each in letters), letters
-    assert any("'abc' is not a whole number" in each for each in letters), letters
+
+    def letters() -> set[str]:
+        return {str(each.properties["RMQIO_ERROR_REASON"]) for each in read_topic(lab.client, topics.devices)}
+
+    until(lambda: len(letters()) >= 2, "both letters", details=letters)
+    assert len(letters()) == 2
+    assert any("division by zero" in each and "SUM" in each for each in letters()), letters()
+    assert any("'abc' is not a whole number" in each for each in letters()), letters()

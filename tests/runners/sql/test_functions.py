@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until_found
 from tests.runners.sql.test_sql import RUNNERS, Topics, command, rows_of, send, topics
 
 __all__ = ["topics"]
@@ -131,7 +131,7 @@ def test_functions_beside_the_script(runner: str, topics: Topics, lab: Lab, tmp_
         group = sorted((note for note in notes if note["id"] % 3 == key), key=lambda note: note["ts"])
         first = next(note["text"] for note in group if note["text"] is not None)
         wanted.append(("ends", key, f"{first} {group[-1]['id']}", group[0]["id"]))
-    until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all rows")
+    until_found(lambda: [tuple(row.values()) for row in rows_of(lab, topics.alarms)], wanted)
     found = [tuple(row.values()) for row in rows_of(lab, topics.alarms)]
     assert sorted(map(repr, found)) == sorted(map(repr, wanted))
     ids = [each.get_property("UNIQ_KEY") for each in read_topic(lab.client, topics.alarms)]

@@ -65,7 +65,7 @@ def test_a_stream_is_upgraded_from_its_checkpoint_and_what_does_not_fit_is_refus
     command = [sys.executable, "-m", "rmqio", "sql", f"--jobs={folder}", *flags]
     with started(Job(command, tmp_path)) as job:
         try:
-            job.wait_until(lambda: newest() == wanted(20, "first"), "the first counts")
+            job.wait_until(lambda: newest() == wanted(20, "first"), "the first counts", details=newest)
             first = status().pid
             write("other", "COALESCE(customer, '?'), amount")
             job.wait_until(lambda: bool(status().refused), "the refusal")
@@ -74,7 +74,7 @@ def test_a_stream_is_upgraded_from_its_checkpoint_and_what_does_not_fit_is_refus
             write("second")
             job.wait_until(lambda: status().pid not in (None, first), "the upgrade")
             send(30)
-            job.wait_until(lambda: newest() == wanted(40, "second"), "counts that go on")
+            job.wait_until(lambda: newest() == wanted(40, "second"), "counts that go on", details=newest)
             assert (status().restarts, status().refused, status().error) == (0, "", "")
             assert job.end(signal.SIGTERM) == 0
         finally:

@@ -21,7 +21,7 @@ from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import until
+from tests.helpers.waiting import missing, until_found
 from tests.runners.sql.test_sql import ENDLESS, MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
 
 __all__ = ["topics"]  # a fixture
@@ -139,7 +139,7 @@ def test_joins_by_time_are_exact(
     assert main([*command(JOINS, topics, runner, tmp_path), "--stop=latest"]) == 0, capsys.readouterr().err
     wanted = wanted_of(orders, payments)
     assert {kind for kind, _, _ in wanted} == {"left", "full", "ends", "inner", "window", "group"}
-    until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all rows")
+    until_found(lambda: paid(lab, topics), wanted)
     assert paid(lab, topics) == wanted
 
 
@@ -152,19 +152,25 @@ def test_a_stream_joins_by_time_across_a_restart(topics: Topics, lab: Lab, tmp_p
     send(lab, topics.devices, orders[:60])
     send(lab, topics.readings, payments[:40])
 
+    def until_paid(job: Job, wanted: set[tuple[Any, ...]]) -> None:
+        def left() -> set[tuple[Any, ...]]:
+            return wanted - {*paid(lab, topics)}
+
+        job.wait_until(lambda: not left(), "pairs", details=left)
+
     def certain(until: float, some: list[Any], others: list[Any]) -> set[tuple[Any, ...]]:
         times = {each["id"]: seconds(each) for each in orders}
         return {each for each in within(some, others) if each[2] is not None or times[each[1]] < until}
 
     with started(Job(flags, tmp_path)) as job:
         first = certain(10, orders[:60], payments[:40])
-        job.wait_until(lambda: set(paid(lab, topics)) >= first, "the first pairs")
+        until_paid(job, first)
         assert job.interrupt() == 130
     send(lab, topics.devices, orders[60:])
     send(lab, topics.readings, payments[40:])
     with started(Job(flags, tmp_path)) as job:
         both = certain(90, orders, payments)
-        job.wait_until(lambda: set(paid(lab, topics)) >= both, "pairs across the restart")
+        until_paid(job, both)
         assert set(paid(lab, topics)) <= set(within(orders, payments)), "no row is there that has a partner"
         assert job.interrupt() == 130
 
@@ -207,7 +213,7 @@ def test_a_killed_job_keeps_windows_and_joins_and_idle_queues_end_them(
     before = {("short", "both", 1), ("short", "both", 3), ("long", "both", 1), ("long", "both", 3)}
     before |= {("cross", key, n * size) for n, key in ((1, "both"), (2, "later"), (3, "both")) for size in (10, 100)}
     with started(job(NEVER_IDLE + script)) as running:
-        running.wait_until(lambda: found().keys() >= before and is_kept(), "pairs, and a checkpoint")
+        running.wait_until(lambda: found().keys() >= before and is_kept(), "pairs, and a checkpoint", details=found)
         running.kill()
     assert found().keys() == before, "no window has ended yet"
     killed = time.monotonic()
@@ -219,7 +225,8 @@ def test_a_killed_job_keeps_windows_and_joins_and_idle_queues_end_them(
         after = {("long", "both", 4), ("long", "later", 2), ("short", "new", 5), ("long", "new", 5)}
         after |= {("short", "later", 6), ("long", "later", 6)}
         after |= {("cross", key, n * size) for n, key in ((4, "both"), (5, "new"), (6, "later")) for size in (10, 100)}
-        running.wait_until(lambda: found().keys() >= windows | before | after, "all of them")
+        wanted = windows | before | after
+        running.wait_until(lambda: found().keys() >= wanted, "all of them", details=lambda: missing(wanted, found()))
         assert running.interrupt() == 130
-    assert found().keys() == windows | before | after
+    assert found().keys() == wanted
     assert {each: count for each, count in found().items() if each[0] == "window" and count > 1} == {}

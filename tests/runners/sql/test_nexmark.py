@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import json
 import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +100,8 @@ def test_all_queries_of_input_that_ends(
     """As one job, which reads the topic once."""
     job = command(queries.THAT_END, topic, lab, runner, tmp_path)
     assert main([*job, "--stop=latest"]) == 0, capsys.readouterr().err
-    until(lambda: not any(differences(lab, topic, name, oracle)[1] for name in queries.THAT_END), "all rows")
     for name in queries.THAT_END:
+        until(partial(has_all, lab, topic, name, oracle), name, details=partial(differences, lab, topic, name, oracle))
         assert differences(lab, topic, name, oracle) == (Counter(), Counter()), name
 
 
@@ -121,8 +121,9 @@ def test_streams(runner: str, topic: str, lab: Lab, made: list[Event], oracle: O
     flags = [sys.executable, "-m", "rmqio", *command((*names, "q12"), topic, lab, runner, tmp_path)]
     with started(Job(flags, tmp_path)) as job:
         for name in names:
-            job.wait_until(functools.partial(is_right, lab, topic, name, oracle), f"the rows of {name}")
-        job.wait_until(lambda: by_the_clock() == bids, "the bids of all windows")
+            different = partial(differences, lab, topic, name, oracle)
+            job.wait_until(partial(is_right, lab, topic, name, oracle), f"the rows of {name}", details=different)
+        job.wait_until(lambda: by_the_clock() == bids, "all bids", details=lambda: bids - by_the_clock())
         assert job.interrupt() == 130
 
 
@@ -145,7 +146,8 @@ def test_windows_of_streams(
         for number in range(2):
             send_all(lab.broker.broker, MessageQueue(topic, lab.broker.name, number), [Message(last(made).body())])
         for name in WINDOWED:
-            job.wait_until(functools.partial(has_all, lab, topic, name, oracle), f"the rows of {name}")
+            different = partial(differences, lab, topic, name, oracle)
+            job.wait_until(partial(has_all, lab, topic, name, oracle), f"the rows of {name}", details=different)
         assert job.interrupt() == 130
     for name in WINDOWED:
         assert differences(lab, topic, name, oracle) == (Counter(), Counter()), name

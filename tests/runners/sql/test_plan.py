@@ -17,7 +17,7 @@ from rmqio.pipelines.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until_found
 from tests.runners.sql.test_sql import RUNNERS, Topics, command, rows_of, topics
 
 __all__ = ["topics"]
@@ -86,7 +86,7 @@ def test_statements_share_a_read_that_the_broker_filters(
     script = f"SET 'table.exec.state.ttl' = '1 h'; {SHARED}"
     assert main([*command(script, topics, runner, tmp_path), "--stop=latest"]) == 0, capsys.readouterr().err
     rows = wanted(60)
-    until(lambda: len(rows_of(lab, topics.alarms)) >= len(rows), "all rows")
+    until_found(lambda: rows_of(lab, topics.alarms), rows)
     assert rows_of(lab, topics.alarms) == rows
     ids = [record.message_id for record in read_topic(lab.client, topics.alarms)]
     assert len(set(ids)) == len(ids)

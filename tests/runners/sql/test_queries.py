@@ -18,7 +18,7 @@ from rmqio.cli.main import main
 from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until_found
 from tests.runners.sql.test_sql import ENDLESS, MIDNIGHT, RUNNERS, Topics, command, rows_of, send, topics
 
 duckdb = pytest.importorskip("duckdb", reason="the oracle of SQL's tests")
@@ -90,8 +90,8 @@ def test_queries_of_inputs_that_end(
     script = TABLES + ";\n".join(wrapped(*each) for each in QUERIES.items()) + ";"
     assert main([*command(script, topics, runner, tmp_path), "--stop=latest"]) == 0, capsys.readouterr().err
     wanted = by_duckdb(left, right)
-    count = sum(map(len, wanted.values()))
-    until(lambda: len(rows_of(lab, topics.alarms)) >= count, "all rows")
+    all_rows = [(kind, *row) for kind, rows in wanted.items() for row in rows]
+    until_found(lambda: [tuple(row.values()) for row in rows_of(lab, topics.alarms)], all_rows)
     records = list(read_topic(lab.client, topics.alarms))
     rows = [tuple(json.loads(each.body).values()) for each in records]
     for kind, expected in wanted.items():

@@ -22,7 +22,7 @@ from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import until
+from tests.helpers.waiting import missing, until_found
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -176,7 +176,7 @@ def test_two_topics_are_joined(
     assert main([*command(IOT, topics, runner, tmp_path), "--stop=latest"]) == 0, capsys.readouterr().err
     wanted = alarms(known, found)
     assert len(wanted) > 50
-    until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all alarms")
+    until_found(lambda: rows_of(lab, topics.alarms), wanted)
     assert rows_of(lab, topics.alarms) == wanted
 
 
@@ -189,7 +189,7 @@ def test_a_topic_is_selected_from_with_its_metadata_and_bad_rows_go_to_dead_lett
     ]
     send(lab, topics.readings, [*rows, {"user_id": "many"}, {"user_id": 1 << 63}])
     assert main([*command(BEHAVIOR, topics, runner, tmp_path), "--stop=latest"]) == 0, capsys.readouterr().err
-    until(lambda: len(list(read_topic(lab.client, topics.alarms))) >= len(rows), "all rows")
+    until_found(lambda: [row["user_id"] for row in rows_of(lab, topics.alarms)], range(200))
     found = list(read_topic(lab.client, topics.alarms))
     written = {
         row["user_id"]: {
@@ -272,7 +272,7 @@ def test_every_kind_of_window_is_exact(
     send(lab, topics.readings, found)
     assert main([*command(WINDOWS, topics, runner, tmp_path), "--stop=latest"]) == 0, capsys.readouterr().err
     wanted = windows_of(found)
-    until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all windows")
+    until_found(lambda: rows_of(lab, topics.alarms), wanted)
     rows = rows_of(lab, topics.alarms)
     assert {
         (row["kind"], row["customer"], as_written(row["window_start"]), as_written(row["window_end"])): (
@@ -292,13 +292,21 @@ def test_a_stream_joins_what_comes_later(runner: str, topics: Topics, lab: Lab, 
     first, second = readings(0, 80), readings(1000, 80)
     send(lab, topics.devices, devices(0, 5))
     send(lab, topics.readings, first)
+
+    def until_all(job: Job, wanted: list[dict[str, Any]]) -> None:
+        def left() -> str:
+            return missing(wanted, rows_of(lab, topics.alarms))
+
+        job.wait_until(lambda: len(rows_of(lab, topics.alarms)) >= len(wanted), "all alarms", details=left)
+
     with started(Job([sys.executable, "-m", "rmqio", *flags], tmp_path)) as job:
         wanted = alarms(devices(0, 5), first)
-        job.wait_until(lambda: rows_of(lab, topics.alarms) == wanted, "the first alarms")
+        until_all(job, wanted)
+        assert rows_of(lab, topics.alarms) == wanted
         send(lab, topics.readings, second)
         send(lab, topics.devices, devices(5, 5))
         both = alarms(devices(0, 10), [*first, *second])
-        job.wait_until(lambda: len(rows_of(lab, topics.alarms)) >= len(both), "all alarms")
+        until_all(job, both)
         assert rows_of(lab, topics.alarms) == both
         assert job.interrupt() == 130
 
@@ -324,7 +332,7 @@ def test_a_group_of_a_stream_is_updated_by_its_key(runner: str, topics: Topics, 
     rows_before, rows_after = rows[:100], rows[100:]
     send(lab, topics.readings, rows_before)
     with started(Job([sys.executable, "-m", "rmqio", *command(UPDATES, topics, runner, tmp_path)], tmp_path)) as job:
-        job.wait_until(lambda: newest() == wanted(100), "totals of the first orders")
+        job.wait_until(lambda: newest() == wanted(100), "totals of the first orders", details=newest)
         send(lab, topics.readings, rows_after)
-        job.wait_until(lambda: newest() == wanted(200), "totals of all orders")
+        job.wait_until(lambda: newest() == wanted(200), "totals of all orders", details=newest)
         assert job.interrupt() == 130

@@ -21,7 +21,7 @@ from rmqio.runners.capabilities import Mode
 from rmqio.sql import SqlTransform, element_time, row_time
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until_found
 from tests.runners.sql.test_sql import MIDNIGHT, Topics, rows_of, topics  # noqa: F401 - the last is a fixture
 from tests.unit.sql.transform.row_kinds import Right
 
@@ -88,7 +88,7 @@ def test_rows_of_messages_and_of_python(runner: str, topics: Topics, lab: Lab, t
         ]  # fmt: skip
         _ = bodies | beam.Flatten() | WriteToRocketMQ(topics.alarms, **place)
     wanted = expected(rows)
-    until(lambda: len(rows_of(lab, topics.alarms)) > len(wanted), "all rows")
+    until_found(lambda: [each.get("row", each) for each in rows_of(lab, topics.alarms)], [*wanted, "{"])
     found_rows = rows_of(lab, topics.alarms)
     bad = [each for each in found_rows if "reason" in each]
     assert [each["row"] for each in bad] == ["{"]

@@ -22,7 +22,7 @@ from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until_found
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -187,7 +187,11 @@ def test_first_rows_of_what_ends_are_given_once(
     assert main([*flags, "--stop=latest"]) == 0, capsys.readouterr().err
     wanted = first_rows(found)
     count = sum(map(len, wanted.values()))
-    until(lambda: len(list(read_topic(lab.client, topics.sink))) >= count, "all rows")
+
+    def found_rows() -> list[tuple[Any, ...]]:
+        return [(kind, *row) for kind, rows in written(lab, topics).items() for row in rows]
+
+    until_found(found_rows, [(kind, *row) for kind, rows in wanted.items() for row in rows])
     assert written(lab, topics) == wanted
     assert len(list(read_topic(lab.client, topics.sink))) == count
 
@@ -216,10 +220,7 @@ def holds(job: Job, lab: Lab, topics: Topics, wanted: dict[str, list[tuple[Any, 
         pairs = {kind: (Counter(now.get(kind, [])), Counter(wanted[kind])) for kind in wanted}
         return {kind: (now - right, right - now) for kind, (now, right) in pairs.items() if now != right}
 
-    try:
-        job.wait_until(lambda: not different(), what)
-    except AssertionError as error:
-        raise AssertionError(f"{error}\nwrong and missing: {different()}") from None
+    job.wait_until(lambda: not different(), what, details=lambda: f"wrong and missing: {different()}")
 
 
 @pytest.mark.parametrize("runner", ENDLESS)
@@ -259,11 +260,12 @@ def _ends(job: Job, lab: Lab, topics: Topics, found: list[dict[str, Any]], end: 
     now = written(lab, topics)
     assert {each[0] for each in now["seen"]} >= set(by_key(found))
 
-    def all_counted() -> bool:
-        given = written(lab, topics).get("processing", [])
-        return sum(int(each[1]) for each in given) >= len(found) + len(end)
+    def counted() -> list[Any]:
+        return written(lab, topics).get("processing", [])
 
-    job.wait_until(all_counted, "windows of processing time")
+    count = len(found) + len(end)
+    what = f"windows of processing time of {count} rows"
+    job.wait_until(lambda: sum(each[1] for each in counted()) >= count, what, details=counted)
     given = written(lab, topics)["processing"]
     assert len({(each[0], each[3]) for each in given}) == len(given)
     assert sum(each[1] for each in given) == len(found) + len(end)

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from tests.helpers import waiting
-from tests.helpers.waiting import Inconclusive, runs, until
+from tests.helpers.waiting import Inconclusive, needed, runs, until, until_found
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +58,25 @@ def test_what_has_ended_is_inconclusive_unless_the_condition_holds_by_then() -> 
     with pytest.raises(Inconclusive, match=r"something ended before: it"):
         until(lambda: False, "it", alive=[lambda: True, lambda: False])
     assert until(after(1), "it", alive=[lambda: False])
+
+
+def test_what_all_waits_need_is_not_named_by_each_of_them() -> None:
+    def fails() -> bool:
+        raise ConnectionError("no answer")
+
+    for condition in (lambda: False, fails):
+        with needed(lambda: False), pytest.raises(Inconclusive, match="a server ended before: it"):
+            until(condition, "it", alive=[fails])
+        with needed(lambda: True), pytest.raises(ConnectionError):
+            until(condition, "it", alive=[fails])
+
+
+def test_rows_that_do_not_come_are_named_and_those_that_come_let_it_go_on() -> None:
+    rows: list[object] = [{"n": 1, "k": "a"}, b"2", b"2"]
+    with pytest.raises(AssertionError, match=r"before: all 5; 2 missing: \[\('k', 'c'\), \('n', 3\)\], b'2'"):
+        until_found(lambda: rows, [{"k": "a", "n": 1}, {"n": 3, "k": "c"}, b"2", b"2", b"2"])
+    numbers = count()
+    until_found(lambda: range(next(numbers) // 50), range(4))
 
 
 def test_what_lives_may_say_itself_what_is_wrong() -> None:

@@ -20,7 +20,7 @@ from tests.helpers.pipelines.held import Hold, during
 from tests.helpers.pipelines.kafka import new_topic, read, write
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.servers.kafka import Kafka, KafkaCluster
-from tests.helpers.waiting import until
+from tests.helpers.waiting import missing, until
 
 pytestmark = [pytest.mark.systems, pytest.mark.slow]
 
@@ -47,16 +47,23 @@ def test_a_stream_that_is_killed_goes_on_and_reads_new_partitions_into_files(
         f"--checkpoint_dir={tmp_path}/checkpoint",
     ]  # fmt: skip
     produce(broker, topic, range(100), partition=0)
+
+    def until_in(job: Job, count: int) -> None:
+        def left() -> str:
+            return missing(range(count), numbers_in(folder))
+
+        job.wait_until(lambda: len(numbers_in(folder)) >= count, f"{count} in files", details=left)
+
     with started(Job(command, tmp_path)) as job:
-        job.wait_until(lambda: len(numbers_in(folder)) == 100, "the windows of a partition beside an empty one")
+        until_in(job, 100)
         broker.add_partitions(topic, 4)
         produce(broker, topic, range(100, 150), partition=3)
-        job.wait_until(lambda: len(numbers_in(folder)) >= 150, "the windows of a new partition")
+        until_in(job, 150)
         produce(broker, topic, range(150, 200), partition=2)
         job.kill()
     produce(broker, topic, range(200, 250), partition=0)
     with started(Job(command, tmp_path)) as job:
-        job.wait_until(lambda: len(numbers_in(folder)) >= 250, "what came before and after the kill")
+        until_in(job, 250)
     assert sorted(numbers_in(folder)) == [*range(250)]
 
 

@@ -16,6 +16,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from rmqio.local import LocalRocketMQ
 from tests.helpers.ledgers.orders import QUEUES, Bench
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import needed
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.timeout(1800)]
 
@@ -26,7 +27,7 @@ AT_A_TIME = "--max_records_per_trigger=10000"
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    with LocalRocketMQ() as broker:
+    with LocalRocketMQ() as broker, needed(broker.pid):
         made = Bench(broker, tmp_path)
         yield made
         made.client.close()
@@ -39,7 +40,13 @@ def run_until(job: Job, bench: Bench, count: float) -> None:
         assert_never_ahead(bench)
         return bench.committed() >= count
 
-    job.wait_until(are_committed, f"{count:,.0f} to be committed", progress=bench.committed, still_s=300)
+    job.wait_until(
+        are_committed,
+        f"{count:,.0f} to be committed",
+        progress=bench.committed,
+        details=bench.group_offsets,
+        still_s=300,
+    )
 
 
 def assert_never_ahead(bench: Bench) -> None:
@@ -91,8 +98,8 @@ def test_nothing_is_lost_or_counted_twice_whatever_is_killed(bench: Bench) -> No
         print(f"broker killed and started again at {bench.committed():,}")
         run_until(job, bench, before + 0.55 * left)
         print(f"worker killed at {bench.committed():,}: {job.kill_worker()}")
-        job.wait_until(bench.are_there, "all totals", progress=bench.committed, still_s=300)
-        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed", progress=bench.committed)
+        bench.until_there(job)
+        bench.until_committed(job)
         assert job.interrupt() == 130, job.log.read_text()
     assert_never_ahead(bench)
     assert set(bench.group_offsets()) == set(range(QUEUES + 1))

@@ -15,6 +15,7 @@ from rmqio.pipelines.addresses import addresses
 from rmqio.pipelines.check import body_of, compare, read_topic
 from rmqio.pipelines.common.provinces import province_of
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import missing
 from tests.integration.pipelines import test_province
 from tests.integration.pipelines.test_province import ROOT, Bench
 from tests.runners.spark.streaming.test_word_count import PATIENCE_S
@@ -39,6 +40,13 @@ def bodies(begin: int, end: int) -> list[bytes]:
 
 def committed(bench: Bench) -> int:
     return sum(bench.client.committed_offset(bench.group, queue) or 0 for queue in bench.client.queues(bench.source))
+
+
+def until_written(job: Job, bench: Bench, count: int) -> None:
+    wanted = [address["id"] for address in addresses(count)]
+    job.wait_until(
+        lambda: len(bench.ids()) >= count, f"{count} provinces", details=lambda: missing(wanted, bench.ids())
+    )
 
 
 def assert_all_written_once(bench: Bench, count: int, bad: int = 0) -> None:
@@ -73,9 +81,9 @@ def test_a_run_with_a_stop_ends_by_itself_and_bad_input_goes_to_the_dead_letter_
 def test_an_endless_run_ends_on_sigterm_and_a_later_one_takes_what_came_since(bench: Bench, tmp_path: Path) -> None:
     bench.load(bodies(0, COUNT))
     with started(province(bench, tmp_path)) as job:
-        job.wait_until(lambda: bench.size(bench.sink) >= COUNT, "the first provinces")
+        until_written(job, bench, COUNT)
         bench.load(bodies(COUNT, COUNT + 100))
-        job.wait_until(lambda: bench.size(bench.sink) >= COUNT + 100, "provinces of what came later")
+        until_written(job, bench, COUNT + 100)
         assert job.end(signal.SIGTERM) == 130, job.log.read_text()
     assert "province.py: interrupted" in job.log.read_text().splitlines()
     assert job.output.read_text() == ""
@@ -96,8 +104,8 @@ def test_ctrl_c_lets_the_running_micro_batch_finish(bench: Bench, tmp_path: Path
     """The group has committed exactly what was written, whatever part of the queues was in the micro-batch."""
     bench.load([*bodies(0, MANY), *BAD])
     with started(province(bench, tmp_path)) as job:
-        job.wait_until(lambda: bench.size(bench.sink) > 0, "the first provinces")
-        assert bench.size(bench.sink) < MANY
+        job.wait_until(bench.ids, "the first provinces")
+        assert len(bench.ids()) < MANY
         assert job.end(signal.SIGINT) == 130, job.log.read_text()
     lines = job.log.read_text().splitlines()
     assert "province.py: interrupted" in lines

@@ -48,11 +48,9 @@ def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept:
     flags = ("--ordered", *hold.flags)
     small = ("--max_records_per_trigger=1000", "--idle_timeout_ms=600000")
     with started(kept.job(*flags, *small, "--spark_master_url=local[2,4]", "--spark_buckets=2")) as job:
-        job.wait_until(lambda: kept.committed() == FIRST, "the first orders to be committed", progress=kept.committed)
+        kept.until_committed(job, FIRST)
         kept.send_ringing(60)
-        job.wait_until(
-            lambda: kept.committed() == kept.sent, "those that are to ring to be committed", progress=kept.committed
-        )
+        kept.until_committed(job)
         kept.send(COUNT - kept.sent)
         job.wait_until(hold.queues, "a later micro-batch to be held", progress=kept.committed)
         job.kill()
@@ -72,8 +70,8 @@ def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept:
     kept.send(2_000)
     kept.want_what_is_kept()
     with started(kept.job(*flags, "--spark_master_url=local[4,4]", GOES_ON)) as job:
-        job.wait_until(kept.are_there, "all totals")
-        job.wait_until(lambda: kept.committed() == kept.sent, "all offsets to be committed", progress=kept.committed)
+        kept.until_there(job)
+        kept.until_committed(job)
         assert job.interrupt() == 130, job.log.read_text()
     kept.check()
 
@@ -84,7 +82,7 @@ def test_a_drained_pipeline_closes_its_windows_and_is_at_its_end(bench: Bench) -
     with started(
         bench.job("--drain", "--progress", "--max_records_per_trigger=1000", "--idle_timeout_ms=600000")
     ) as job:
-        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed", progress=bench.committed)
+        bench.until_committed(job)
         assert not bench.are_there(), "what is left to drain: the last windows are not over"
         os.killpg(job.process.pid, signal.SIGTERM)  # also Spark's processes, as `timeout` and systemd do
         assert job.process.wait(60) == 130, job.log.read_text()

@@ -37,7 +37,7 @@ from rmqio.start import StopAt
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.pipelines.finalizing import Committed
 from tests.helpers.pipelines.unended import goes_on
-from tests.helpers.waiting import runs, until
+from tests.helpers.waiting import runs, until, until_found
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -57,7 +57,7 @@ class Topics:
         name = f"several-{uuid.uuid4().hex[:12]}"
         self.broker.create_topic(name, queues=queues)
         self.send(name, bodies, queues)
-        until(lambda: sum(map(self.client.max_offset, self.client.queues(name))) == len(bodies), "all are there")
+        until_found(lambda: self.bodies(name), [body.decode() for body in bodies])
         return name
 
     def send(self, topic: str, bodies: Sequence[bytes], queues: int = 2) -> None:
@@ -185,6 +185,7 @@ def test_a_side_input_of_a_live_topic_and_finalizers_of_a_stream_that_goes_on(to
                 f"orders up to {complete}",
                 progress=lambda: len(topics.bodies(sink)),
                 alive=[goes_on(result)],
+                details=lambda: sorted(topics.bodies(sink)),
                 still_s=120,
             )
         done = len(list(notes.iterdir()))
@@ -264,9 +265,7 @@ def test_a_query_that_waits_for_its_next_micro_batch_stops_without_waiting_for_i
     records = pipeline | topics.read(source)
     _ = records | beam.Map(counted).with_output_types(Message) | topics.write(sink)
     result = pipeline.run()
-    until(
-        lambda: sorted(topics.bodies(sink)) == ["1", "2"], "the first micro-batch", alive=[goes_on(result)], still_s=120
-    )
+    until_found(lambda: topics.bodies(sink), ["1", "2"], alive=[goes_on(result)], still_s=120)
     of_ours = MetricsFilter().with_name("counted")
     until(
         lambda: bool(result.metrics().query(of_ours)["counters"]),

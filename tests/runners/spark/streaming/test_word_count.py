@@ -26,6 +26,7 @@ from rmqio.pipelines.check import read_topic
 from rmqio.pipelines.word_count import words
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import missing
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -85,13 +86,19 @@ class Bench:
         assert {word: len(those) for word, those in queues.items() if len(those) > 1} == {}
         return found
 
-    def are_right(self) -> bool:
-        """Returns whether the last total of each word is the right one."""
-        return {word: counts[-1] for word, counts in self.totals().items()} == self.wanted
+    def newest(self) -> dict[str, int]:
+        return {word: counts[-1] for word, counts in self.totals().items()}
+
+    def until_right(self, job: Job) -> None:
+        """Waits until the last total of each word is the right one."""
+        wanted = self.wanted.items()
+        job.wait_until(
+            lambda: self.newest() == self.wanted, "totals", details=lambda: missing(wanted, self.newest().items())
+        )
 
     def check(self) -> None:
         """Asserts that no total is followed by a smaller one."""
-        assert self.are_right()
+        assert self.newest() == self.wanted
         fallen = {
             word: counts
             for word, counts in self.totals().items()
@@ -116,16 +123,18 @@ def some(number: int) -> str:
 def test_totals_go_on_over_stops_and_restarts(bench: Bench) -> None:
     bench.send(*map(some, range(500)))
     with started(bench.job()) as job:
-        job.wait_until(bench.are_right, "the first totals")
+        bench.until_right(job)
         began, before = time.monotonic(), len(bench.totals()["the"])
         for number in range(500, 560):  # one after the other, so that several micro-batches contain the common words
             bench.send(some(number))
             time.sleep(0.1)
         bench.send_bodies(b"caf\xe9")
-        job.wait_until(bench.are_right, "totals that go on")
+        bench.until_right(job)
         written, seconds = len(bench.totals()["the"]) - before, time.monotonic() - began
         assert 1 <= written <= seconds / (EVERY_MS / 1000) + 2, f"{written} totals of a word in {seconds:.1f} s"
-        job.wait_until(lambda: bench.committed() == bench.sent, "all offsets to be committed", progress=bench.committed)
+        job.wait_until(
+            lambda: bench.committed() == bench.sent, "all commits", progress=bench.committed, details=bench.committed
+        )
         bench.check()
         assert job.end(signal.SIGINT) == 130, job.log.read_text()
     lines = job.log.read_text().splitlines()
@@ -134,7 +143,7 @@ def test_totals_go_on_over_stops_and_restarts(bench: Bench) -> None:
 
     bench.send(*map(some, range(560, 700)))
     with started(bench.job()) as job:
-        job.wait_until(bench.are_right, "totals that go on from those before")
+        bench.until_right(job)
         assert job.end(signal.SIGTERM) == 130, job.log.read_text()
     bench.check()
     assert bench.committed() == bench.sent
