@@ -14,6 +14,7 @@ from rmqio.client import RemotingProducer, RemotingQueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.pipelines.check import read_topic
 from tests.examples.programs import PROGRAMS, ROOT
+from tests.helpers.waiting import at_most
 
 _TIMEOUT_S = 590
 _QUEUES = 4
@@ -91,7 +92,7 @@ class Bench:
             command,
             capture_output=True,
             text=True,
-            timeout=_TIMEOUT_S,
+            timeout=at_most(_TIMEOUT_S),
             check=False,
             cwd=self.folder,
             env=self.environment,

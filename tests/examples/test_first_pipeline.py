@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from tests.examples.programs import ROOT
+from tests.helpers.waiting import at_most
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.examples, pytest.mark.timeout(600)]
 
@@ -71,7 +72,7 @@ class _Reader:
                 stderr=subprocess.STDOUT,
                 text=True,
                 check=False,
-                timeout=300,
+                timeout=at_most(300),
             )
             assert done.returncode == 0, done.stdout
             assert _comparable(done.stdout.splitlines()) == _comparable(printed), f"$ {command}\n{done.stdout}"

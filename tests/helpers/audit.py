@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tests.helpers.waiting import at_most
+
 ACCEPTED: Final[Mapping[str, str]] = {}
 """The accepted vulnerabilities: from the id to the reason why it is harmless here."""
 _TIMEOUT_S: Final = 300
@@ -42,7 +44,7 @@ def audit() -> dict[str, Any]:
     """Returns the report of pip-audit. Raises `NoAnswer`."""
     command = [sys.executable, "-m", "pip_audit", "--local", "--skip-editable", "--progress-spinner=off", "-f", "json"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(_TIMEOUT_S), check=False)
         return dict(json.loads(done.stdout))
     except subprocess.TimeoutExpired:
         raise NoAnswer(f"no answer within {_TIMEOUT_S} s") from None

@@ -11,6 +11,8 @@ from typing import Final
 
 import pytest
 
+from tests.helpers.waiting import at_most
+
 _FOUND: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 needs_browser = pytest.mark.skipif(_FOUND is None, reason="neither Chromium nor Chrome is installed")
@@ -26,7 +28,7 @@ def shown(url: str, *, width: int = 1280) -> str:
         command = [_FOUND, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         command += [f"--user-data-dir={folder}", f"--window-size={width},900", "--enable-logging=stderr"]
         command += ["--virtual-time-budget=3000", "--dump-dom", url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(120), check=True)
     console = re.findall(r"^.*CONSOLE.*$", done.stderr, re.MULTILINE)
     assert not console, console
     return done.stdout

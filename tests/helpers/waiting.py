@@ -32,6 +32,11 @@ def patience() -> float:
     return float(os.environ.get(PATIENCE, "1"))
 
 
+def at_most(seconds: float) -> int:
+    """Returns the limit, in seconds, of what takes so long at most on a quiet machine: for `timeout=`, `wait()` etc."""
+    return round(seconds * patience())
+
+
 def runs(process: subprocess.Popen[Any], log: Callable[[], object] = lambda: "") -> Callable[[], bool]:
     """Returns a part of `alive`: a program that ends by itself or crashes is wrong, one that is killed says nothing."""
 
@@ -77,6 +82,18 @@ def until_found(found: Callable[[], Collection[Any]], wanted: Collection[Any], *
 
     more: dict[str, Any] = {"progress": lambda: len(now), "details": lambda: missing(wanted, now)}
     until(are_all, f"all {len(wanted)}", **more, **others)
+
+
+def settled(value: Callable[[], T], what: str, looks: int = 40) -> T:
+    """Returns a value that nothing tells the end of, once so many looks in a row have found the same."""
+    found = [value()]
+
+    def is_still() -> bool:
+        found.append(value())
+        return found[-looks:] == [found[-1]] * looks
+
+    until(is_still, f"the last change of {what}", progress=lambda: found[-1], details=lambda: found[-looks:])
+    return found[-1]
 
 
 def until(

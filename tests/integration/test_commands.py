@@ -33,6 +33,7 @@ from rmqio.serde import JsonDeserializer
 from tests.helpers.commands import LINES, ROOT, SPECIAL, Line
 from tests.helpers.doc_blocks import BLOCKS
 from tests.helpers.terminal import CTRL_C, ENTER, Terminal, on_terminal
+from tests.helpers.waiting import at_most
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -194,7 +195,13 @@ def run(line: Line, text: str) -> None:
             assert terminal.wait() == 0, terminal.shown
         return
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300, errors="replace"
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=at_most(300),
+        errors="replace",
     )
     errors = [shown for shown in line.prints if shown.startswith("rmqio: ")]
     allowed = {1, 2} if errors else {line.of("status") or 0}

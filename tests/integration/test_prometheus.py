@@ -22,7 +22,7 @@ from tests.helpers.imports import ROOT
 from tests.helpers.servers.debian import unpacked
 from tests.helpers.servers.ports import reserved_port
 from tests.helpers.servers.prometheus import QUEUE, Machine
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = [
     pytest.mark.systems,
@@ -45,7 +45,9 @@ class Prometheus:
     def ask(self, expression: str, path: str = "query") -> Any:
         """Returns the answer's data. An expression with a fault is an error."""
         arguments = urllib.parse.urlencode({"query": expression} if path == "query" else {"match[]": expression})
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/{path}?{arguments}", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self._port}/api/v1/{path}?{arguments}", timeout=at_most(10)
+        ) as answer:
             return json.load(answer)["data"]
 
     def series(self, expression: str) -> list[tuple[dict[str, str], float]]:
@@ -70,7 +72,7 @@ def prometheus(target: int, folder: Path) -> Iterator[Prometheus]:
         yield server
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(at_most(30))
 
 
 def answers(ask: Callable[[], Any]) -> bool:

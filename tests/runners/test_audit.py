@@ -28,7 +28,7 @@ from tests.helpers.pipelines.holding import Hold
 from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic, sending
 from tests.helpers.servers.cluster import Cluster
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import until_found
+from tests.helpers.waiting import at_most, until_found
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -66,7 +66,7 @@ def test_each_fault_is_named_with_its_hop(
     flags = f"--runner={runner}".split()
     flags += [f"--checkpoint_dir={tmp_path}/checkpoint"] if "streaming" in runner else []
     command = [sys.executable, str(PROGRAM), source, sink, dead, hops, lab.broker.name_server, *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(400), check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     places = {(number, n) for number, count in enumerate(COUNTS) for n in range(count)} - DROPPED - {BAD}
     keys = [f"{number}-{n}" for number, n in [*places, DOUBLED]]

@@ -16,6 +16,7 @@ from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import stored
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.pipelines.killed_files import check_killed_and_started_again
+from tests.helpers.waiting import at_most
 from tests.runners.sql.test_sql import BOUNDED, Topics, send, topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -35,7 +36,7 @@ def test_all_runners_write_each_row_once_and_the_dead_letter(
         sys.executable, "-m", "rmqio", "copy", "--from", f"rocketmq:{topics.readings}", "--to", f"sqlite:///{path}#users",
         "--name_server", topics.name_server, "--dead_letter_topic", topics.alarms, *f"--runner={runner}".split(),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(400), check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = connection.execute("SELECT id, name FROM users ORDER BY id").fetchall()
     connection.close()

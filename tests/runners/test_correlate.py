@@ -34,6 +34,7 @@ from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic
 from tests.helpers.servers.cluster import Cluster
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import at_most
 
 pytestmark = [
     pytest.mark.slow,
@@ -183,7 +184,7 @@ def test_no_correlation_is_lost_or_found_twice_while_a_broker_hangs(mode: Mode, 
                 time.sleep(2)
             finally:
                 pairs.is_over.set()
-                pairs.join(30)
+                pairs.join(at_most(30))
             users = _users(topic)
             assert max(users.values()) > 5_000, "a first event was stored long after its second one"
             wanted = {(rule, user) for rule in ("pair", "order") for user in users}

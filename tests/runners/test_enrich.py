@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import until_found
+from tests.helpers.waiting import at_most, until_found
 from tests.runners.sql.test_sql import RUNNERS, Topics, rows_of, send, topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -37,7 +37,7 @@ def test_all_runners_give_the_same_elements(runner: str, topics: Topics, lab: La
         sys.executable, str(PROGRAM), topics.readings, topics.devices, topics.alarms, topics.name_server, str(tmp_path),
         *f"--runner={runner}".split(),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(400), check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     wanted = []
     for n in range(2, 2 * count, 2):

@@ -50,7 +50,7 @@ from rmqio.runners.flink.jobserver.servers import SERVERS
 from rmqio.serde import JsonDeserializer
 from tests.helpers.pipelines.unended import goes_on
 from tests.helpers.servers.guarded import Guarded
-from tests.helpers.waiting import until, until_found
+from tests.helpers.waiting import at_most, until, until_found
 
 pytestmark = [
     pytest.mark.broker,
@@ -236,7 +236,7 @@ def started(pipeline: Any, topics: Topics, flags: str) -> Iterator[Callable[[], 
         yield is_up
     finally:
         topics.send(topics.growing, Message(json.dumps({"number": END}).encode()))
-        thread.join(60)
+        thread.join(at_most(60))
     assert END in ends[0]
 
 

@@ -22,7 +22,7 @@ from rmqio.model import Message
 from tests.helpers.client.raw_send import read_to, records_of, send_all
 from tests.helpers.doc_blocks import program_with
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import runs, until
+from tests.helpers.waiting import at_most, runs, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
@@ -60,7 +60,7 @@ def test_the_windows_of_a_program_close_while_it_runs(lab: Lab, tmp_path: Path) 
             still_s=300,
         )
         program.send_signal(signal.SIGINT)
-        program.wait(120)
+        program.wait(at_most(120))
     finally:
         if program.poll() is None:
             program.kill()

@@ -21,6 +21,7 @@ from rmqio.security import Security
 from tests.helpers.client.proxy import Proxy, Side, faults
 from tests.helpers.client.proxy.faults import Fault
 from tests.helpers.client.raw_send import read_to, records_of, send_one
+from tests.helpers.waiting import until
 from tests.helpers.watchdog import within
 
 T = TypeVar("T")
@@ -167,16 +168,22 @@ class Read:
 def read_until(client: RemotingQueueClient, reader: QueueReader, end: int) -> Read:
     """Reads everything up to an offset, and continues after errors."""
     read = Read([], [], 0, [])
-    while reader.position < end:
+
+    def is_read() -> bool:
+        if reader.position >= end:
+            return True
         client.wait([reader], 5_000)
         try:
             fetched = reader.poll()
         except RmqioError as error:
             read.errors.append(error)
             assert len(read.errors) < 10, read.errors
-            continue
+            return False
         if fetched is not None:
             read.records += fetched.records
             read.corrupt += fetched.corrupt
             read.skipped += fetched.skipped
+        return reader.position >= end
+
+    until(is_read, f"offset {end}", progress=lambda: reader.position, details=lambda: (reader, read.errors), pause_s=0)
     return read

@@ -37,6 +37,7 @@ from tests.helpers.servers.flink_cluster import Cluster as FlinkCluster
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.servers.spark_cluster import END_WITH_THE_TESTS, below, command_of, parent_of
 from tests.helpers.servers.spark_cluster import Cluster as SparkCluster
+from tests.helpers.waiting import at_most
 
 _REST: Final = re.compile(r"Flink's REST endpoint is (\S+)")
 
@@ -132,7 +133,7 @@ class Copies:
     def run(self, mode: Mode, workers: int) -> None:
         """Runs until everything that is there now is copied."""
         with started(Job(self.command(*mode.with_workers(workers), "--stop=latest"), self.folder)) as job:
-            assert job.process.wait(240) == 0, job.log.read_text()[-4000:]
+            assert job.process.wait(at_most(240)) == 0, job.log.read_text()[-4000:]
             self.outputs.append(job.output.read_text())
 
     @contextmanager
@@ -235,7 +236,7 @@ def stop(mode: Mode, job: Job, folder: Path) -> tuple[str, ...]:
         (made,) = set((folder / "savepoints").glob("*")) - before
         assert (made / "_metadata").exists()
         savepoint = made.as_uri()
-    job.process.wait(60)
+    job.process.wait(at_most(60))
     return (f"--savepoint_path={savepoint}",)
 
 
@@ -250,7 +251,7 @@ def pool() -> Iterator[tuple[list[str], Callable[[Job], object]]]:
             yield process.stdout.readline().split(), lambda _: os.kill(max(below(process.pid)), signal.SIGKILL)
         finally:
             process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(at_most(30)) == 0
 
 
 @contextmanager

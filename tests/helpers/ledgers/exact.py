@@ -21,7 +21,7 @@ from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.delivery import Mode
 from tests.helpers.peers.interop import JavaClient
 from tests.helpers.servers.jobs import Job
-from tests.helpers.waiting import missing
+from tests.helpers.waiting import at_most, missing
 
 QUEUES = 4
 
@@ -137,7 +137,7 @@ class ExactBench:
     @staticmethod
     def _goes_on(job: Job) -> bool:
         with suppress(subprocess.TimeoutExpired):
-            job.process.wait(15)
+            job.process.wait(at_most(15))
         return job.process.poll() is None
 
     def counted(self, java: JavaClient) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from rmqio.model import Message, MessageQueue, Record
 from rmqio.options import ClientOptions
 from rmqio.transforms.shared import close_shared_clients
 from tests.helpers.client.raw_send import read_to, records_of, send_all
-from tests.helpers.waiting import missing, until
+from tests.helpers.waiting import at_most, missing, until
 
 # ---- the ledger -----------------------------------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ def running(
     finally:
         if not run.has_ended.is_set():
             run.abort()
-        thread.join(30)
+        thread.join(at_most(30))
         del Run.named[run.name]
         assert not thread.is_alive(), f"the pipeline cannot be ended: {run}"
 

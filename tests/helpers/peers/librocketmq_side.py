@@ -23,6 +23,7 @@ from rmqio.librocketmq import LibrocketmqClientFactory
 from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.transforms.write import WriteToRocketMQ
+from tests.helpers.waiting import at_most
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class Side:
 
     def call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Returns or raises what the function returns or raises there."""
-        return self._process.submit(function, *arguments, **named).result(60)
+        return self._process.submit(function, *arguments, **named).result(at_most(60))
 
 
 def _move_to(home: str) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from tests.helpers.waiting import runs, until
+from tests.helpers.waiting import at_most, runs, until
 
 HEX: Final = "0123456789abcdef" * 2
 """The end of the name of a part that an attempt has left."""
@@ -48,12 +48,12 @@ def check_killed_and_started_again(runner: str, folder: Path) -> None:
         pause_s=0.001,
     )
     os.killpg(program.pid, signal.SIGKILL)
-    program.wait(30)
+    program.wait(at_most(30))
     assert sum(numbers(out).values()) < 3_000, "it was killed midway"
     for window in [*out.iterdir()][:5]:  # what a kill can leave, wherever it came
         for shard in range(3):
             (window / f".part-{shard:05}-of-00003.jsonl.{HEX}").write_text('{"n":1')
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(300), check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert numbers(out) == Counter(range(3_000))
     left = [each.with_name(each.name[1:].removesuffix(f".{HEX}")) for each in out.glob("*/.part-*")]

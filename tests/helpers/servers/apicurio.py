@@ -19,6 +19,7 @@ from rmqio.local.artefacts import read_lock
 from rmqio.local.fetch import cache_dir, fetch
 from rmqio.local.processes.ports import LOOPBACK
 from tests.helpers.servers.java_server import JavaServer
+from tests.helpers.waiting import at_most
 
 LOCK = Path(__file__).with_name("apicurio-2.6.13.lock.json")
 
@@ -60,7 +61,7 @@ class Apicurio(JavaServer):
     def answers(self) -> bool:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"{self.url}/subjects", timeout=5) as answer:
+            with opener.open(f"{self.url}/subjects", timeout=at_most(5)) as answer:
                 return bool(answer.status == 200)
         except (OSError, urllib.error.URLError):
             return False

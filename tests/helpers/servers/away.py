@@ -20,7 +20,7 @@ from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
 from tests.helpers.servers.cluster import SMALL, Cluster
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 STAYS, GOES = "stays", "goes"
 CONFIG: Config = {**SMALL, "flushConsumerOffsetInterval": 300}
@@ -127,14 +127,14 @@ class Sender(threading.Thread):
         self._is_over = threading.Event()
 
     def run(self) -> None:
-        while not self._is_over.wait(_EVERY_S):
+        while not self._is_over.wait(at_most(_EVERY_S)):
             for queue in self._queues:
                 with contextlib.suppress(RmqioError):
                     self._producer.send(Message(b"m", topic=self._topic), queue)
 
     def stop(self) -> None:
         self._is_over.set()
-        self.join(30)
+        self.join(at_most(30))
         self._producer.close()
 
 

@@ -21,6 +21,7 @@ from rmqio.local.processes.ports import LOOPBACK
 from rmqio.local.processes.process import JavaProcess
 from rmqio.local.processes.watchdog import Watchdog
 from tests.helpers.servers.ports import reserved_port
+from tests.helpers.waiting import at_most
 
 SMALL: Final[Config] = {
     "mappedFileSizeCommitLog": 16 << 20,
@@ -68,7 +69,7 @@ class Server:
         self.wait_until_up()
 
     def wait_until_up(self) -> None:
-        ready.wait_until(self._is_up, [self.process], what=f"starting {self!r}", timeout_s=_TIMEOUT_S)
+        ready.wait_until(self._is_up, [self.process], what=f"starting {self!r}", timeout_s=at_most(_TIMEOUT_S))
 
 
 class Cluster:
@@ -147,7 +148,7 @@ class Cluster:
             if server.is_running:
                 check = _route_check(server.address, name, shown)
                 processes = [self.brokers[key].process for key in names]
-                ready.wait_until(check, processes, what=f"creating topic {name!r}", timeout_s=_TIMEOUT_S)
+                ready.wait_until(check, processes, what=f"creating topic {name!r}", timeout_s=at_most(_TIMEOUT_S))
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic with its messages from all running masters and name servers."""

@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 
 class Server:
@@ -36,10 +36,10 @@ class Server:
         """Sends SIGKILL."""
         assert self._process is not None
         self._process.kill()
-        self._process.wait(30)
+        self._process.wait(at_most(30))
 
     def stop(self) -> None:
         """Ends it."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
-            self._process.wait(60)
+            self._process.wait(at_most(60))

@@ -10,6 +10,8 @@ from pathlib import Path
 import platformdirs
 import pytest
 
+from tests.helpers.waiting import at_most
+
 
 def unpacked(*packages: str) -> Path:
     """Returns the folder below which the files of these packages are, as below /. Skips the test if it cannot."""
@@ -22,7 +24,7 @@ def unpacked(*packages: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (cache / "whole").exists():
             command = ["apt-get", "download", *packages]
-            got = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=300)
+            got = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=at_most(300))
             if got.returncode:
                 pytest.skip(f"{name} cannot be fetched from Debian: {got.stderr.strip().splitlines()[-1:]}")
             for each in cache.glob("*.deb"):

@@ -18,6 +18,7 @@ import pyspark
 from rmqio.local.processes.ports import LOOPBACK
 from tests.helpers.servers.java_server import JavaServer, jars_of
 from tests.helpers.servers.ports import reserved_port
+from tests.helpers.waiting import at_most
 
 LOCK: Final = "hadoop-3.5.0"
 _LIBRARIES: Final = ("hadoop-client-api-", "hadoop-client-runtime-", "slf4j-api-", "log4j-", "jcl-over-slf4j-")
@@ -64,7 +65,7 @@ class NameNode(_Node):
 
     def command(self) -> list[str]:
         command = super().command()
-        subprocess.run([*command, "-format", "-nonInteractive"], capture_output=True, check=True, timeout=120)
+        subprocess.run([*command, "-format", "-nonInteractive"], capture_output=True, check=True, timeout=at_most(120))
         return command
 
     def answers(self) -> bool:
@@ -123,7 +124,7 @@ def _status(url: str, method: str = "GET") -> int:
     for _ in range(2):
         request = urllib.request.Request(url, method=method, data=b"" if method == "PUT" else None)
         try:
-            with _OPENER.open(request, timeout=10) as answer:
+            with _OPENER.open(request, timeout=at_most(10)) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             if error.code != 307:

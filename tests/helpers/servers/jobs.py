@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.helpers.waiting import runs, until
+from tests.helpers.waiting import at_most, runs, until
 
 _HEEDING: Final = ("env", "--default-signal=INT")
 """Before a command: it reacts to interrupts, also if the tests run in the background, where they are ignored."""
@@ -61,12 +61,12 @@ class Job:
     def end(self, number: int) -> int:
         """Sends a signal and returns the exit status. A program needs seconds to end, and minutes on a busy machine."""
         self.process.send_signal(number)
-        return self.process.wait(180)
+        return self.process.wait(at_most(180))
 
     def kill(self) -> None:
         """Kills the program and all processes that it has started."""
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(at_most(30))
 
     def kill_worker(self) -> int:
         """Kills one of Spark's Python workers and returns its process id. Raises `ProcessLookupError` if none runs."""

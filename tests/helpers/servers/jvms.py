@@ -18,6 +18,7 @@ from typing import Final
 import platformdirs
 
 from rmqio.runners.flink.jobserver.servers import JAVA_OPTIONS_VARIABLE
+from tests.helpers.waiting import at_most
 
 SPARK_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -78,7 +79,7 @@ def _mapping(home: Path, archive: Path) -> str:
         options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={shlex.quote(str(part))} -Xlog:cds=off -Xlog:cds+dynamic=off"
         program = [sys.executable, "-m", "tests.helpers.servers.jvms"]
         environment = os.environ | {SPARK_VARIABLE: options, "SPARK_HOME": str(home)}
-        subprocess.run(program, cwd=_ROOT, env=environment, capture_output=True, check=True, timeout=300)
+        subprocess.run(program, cwd=_ROOT, env=environment, capture_output=True, check=True, timeout=at_most(300))
         part.replace(archive)
     return f"-XX:SharedArchiveFile={shlex.quote(str(archive))} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 

@@ -18,6 +18,7 @@ from rmqio.local.processes.ports import LOOPBACK
 from tests.helpers.servers.certificates import chain_of, key_of
 from tests.helpers.servers.java_server import SMALL, JavaServer, jars_of
 from tests.helpers.servers.ports import reserved_port
+from tests.helpers.waiting import at_most
 
 USER: Final = "me"
 SECRET: Final = "kafka-secret-1d7e40b2"
@@ -170,7 +171,7 @@ class Kafka(JavaServer):
 
         admin = _admin(self.servers)  # without it, its requests end
         for future in admin.create_topics([NewTopic(name, partitions, copies)]).values():
-            future.result(30)
+            future.result(at_most(30))
         return name
 
     def add_partitions(self, name: str, count: int) -> None:
@@ -179,7 +180,7 @@ class Kafka(JavaServer):
 
         admin = _admin(self.servers)
         for future in admin.create_partitions([NewPartitions(name, count)]).values():
-            future.result(30)
+            future.result(at_most(30))
 
 
 class KafkaCluster:
@@ -199,7 +200,7 @@ class KafkaCluster:
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Returns the place of the broker that leads each partition; -1: none does."""
-        partitions = _admin(self.servers).list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = _admin(self.servers).list_topics(topic, timeout=at_most(10)).topics[topic].partitions
         return {number: each.leader - 1 if each.leader > 0 else -1 for number, each in partitions.items()}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rmqio.local.config import logback_xml
 from rmqio.local.install import find_programs
+from tests.helpers.waiting import at_most
 
 _MAIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
@@ -21,5 +22,5 @@ def mqadmin(folder: Path, *words: str) -> str:
         f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}",
         "-cp", os.pathsep.join(map(str, [folder, *programs.jars])), _MAIN, *words,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, cwd=folder)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(180), check=False, cwd=folder)
     return done.stdout + done.stderr

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rmqio.prometheus.folder import process_name
 from tests.helpers.servers.ports import reserved_port
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 WORKER = """
 import sys
@@ -52,7 +52,7 @@ class Worker:
     def kill(self) -> str:
         """Kills the process and returns its stderr."""
         self.process.kill()
-        return self.process.communicate(timeout=30)[1]
+        return self.process.communicate(timeout=at_most(30))[1]
 
 
 class Machine:
@@ -70,7 +70,7 @@ class Machine:
         return self.workers[-1]
 
     def scrape(self) -> dict[Sample, float]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=at_most(10)) as answer:
             families = list(text_string_to_metric_families(answer.read().decode()))
         return {
             (sample.name, tuple(sample.labels.values())): sample.value

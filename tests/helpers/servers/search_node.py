@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from rmqio.local.processes.ports import LOOPBACK
 from tests.helpers.servers.java_server import SMALL, JavaServer, jars_of, not_as_root
 from tests.helpers.servers.ports import reserved_port
+from tests.helpers.waiting import at_most
 
 _POLICY = """\
 grant codeBase "${codebase.netty-common}" {
@@ -119,5 +120,5 @@ class SearchNode(JavaServer):
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
-        with opener.open(request, timeout=30) as answer:
+        with opener.open(request, timeout=at_most(30)) as answer:
             return json.loads(answer.read() or b"null")

@@ -17,7 +17,7 @@ from rmqio.wire.admin import consumer_groups as wire
 from tests.helpers.command_line import Tool
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.ports import reserved_port
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.exhaustive, pytest.mark.timeout(300)]
 
@@ -56,7 +56,7 @@ def test_the_metrics_of_a_broker_have_the_lag_of_a_pipelines_group(
             client.commit_offset("billing", queue, 4)
 
     def lags() -> dict[tuple[str, str], float]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=at_most(10)) as answer:
             return {(group, topic): float(lag) for group, topic, lag in _LAG.findall(answer.read().decode())}
 
     assert lags() == {}

@@ -26,7 +26,7 @@ from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 from tests.helpers.command_line import Tool
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = pytest.mark.broker
 
@@ -163,7 +163,7 @@ def test_describe_shows_again_until_interrupted(rocketmq: LocalRocketMQ, rmqio: 
             pass
         process.send_signal(signal.SIGINT)
         process.stdout.read()
-        assert process.wait(30) == 130
+        assert process.wait(at_most(30)) == 130
         assert re.fullmatch(rb"rmqio: ended by Ctrl-C, shown \d+ times?\n", process.stderr.read())
 
 
@@ -174,7 +174,7 @@ def test_awkward_messages_go_through_unchanged(rocketmq: LocalRocketMQ, rmqio: T
     for name, body in AWKWARD.items():
         more = ("--tags", name, "--keys", "", "--property", "city=Zürich 杭州", "--sharding_key", "one")
         with _command(rocketmq, "produce", topic, "-", *more, stdin=subprocess.PIPE) as process:
-            _, err = process.communicate(body, timeout=30)
+            _, err = process.communicate(body, timeout=at_most(30))
             assert process.returncode == 0, err
     found = rmqio.lines("peek", topic)
     bodies = [
@@ -216,7 +216,7 @@ def test_tail_shows_what_comes_until_interrupted(rocketmq: LocalRocketMQ, rmqio:
             rmqio("produce", topic, f"new {number}")
             assert json.loads(process.stdout.readline())["body"] == f"new {number}"
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(at_most(30)) == 130
         assert process.stderr.read() == b""
     assert [each["body"] for each in rmqio.lines("tail", topic, "--from", "earliest", "-n", "2")] == ["new 0", "new 1"]
 
@@ -226,7 +226,7 @@ def test_lines_from_standard_input_are_batched(
 ) -> None:
     lines = [f"line {number}".encode() for number in range(3_000)]
     with _command(rocketmq, "produce", topic, "--lines", "-", "--json", stdin=subprocess.PIPE) as process:
-        out, err = process.communicate(b"\n".join(lines) + b"\n\n", timeout=30)
+        out, err = process.communicate(b"\n".join(lines) + b"\n\n", timeout=at_most(30))
     assert process.returncode == 0, err
     assert b"1 empty line left out" in err
     sent = [json.loads(line) for line in out.splitlines()]
@@ -254,7 +254,7 @@ def test_a_closed_pipe_is_no_failure_of_a_reader(rocketmq: LocalRocketMQ, queue:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        assert process.wait(30) == status
+        assert process.wait(at_most(30)) == status
         err = process.stderr.read()
         process.stderr.close()
         assert err == b"" if status == 0 else b"standard output was closed" in err

@@ -18,7 +18,7 @@ from rmqio.watch.frames import Target
 from rmqio.watch.page import serving
 from rmqio.watch.watcher import Watcher
 from tests.helpers.ledgers.ledger import Lab, Run, finished, new_group
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = pytest.mark.broker
 
@@ -95,7 +95,7 @@ def until_scraped(url: str, is_met: Callable[[dict[str, Any]], bool], what: str)
 
     def is_so() -> bool:
         nonlocal page
-        with urllib.request.urlopen(f"{url}frame.json", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}frame.json", timeout=at_most(10)) as answer:
             page = json.load(answer)
         return is_met(page["total"])
 

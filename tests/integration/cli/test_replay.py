@@ -18,7 +18,7 @@ from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
 from tests.helpers.client.raw_send import stored
-from tests.helpers.waiting import until_found
+from tests.helpers.waiting import at_most, until_found
 
 pytestmark = pytest.mark.broker
 
@@ -56,7 +56,7 @@ def fill(rocketmq: LocalRocketMQ, letters: str, source: str, count: int) -> None
 
 def run(rocketmq: LocalRocketMQ, *flags: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rmqio.replay", f"--name_server={rocketmq.name_server}", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=at_most(60), check=False)
 
 
 # A replay that is killed when so many have been acknowledged.
@@ -76,7 +76,7 @@ def test_a_replay_that_is_killed_and_repeated_loses_nothing_and_its_copies_are_k
     source, letters, group = topic(rocketmq), topic(rocketmq), f"replay-{uuid.uuid4().hex[:12]}"
     fill(rocketmq, letters, source, COUNT)
     command = [sys.executable, "-c", KILLED, letters, rocketmq.name_server, group]
-    assert subprocess.run(command, timeout=60, check=False).returncode == -9
+    assert subprocess.run(command, timeout=at_most(60), check=False).returncode == -9
     committed = sum(client.committed_offset(group, queue) or 0 for queue in client.queues(letters))
     assert 0 < committed < COUNT
 

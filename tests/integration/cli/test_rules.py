@@ -24,7 +24,7 @@ from rmqio.model import TOMBSTONE, Message
 from rmqio.options import ClientOptions
 from rmqio.rules.errors import RuleError
 from rmqio.rules.ruleset import RuleSet
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = pytest.mark.broker
 
@@ -126,24 +126,24 @@ def test_run_follows_events_and_rules(
             assert process.stdout is not None
             assert process.stderr is not None
             found, said = _lines(process.stdout), _lines(process.stderr)
-            assert json.loads(found.get(timeout=60))["rule"] == "large"
+            assert json.loads(found.get(timeout=at_most(60)))["rule"] == "large"
             put("small.sql", "amount < 10")
-            while "the rules have changed: 2 rules" not in said.get(timeout=60):
+            while "the rules have changed: 2 rules" not in said.get(timeout=at_most(60)):
                 pass
             event(7)
-            assert json.loads(found.get(timeout=60))["rule"] == "small"
+            assert json.loads(found.get(timeout=at_most(60)))["rule"] == "small"
             put("small.sql", "amount <")
-            while "the rules stay as they were: small.sql:1" not in said.get(timeout=60):
+            while "the rules stay as they were: small.sql:1" not in said.get(timeout=at_most(60)):
                 pass
             event(8)
-            matched = json.loads(found.get(timeout=60))
+            matched = json.loads(found.get(timeout=at_most(60)))
             assert (matched["rule"], matched["body"], matched["topic"]) == ("small", '{"amount": 8}', events)
             put("small.sql", "")
-            while "the rules have changed: 1 rule" not in said.get(timeout=60):
+            while "the rules have changed: 1 rule" not in said.get(timeout=at_most(60)):
                 pass
             event(9)
             event(900)
-            assert json.loads(found.get(timeout=60))["body"] == '{"amount": 900}'
+            assert json.loads(found.get(timeout=at_most(60)))["body"] == '{"amount": 900}'
         finally:
             process.terminate()
 

@@ -20,7 +20,7 @@ from rmqio.security import Security
 from rmqio.wire.codes import RequestCode
 from tests.helpers.client.proxy import Frame, Proxy, Side, faults
 from tests.helpers.client.raw_send import read_to, records_of, send_all, send_one
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = pytest.mark.broker
 
@@ -254,7 +254,7 @@ def test_threads_share_a_client(rocketmq: LocalRocketMQ, client: RemotingQueueCl
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(at_most(60))
     assert failures == []
     assert results == {n: list(range(5_000)) for n in range(4)}
 

@@ -29,7 +29,7 @@ from rmqio.wire.command import Command
 from tests.chaos.audit import audit_stored
 from tests.chaos.writers import Writer
 from tests.helpers.ledgers.ledger import QUICK, Lab, Run, check, finished, new_group, running
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -210,7 +210,7 @@ def interrupted(lab: Lab, queue: MessageQueue, meanwhile: Callable[[], object], 
     has_happened = threading.Event()
 
     def wait() -> None:
-        assert has_happened.wait(60)
+        assert has_happened.wait(at_most(60))
 
     few = dataclasses.replace(ReadOptions(poll_timeout_ms=100, pull_depth=2), **options)
     read = lab.read(queue.topic, options=few)
@@ -300,7 +300,7 @@ def test_queues_closed_for_writing_are_read_to_their_ends_while_sends_take_the_o
         run.wait_for(stored_in(lab, topic))
         stored = {queue: dict(enumerate(bodies(lab, queue))) for queue in queues}
         run.abort()
-        run.has_ended.wait(10)
+        run.has_ended.wait(at_most(10))
     findings = check(run.entries, stored)
     assert not findings, str(findings)
 
@@ -358,7 +358,7 @@ def test_an_operators_reset_under_a_read_is_refused_or_honoured(
                 lab.until_committed(run, group, {queue: 150})
                 lab.send(queue, 1)
             else:
-                run.has_ended.wait(30)
+                run.has_ended.wait(at_most(30))
     if policy == "refuse":
         assert run.offsets == {queue: list(range(151))}
         assert "was reset to 30; reading continues" in caplog.text

@@ -30,7 +30,7 @@ from tests.chaos.writers import Kind, Writer
 from tests.helpers.ledgers.ledger import QUICK, check, running
 from tests.helpers.servers.cluster import Cluster, Server
 from tests.helpers.servers.listening import is_loopback, listening
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -183,7 +183,7 @@ def test_when_a_broker_dies_sends_move_and_reads_of_it_wait(cluster: Cluster) ->
                 stored[record.queue][record.queue_offset] = record.body.decode()
         run.wait_for(sum(map(len, stored.values())))
         run.abort()
-        run.has_ended.wait(10)
+        run.has_ended.wait(at_most(10))
     audit = audit_stored(
         stored,
         {id_: place for writer in writers for id_, place in writer.acked.items()},

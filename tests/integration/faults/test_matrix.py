@@ -24,6 +24,7 @@ from rmqio.wire.codes import RequestCode
 from tests.helpers.client.harm import HARMS, WATCHDOG_S, Harm, Net, net_of, new_ids, recovered, send
 from tests.helpers.client.proxy import Side, faults
 from tests.helpers.client.raw_send import read_to, records_of
+from tests.helpers.waiting import at_most
 from tests.helpers.watchdog import nothing_is_left, within
 
 pytestmark = pytest.mark.broker
@@ -202,7 +203,7 @@ def test_threads_get_their_own_answers_in_whatever_order(net: Net) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(WATCHDOG_S)
+            thread.join(at_most(WATCHDOG_S))
             assert not thread.is_alive()
     assert wrong == []
     assert net.broker.hits == hits + 10

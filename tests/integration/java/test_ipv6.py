@@ -20,6 +20,7 @@ from rmqio.wire.messages.stored import BORN_HOST_V6, STORE_HOST_V6
 from tests.helpers.peers.interop import given, java_client, same_for_both
 from tests.helpers.servers.cluster import SMALL, Cluster
 from tests.helpers.servers.ports import reserved_port
+from tests.helpers.waiting import at_most
 
 pytestmark = pytest.mark.broker
 
@@ -54,7 +55,7 @@ def name_server() -> Iterator[str]:
         process.start()
         try:
             check = lambda: ready.broker_check(cluster.name_server, "broker-6", f"::1:{port}")  # noqa: E731
-            ready.wait_until(check, [process], what="a broker on ::1", timeout_s=60)
+            ready.wait_until(check, [process], what="a broker on ::1", timeout_s=at_most(60))
             yield cluster.name_server
         finally:
             process.kill()

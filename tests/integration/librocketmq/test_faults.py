@@ -19,7 +19,7 @@ from rmqio.options import ClientOptions
 from tests.helpers.peers import librocketmq_side as there
 from tests.helpers.peers.librocketmq_side import Side
 from tests.helpers.peers.librocketmq_topics import new_topic, read, told
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = pytest.mark.broker
 
@@ -129,7 +129,7 @@ except KeyboardInterrupt:
             process.stdin.flush()
             assert process.stdout.readline() == "waits\n"
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=at_most(60))
         finally:
             own.resume()
             process.kill()
@@ -157,7 +157,7 @@ pending = producer.submit([message] * 3, producer.queues(topic)[0])
 """
     with script(text, tmp_path, rocketmq.name_server, topic) as process:
         try:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=at_most(60))
         finally:
             process.kill()
     assert (out, err, process.returncode) == ("True\nTrue\nTrue\n7\n", "", 0)

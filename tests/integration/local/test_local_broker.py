@@ -20,7 +20,7 @@ from rmqio.local import LocalBrokerError, LocalRocketMQ, _probe, broker
 from rmqio.local.config import broker_properties, to_properties
 from rmqio.local.fetch import cache_dir
 from rmqio.local.processes import ports, ready
-from tests.helpers.waiting import runs, until
+from tests.helpers.waiting import at_most, runs, until
 
 pytestmark = pytest.mark.broker
 
@@ -280,7 +280,7 @@ def test_the_command_prints_the_address_and_stops_on_a_signal(number: signal.Sig
         route = ready.route(name_server, "t") or {}
         assert [entry["readQueueNums"] for entry in route["queueDatas"]] == [2]
         command.send_signal(number)
-        rest, errors = command.communicate(timeout=30)
+        rest, errors = command.communicate(timeout=at_most(30))
     assert command.returncode == 0
     assert rest == ""
     assert "Traceback" not in errors
@@ -296,7 +296,7 @@ def test_the_command_interrupted_before_it_is_up_leaves_nothing_and_says_130(tmp
             alive=[runs(command)],
         )
         command.send_signal(signal.SIGINT)
-        output, errors = command.communicate(timeout=30)
+        output, errors = command.communicate(timeout=at_most(30))
     assert command.returncode == 130
     assert output == ""
     assert "Traceback" not in errors
@@ -310,7 +310,7 @@ def test_the_command_ends_with_an_error_if_the_broker_dies() -> None:
         command.stdout.readline()
         (pid,) = re.findall(r"broker 127\.0\.0\.1:\d+ \(pid (\d+)\) is up", command.stderr.readline())
         os.kill(int(pid), signal.SIGKILL)
-        _, errors = command.communicate(timeout=30)
+        _, errors = command.communicate(timeout=at_most(30))
     assert command.returncode == 1
     assert "ended unexpectedly" in errors
 

@@ -23,7 +23,7 @@ from rmqio.pipelines.addresses import addresses
 from rmqio.pipelines.check import body_of, read_topic
 from rmqio.pipelines.common.provinces import province_of
 from rmqio.runners.capabilities import Mode
-from tests.helpers.waiting import runs, until_found
+from tests.helpers.waiting import at_most, runs, until_found
 
 pytestmark = pytest.mark.broker
 
@@ -80,7 +80,7 @@ class Bench:
     def check(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         topics = [f"--name_server={self.name_server}", f"--source_topic={self.source}", f"--sink_topic={self.sink}"]
         command = [sys.executable, "-m", "rmqio.pipelines.check", *topics, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=at_most(TIMEOUT_S), check=False)
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_an_endless_run_writes_while_it_reads_and_ends_on_ctrl_c(bench: Bench) -
         until_found(bench.ids, [address["id"] for address in given], **more)
         until_found(lambda: [each.body for each in read_topic(bench.client, bench.letters)], [b"junk"], **more)
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=TIMEOUT_S)
+        output, errors = process.communicate(timeout=at_most(TIMEOUT_S))
     finally:
         process.kill()
         process.wait()

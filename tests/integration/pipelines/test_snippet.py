@@ -12,7 +12,7 @@ import pytest
 from rmqio.pipelines.check import read_topic
 from tests.helpers.doc_blocks import BLOCKS, NAME_SERVER
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 from tests.integration.pipelines.test_province import ENGINE_TIMEOUT_S, RUNNERS
 
 pytestmark = pytest.mark.broker
@@ -28,7 +28,9 @@ def test_a_program_of_readme_runs_where_the_command_line_says(runner: str, lab: 
     code = NAME_SERVER.sub(lab.broker.name_server, block.code).replace('"payments"', f'"{topic}"')
     (tmp_path / "pipeline.py").write_text(code)
     command = [sys.executable, "pipeline.py", f"--runner={runner}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=ENGINE_TIMEOUT_S, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=at_most(ENGINE_TIMEOUT_S), check=False
+    )
     assert done.returncode == 0, done.stderr
     until(lambda: len(list(read_topic(lab.client, topic))) > 0, "the message")
     (found,) = read_topic(lab.client, topic)

@@ -22,7 +22,7 @@ from rmqio.runners import runner_path
 from rmqio.yaml import PROVIDERS
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 EXAMPLE = Path(__file__).parents[3] / "examples/totals.yaml"
@@ -56,7 +56,7 @@ def test_totals_of_a_topic(runner: str, lab: Lab, rocketmq: LocalRocketMQ, tmp_p
         sys.executable, "-m", "apache_beam.yaml.main", f"--yaml_pipeline_file={job}",
         f"--jinja_variables={json.dumps(variables)}", *flags,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(240), check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     until(lambda: len(list(read_topic(lab.client, totals))) >= 3, "all totals")
     rows: list[dict[str, Any]] = [json.loads(each.body) for each in read_topic(lab.client, totals)]

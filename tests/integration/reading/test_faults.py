@@ -18,7 +18,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.local.config import Config
 from rmqio.wire.command import Command
 from tests.helpers.ledgers.ledger import QUICK, Entry, Lab, Run, check, failure, finished, new_group, running
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, settled, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -78,7 +78,7 @@ class Fault:
 
     def join(self) -> None:
         if self._thread is not None:
-            self._thread.join(120)
+            self._thread.join(at_most(120))
             assert not self._thread.is_alive()
 
 
@@ -199,7 +199,7 @@ def loss(forgetful_lab: Lab) -> Loss:
 
     def wait_for_loss() -> None:
         # In the pipeline's own thread: it reads nothing meanwhile.
-        assert deleted.wait(230), "the test's own thread has failed"
+        assert deleted.wait(at_most(230)), "the test's own thread has failed"
 
     def read(policy: Any) -> Any:
         # Few answers on their way, so that the loss is not read ahead of.
@@ -218,20 +218,10 @@ def loss(forgetful_lab: Lab) -> Loss:
             connection.request(Command(DELETE_EXPIRED_COMMITLOG, {}), 10_000)
             connection.close()
             until(lambda: lab.client.min_offset(queue) > COUNT // 2, "the broker to delete", still_s=200)
-            minimum = _settled(lambda: lab.client.min_offset(queue))
+            minimum = settled(lambda: lab.client.min_offset(queue), "the least offset")
         finally:
             deleted.set()
     return Loss(queue, minimum, runs)
-
-
-def _settled(value: Callable[[], int]) -> int:
-    """The value, once it has not changed for two seconds."""
-    last, since = value(), time.monotonic()
-    while time.monotonic() - since < 2:
-        time.sleep(0.1)
-        if value() != last:
-            last, since = value(), time.monotonic()
-    return last
 
 
 def assert_gap(loss: Loss, run: Run, lab: Lab, end: int, rest: int) -> None:

@@ -60,9 +60,14 @@ def test_a_job_writes_nothing_twice_when_its_text_changes(start: str, lab: Lab, 
         if start == "latest":  # where it begins is known when it has read something
             sent = 0
             job.wait_until(lambda: status().state == "running", "its start")
-            while not written():
+
+            def is_read() -> bool:
+                nonlocal sent
                 send(0, f"w{sent}")
                 sent += 1
+                return bool(written())
+
+            job.wait_until(is_read, "a row of the newest messages", progress=written)
         job.wait_until(lambda: len(written()) > 1 or start == "latest", "the first rows", details=written)
         ended = 2 if start == "earliest" else sent
         job.wait_until(lambda: committed() == [ended], "the commit")

@@ -33,7 +33,7 @@ from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic, find, lose, s
 from tests.helpers.servers.cluster import Cluster
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.spark.queries import until_by
-from tests.helpers.waiting import missing
+from tests.helpers.waiting import at_most, missing
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -168,7 +168,7 @@ def test_a_broker_that_hangs_at_the_start(cluster: Cluster, topic: Topic, tmp_pa
     cluster.brokers[GOES].pause()
     flags = [*DIRECT.with_workers(1), "--start=group:latest"]
     with started(Job(topic.command([*flags, "--stop=latest"]), tmp_path)) as job:
-        assert job.process.wait(60) == 1
+        assert job.process.wait(at_most(60)) == 1
         assert re.search(rf"queue {topic.name}/{GOES}/\d|broker '{GOES}'", job.log.read_text())
     assert not topic.copied()
     with started(Job(topic.command(flags), tmp_path)) as job:

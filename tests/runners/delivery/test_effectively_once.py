@@ -29,7 +29,7 @@ from tests.helpers.pipelines.counting import WINDOW_S, FailOnce, body_of
 from tests.helpers.pipelines.deduplicating import copying
 from tests.helpers.pipelines.unended import goes_on
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import runs, until_found
+from tests.helpers.waiting import at_most, runs, until_found
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -161,7 +161,7 @@ def fails_and_starts_again(command: Sequence[str], folder: Path) -> list[str]:
     command = [*command, "--runner=SparkRunner", "--streaming", "--spark_master_url=local[2,1]"]
     command.append(f"--checkpoint_dir={folder / 'checkpoint'}")
     with started(Job(command, folder)) as job:
-        assert job.process.wait(240) == 1
+        assert job.process.wait(at_most(240)) == 1
         assert "after the write, once" in job.log.read_text()
     return command
 

@@ -26,7 +26,7 @@ from tests.helpers.ledgers.orders import Bench
 from tests.helpers.peers.interop import JavaClient, java_client
 from tests.helpers.servers.flink_cluster import Cluster
 from tests.helpers.servers.jobs import started
-from tests.helpers.waiting import needed
+from tests.helpers.waiting import at_most, needed
 
 pytestmark = [
     pytest.mark.broker,
@@ -145,7 +145,7 @@ def test_totals_that_were_sent_again_have_the_ids_of_the_first(
             program = ("-m", "tests.helpers.pipelines.killed_before_commit", "3")
         with started(bench.job(*arguments, runner=name, program=program)) as job:
             if name == "SparkRunner":
-                assert job.process.wait(240) == -9, job.log.read_text()[-4000:]
+                assert job.process.wait(at_most(240)) == -9, job.log.read_text()[-4000:]
             else:
                 bench.until_committed(job, 0.2 * ORDERS)
                 job.kill()

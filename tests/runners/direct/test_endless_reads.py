@@ -27,7 +27,7 @@ from tests.helpers.pipelines.needy_dofns import (
     noted,
     waits,
 )
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -82,7 +82,7 @@ def read_with(cluster: InMemoryCluster, branch: Callable[[Any], Any], folder: Pa
             until(lambda number=number: bool(ends) or len(noted(folder / "plain")) >= number, "a record")  # type: ignore[misc]
         before = noted(folder / "other")
         producer.send(Message(b"end", topic="source"))
-        thread.join(30)
+        thread.join(at_most(30))
         assert not thread.is_alive()
     finally:
         producer.close()

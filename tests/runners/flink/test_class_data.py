@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqio.runners.class_data import cache_dir
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,7 +42,7 @@ def run(cache: Path) -> tuple[str, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=at_most(300),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr

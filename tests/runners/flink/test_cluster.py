@@ -19,6 +19,7 @@ from tests.helpers.ledgers.kept import KeptBench
 from tests.helpers.servers.flink_cluster import Cluster
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.servers.spark_cluster import END_WITH_THE_TESTS
+from tests.helpers.waiting import at_most
 
 pytestmark = [
     pytest.mark.slow,
@@ -49,7 +50,7 @@ def workers() -> Iterator[list[str]]:
     assert pool.stdout is not None
     yield pool.stdout.readline().split()
     pool.terminate()
-    assert pool.wait(30) == 0
+    assert pool.wait(at_most(30)) == 0
     pool.stdout.close()
 
 
@@ -121,7 +122,7 @@ def test_a_savepoint_is_resumed_with_another_parallelism(
             bench.until_committed(job, 2 * FIRST)
             (running,) = (each for each in cluster.rest.jobs() if not each.has_ended)
             savepoint = cluster.rest.stop(running.id)
-        job.process.wait(60)
+        job.process.wait(at_most(60))
     bench.still_rings()
     assert bench.committed() < bench.sent
     bench.want_what_is_kept()

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -99,9 +98,12 @@ def test_streaming_counts_words_in_windows_on_the_loopback_interface_only(server
     )
     result = pipeline.run()
     seen: set[str] = set()
-    while not PipelineState.is_terminal(result.state):
-        seen |= listening(server.pid)
-        time.sleep(0.05)
+
+    def has_ended() -> bool:
+        seen.update(listening(server.pid))
+        return bool(PipelineState.is_terminal(result.state))
+
+    until(has_ended, "the end of the job", progress=lambda: result.state, details=lambda: result.state, still_s=240)
     assert result.wait_until_finish() == "DONE"
     assert lines_of(out) == [
         *("0 be 1", "0 not 1", "0 or 1", "0 to 2"),

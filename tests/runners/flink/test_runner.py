@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ from tests.helpers.pipelines.holding import Hold
 from tests.helpers.pipelines.unended import goes_on
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.servers.listening import is_loopback, listening
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, settled, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -135,7 +134,7 @@ def test_what_a_users_program_says_of_a_failure(flags: list[str], tmp_path: Path
     """The error at the end once; a stream, which goes on after most failures, also logs each of them, in few lines."""
     (tmp_path / "program.py").write_text(ENDED)
     program = [sys.executable, str(tmp_path / "program.py"), "0", *flags]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=at_most(240), check=False)
     assert done.returncode == 1
     said, _, end = done.stderr.rpartition("Traceback (most recent call last):\n  File")
     assert end.splitlines()[-1] == "ZeroDivisionError: division by zero"
@@ -230,14 +229,8 @@ def test_cancel_ends_the_job_in_flink_too(tmp_path: Path) -> None:
         assert ours, "the pool of workers"
         assert {address for address in ours if not is_loopback(address)} == set()
     assert result.cancel() == "CANCELLED"
-
-    def stands_still() -> bool:
-        """Returns whether nothing more is read: after the cancellation, the worker finishes what it has received."""
-        size = (tmp_path / "seen").stat().st_size
-        time.sleep(1)
-        return (tmp_path / "seen").stat().st_size == size
-
-    until(stands_still, "nothing more to be read")
+    # After the cancellation, the worker finishes what it has received.
+    settled(lambda: (tmp_path / "seen").stat().st_size, "what is read")
     assert result.state == PipelineState.CANCELLED
     assert result.wait_until_finish() == "CANCELLED"
     assert result.rest is not None
@@ -298,7 +291,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
 
     def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "rmqio.runners.flink", *arguments, f"--flink_master={rest.url}"]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=at_most(60))
 
     listed = cli("jobs")
     assert "RUNNING" in listed.stdout, listed

@@ -23,6 +23,7 @@ from rmqio.serde.avro import AvroSerializer
 from rmqio.serde.registry import FolderRegistry
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.waiting import at_most
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -258,7 +259,7 @@ def test_a_stream_has_typed_columns_and_keeps_its_place(lab: Lab, spark: SparkSe
         )
         writer = frame.load().select("queueId", "value.*").writeStream.format("parquet").trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "out"))
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(at_most(120))
         found: list[Row] = spark.read.parquet(str(tmp_path / "out")).collect()
         return found
 
@@ -284,4 +285,4 @@ def test_a_stream_fails_at_a_body_that_cannot_be_decoded(lab: Lab, spark: SparkS
     writer = frame.load().writeStream.format("noop").trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     with pytest.raises(PySparkException, match=f"{queue}, offset 2: body of 1 bytes does not deserialize"):
-        query.awaitTermination(120)
+        query.awaitTermination(at_most(120))

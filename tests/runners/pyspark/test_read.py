@@ -27,7 +27,7 @@ from rmqio.pyspark.reading.position import as_json
 from tests.helpers.client.raw_send import read_to, records_of
 from tests.helpers.ledgers.ledger import Lab, new_group
 from tests.helpers.spark.queries import until_by
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -236,7 +236,7 @@ class Stream:
     def run(self, topic: str, **options: Any) -> Any:
         """Runs the query until everything available is read. Returns the ended query."""
         query = self.start(topic, available_now=True, **options)
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(at_most(120))
         return query
 
     def offsets(self) -> dict[int, list[int]]:
@@ -344,7 +344,7 @@ def test_queues_that_are_gone_are_data_loss(lab: Lab, stream: Stream) -> None:
     lab.send(queues[0], 2)
     query = stream.start(topic, outageTimeoutMs=1_000)
     with pytest.raises(PySparkException, match="cannot be read any more"):
-        query.awaitTermination(120)
+        query.awaitTermination(at_most(120))
     query = stream.start(topic, failOnDataLoss="false")
     until_by(query, lambda: stream.offsets() == {0: list(range(5)), 1: list(range(3))}, "what is left")
 

@@ -28,7 +28,7 @@ from tests.helpers.client.raw_send import read_to, records_of, stored
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.pipelines.holding import Hold
 from tests.helpers.spark.queries import until_by
-from tests.helpers.waiting import missing, until
+from tests.helpers.waiting import at_most, missing, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -187,7 +187,7 @@ def test_a_write_rides_out_a_restart_of_its_broker(spark: SparkSession, tmp_path
             write(rows.mapInArrow(pause, rows.schema), lab, topic=topic, maxBatchMessages=20)
         finally:
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", size or "10000")
-            thread.join(120)
+            thread.join(at_most(120))
         assert 300 <= len(begun) < 3_000, "it was killed in the middle"
         once: dict[str, Record] = {}
         for record in stored(lab.client, topic, bodies):
@@ -257,7 +257,7 @@ def test_a_stream_says_what_it_cannot_write(lab: Lab, streams: SparkSession, tmp
     writer = writer.options(nameServer=lab.broker.name_server, topic="t")
 
     def run() -> None:
-        writer.start().awaitTermination(120)
+        writer.start().awaitTermination(at_most(120))
 
     assert "the column 'brokerName' cannot be written" in refusal(run)
 
@@ -278,11 +278,11 @@ def test_output_modes_of_a_stream(lab: Lab, streams: SparkSession, tmp_path: Pat
         rows.write.format("rocketmq").options(**sink).mode("append").save()
 
     if mode == "update":
-        message = refusal(lambda: writer.format("rocketmq").options(**sink).start().awaitTermination(120))
+        message = refusal(lambda: writer.format("rocketmq").options(**sink).start().awaitTermination(at_most(120)))
         assert "does not support Update mode" in message
         return
     started = writer.format("rocketmq").options(**sink) if mode == "complete" else writer.foreachBatch(append)
-    assert started.start().awaitTermination(120)
+    assert started.start().awaitTermination(at_most(120))
     assert [record.body for record in stored(lab.client, sink["topic"], [b"0: 3"])] == [b"0: 3"]
 
 

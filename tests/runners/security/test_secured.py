@@ -32,6 +32,7 @@ from rmqio.pipelines import detect
 from rmqio.runners.options import options as pipeline_options
 from rmqio.transforms.shared import close_shared_clients
 from tests.helpers.servers.guarded import ACCESS_KEY, SECRET, Guarded
+from tests.helpers.waiting import at_most
 
 
 @pytest.fixture
@@ -209,7 +210,7 @@ def test_the_format_with_credentials_and_tls(
     stream = spark.readStream.format("rocketmq").options(subscribe=source, startingOffsets="earliest", **given).load()
     writer = stream.select("body").writeStream.format("rocketmq").options(topic=target, **given)
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(at_most(60))
     assert count(guarded, target) == 80
     shown = pages(spark) + str(query.lastProgress) + frame._jdf.queryExecution().toString()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

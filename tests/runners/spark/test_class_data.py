@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
@@ -48,7 +48,7 @@ def run(folder: Path, **more: str) -> tuple[str, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=at_most(200),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr

@@ -17,6 +17,7 @@ from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import at_most
 from tests.runners.sql.test_sql import FLAGS, MIDNIGHT, Topics, command, send, topics
 
 __all__ = ["topics"]  # a fixture
@@ -65,10 +66,10 @@ def test_nothing_is_lost_or_there_twice_after_a_kill(topics: Topics, lab: Lab, t
     options += ["--stop=latest", f"--max_records_per_trigger={BATCH}"]
     killed = [sys.executable, "-m", "tests.helpers.pipelines.killed_before_commit", "2", *options]
     with started(Job(killed, tmp_path)) as job:
-        assert job.process.wait(240) == -9, job.log.read_text()[-4000:]
+        assert job.process.wait(at_most(240)) == -9, job.log.read_text()[-4000:]
     before = found()
     assert {kind for kind, *_ in before} == {"copy", "count"}, "a part of both was sent"
     assert len(before) < len(wanted(rows))
     with started(Job([sys.executable, "-m", "rmqio", *options], tmp_path)) as job:
-        assert job.process.wait(240) == 0, job.log.read_text()[-4000:]
+        assert job.process.wait(at_most(240)) == 0, job.log.read_text()[-4000:]
     assert found() == wanted(rows)

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import until, until_found
+from tests.helpers.waiting import at_most, until, until_found
 from tests.runners.sql.test_sql import RUNNERS, Topics, rows_of, send, topics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -56,7 +56,7 @@ def test_rows_that_fail_after_a_join_or_a_group_are_dead_letters(
     flags = [*f"--runner={runner}".split(), f"--name_server={topics.name_server}", "--start=earliest", "--stop=latest"]
     flags += [f"--checkpoint_dir={tmp_path}/checkpoint"] if runner == "SparkRunner --streaming" else []
     command = [sys.executable, "-m", "rmqio", "sql", str(file), *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(400), check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     wanted = [{"kind": "group", "id": n, "x": int(100 / (n - 1))} for n in range(10) if n != 1]
     wanted += [{"kind": "join", "id": n, "x": 2 * n} for n in range(10) if n != 7]

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from rmqio.pipelines.check import read_topic
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import until_found
+from tests.helpers.waiting import at_most, until_found
 from tests.runners.sql.test_sql import RUNNERS, Topics, command, rows_of, send, topics
 
 __all__ = ["topics"]
@@ -110,7 +110,11 @@ def test_functions_beside_the_script(runner: str, topics: Topics, lab: Lab, tmp_
     flags = [*command(script, topics, runner, tmp_path), "--stop=latest"]
     (tmp_path / "elsewhere").mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", "rmqio", *flags], cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "rmqio", *flags],
+        cwd=tmp_path / "elsewhere",
+        capture_output=True,
+        text=True,
+        timeout=at_most(300),
     )
     assert done.returncode == 0, done.stderr
     wanted: list[tuple[Any, ...]] = []

@@ -6,7 +6,6 @@ All of a seed are one job, which reads each topic once.
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -25,6 +24,7 @@ from rmqio.runners.capabilities import Mode
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.oracles import composed, queries
+from tests.helpers.waiting import settled
 from tests.runners.sql.test_sql import FLAGS
 
 duckdb = pytest.importorskip("duckdb", reason="the oracle of SQL's tests")
@@ -79,20 +79,12 @@ class Given(NamedTuple):
             flags.append(f"--checkpoint_dir={folder / 'checkpoint'}")
         assert main(["sql", str(file), *flags, *f"--runner={runner}".split()]) == 0
         found: Rows = {number: Counter() for number in range(len(self.texts))}
-        for record in self._settled(topic):
+        queues = self.lab.client.queues(topic)  # a broker shows a message soon after it is stored
+        settled(lambda: [self.lab.client.max_offset(queue) for queue in queues], topic)
+        for record in read_topic(self.lab.client, topic):
             number, *values = json.loads(record.body).values()
             found[number][tuple(values[: self.texts[number][1]])] += 1
         return found
-
-    def _settled(self, topic: str) -> list[Any]:
-        """Returns what a topic holds when nothing more appears: a broker shows a message soon after it is stored."""
-        found: list[Any] = []
-        while True:
-            time.sleep(1)
-            now = list(read_topic(self.lab.client, topic))
-            if len(now) == len(found):
-                return now
-            found = now
 
 
 def made_tables(random: Random) -> Iterator[tuple[str, list[dict[str, Any]]]]:

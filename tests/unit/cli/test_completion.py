@@ -14,6 +14,7 @@ import pytest
 from rmqio.cli.completion import commands_of
 from rmqio.cli.completion_scripts import SCRIPTS
 from rmqio.cli.main import main, make_parser
+from tests.helpers.waiting import at_most
 
 COMMANDS = tuple(commands_of(make_parser()))
 
@@ -63,7 +64,9 @@ def fish(script: Path, words: list[str], folder: Path) -> list[str]:
 def run(command: list[str], folder: Path) -> list[str]:
     """The lines that a shell prints, where `rmqio` is a program that knows two topics and two groups."""
     environment = os.environ | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=60, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=at_most(60), check=False
+    )
     assert done.stderr == ""
     return [line for line in done.stdout.splitlines() if line]
 

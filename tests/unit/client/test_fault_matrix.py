@@ -318,7 +318,7 @@ def test_a_large_answer_that_is_still_coming_is_waited_for() -> None:
     clock.advance(0.9)
     slow.feed(whole[100:200])
     with pytest.raises(RequestTimeout):
-        small.result(150)
+        small.result(timeout_ms=150)
     slow.feed(whole[200:])
     assert large.result(1_000).body == bytes(1_000)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.waiting import at_most
+
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -110,7 +112,7 @@ def test_what_it_copies_makes_all_packages(tmp_path: Path) -> None:
     project = source / "pyproject.toml"  # the setuptools at hand can be older than the one that pip would fetch
     project.write_text(re.sub(r"(?m)^license = (.*)$|^license-files = .*$", r"", project.read_text()))
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(out)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=at_most(300), check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     packages = PROJECT["tool"]["setuptools"]["packages"]
@@ -128,7 +130,7 @@ def started(tmp_path: Path, *arguments: str, **environment: str) -> list[str]:
     (tmp_path / "tini").chmod(0o755)
     environment |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SPARK_HOME": "/spark"}
     command = [str(DEPLOY / "entrypoint.sh"), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=at_most(60), check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:2] == ["-s", "--"]
     return done.stdout.splitlines()[2:]

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.helpers.waiting import at_most
+
 ROWS = 1_000_000
 PROGRAM = f"""
 import resource, sys
@@ -51,7 +53,7 @@ def test_a_million_rows_fit_into_a_gigabyte(tmp_path: Path) -> None:
             names = [f"the name of user {n}" for n in numbers]
             writer.write_table(pa.table({"id": ids, "name": names, "n": numbers}))
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(250), check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"count {len(range(0, ROWS + 97_000, 97))}" in done.stdout
     (peak,) = re.findall(r"peak (\d+)", done.stdout)

@@ -27,7 +27,7 @@ from rmqio.enrich.table import hashing
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
 from tests.helpers.imports import ROOT
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 SPEC = Spec(("id",))
 
@@ -142,7 +142,7 @@ table = Table.from_parquet({str(tmp_path / "rows.parquet")!r}, cache_dir={str(tm
 print(load(Wanted(table, Spec(("id",))), newer_than=0)[1].get_one(5))
 """
     made = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    texts = [each.communicate(timeout=120)[0] for each in made]
+    texts = [each.communicate(timeout=at_most(120))[0] for each in made]
     assert all("(4,)" in each for each in texts)
     assert sum("20000 rows" in each for each in texts) == 1
 

@@ -27,6 +27,7 @@ from rmqio.options import ClientOptions, WriteOptions
 from rmqio.security import EnvironmentCredentials, Security, Tls
 from rmqio.testing import InMemoryClientFactory
 from rmqio.transforms.write import WriteToRocketMQ
+from tests.helpers.waiting import at_most
 
 NAME_SERVER = "127.0.0.1:9876"
 
@@ -270,7 +271,7 @@ def test_who_closes_waits_until_a_deadline_and_what_comes_later_does_not_count()
     go, gone = threading.Event(), threading.Event()
 
     def late() -> list[SendResult]:
-        go.wait(60)
+        go.wait(at_most(60))
         gone.set()
         return []
 
@@ -278,6 +279,6 @@ def test_who_closes_waits_until_a_deadline_and_what_comes_later_does_not_count()
     pending.start()
     pending.settle(time.monotonic())
     go.set()
-    assert gone.wait(60)
+    assert gone.wait(at_most(60))
     with pytest.raises(RequestTimeout, match="send of 2 messages to queue t/b/0"):
         pending.result()

@@ -17,7 +17,7 @@ import pytest
 
 from rmqio.testing import FakeBroker
 from tests.helpers.doc_blocks import program_with
-from tests.helpers.waiting import runs, until
+from tests.helpers.waiting import at_most, runs, until
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def start(page: str, text: str, broker: FakeBroker, folder: Path, *more: str) ->
 def test_a_program_with_windows_is_refused_at_once(page: str, text: str, broker: FakeBroker, tmp_path: Path) -> None:
     """The Direct runner closes no window of a read without end: it would run, and print nothing."""
     program = start(page, text, broker, tmp_path)
-    _, error = program.communicate(timeout=180)
+    _, error = program.communicate(timeout=at_most(180))
     assert program.returncode == 1
     assert "it would wait forever for the end of the read" in error
     assert "SparkRunner --streaming or FlinkRunner" in error
@@ -72,7 +72,7 @@ def test_a_program_takes_the_options_of_the_command_line(
     """Without `options()`, it would ignore them, and run on the Direct runner."""
     program = start(page, text, broker, tmp_path, "--runner=FlinkRunner", "--report")
     try:
-        shown, error = program.communicate(timeout=180)
+        shown, error = program.communicate(timeout=at_most(180))
     finally:
         program.kill()
     assert program.returncode == 0, error
@@ -100,7 +100,7 @@ def test_a_program_without_windows_goes_on_until_it_is_stopped(
         # It starts at the newest message: sent again and again.
         until(is_there, "the result", alive=[runs(program, program.communicate)], still_s=180)
         program.send_signal(signal.SIGINT)
-        program.communicate(timeout=180)
+        program.communicate(timeout=at_most(180))
     finally:
         if program.poll() is None:
             program.kill()

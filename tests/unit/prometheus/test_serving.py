@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from rmqio.addresses import is_loopback_name
 from rmqio.prometheus.serving import metrics_server
+from tests.helpers.waiting import at_most
 
 
 @contextlib.contextmanager
@@ -33,7 +34,7 @@ def serving(host: str = "127.0.0.1") -> Iterator[int]:
 
 
 def ask(port: int, method: str, path: str, host: str = "localhost") -> tuple[int, str | None, bytes]:
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=at_most(10))) as connection:
         connection.request(method, path, headers={"Host": host})
         answer = connection.getresponse()
         return answer.status, answer.getheader("Content-Length"), answer.read()

@@ -22,6 +22,7 @@ from rmqio.prometheus import Address, Export, exported_name, parse_address
 from rmqio.prometheus.folder import Collector, process_name, shared_folder
 from rmqio.prometheus.serving import metrics_server
 from rmqio.telemetry import METRICS
+from tests.helpers.waiting import at_most
 
 READ = "rmqio_records_read_total"
 
@@ -65,7 +66,7 @@ def test_nobody_waits_for_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def slow(*given: Any) -> Any:
         threads.append(threading.current_thread())
         asked.set()
-        assert go_on.wait(20)
+        assert go_on.wait(at_most(20))
         return metrics_server(*given)
 
     monkeypatch.setattr("rmqio.prometheus.serving.metrics_server", slow)
@@ -73,7 +74,7 @@ def test_nobody_waits_for_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         port = free.getsockname()[1]
     export = Export(Address("127.0.0.1", port), tmp_path)
     export.ensure_serving()
-    assert asked.wait(20)
+    assert asked.wait(at_most(20))
     for _ in range(3):
         export.ensure_serving()
         export.record(METRICS["records_read"], ("t", "broker-a", "0"), 1)
@@ -81,7 +82,7 @@ def test_nobody_waits_for_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [sample.value for sample in samples if sample.name == READ] == [3]
     go_on.set()
     (thread,) = threads
-    thread.join(20)
+    thread.join(at_most(20))
     export._server.shutdown()
     export._server.server_close()
     export.close()
@@ -89,7 +90,11 @@ def test_nobody_waits_for_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | environment, timeout=60
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=at_most(60),
     )
 
 

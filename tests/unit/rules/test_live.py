@@ -21,6 +21,7 @@ from rmqio.rules.live import LiveRules, live_rules
 from rmqio.rules.match.regexes import has_vectorscan
 from rmqio.rules.store import FolderStore
 from rmqio.testing import ManualClock
+from tests.helpers.waiting import at_most
 
 needs_vectorscan = pytest.mark.skipif(not has_vectorscan(), reason="hyperscan has no wheel here")
 
@@ -83,13 +84,13 @@ def test_a_busy_pipeline_never_waits(clock: ManualClock) -> None:
     live = live_of(source, clock)
     source.change(TWO)
     gate = threading.Event()
-    load, source.load = source.load, lambda: (gate.wait(30) and load()) or ()  # type: ignore[method-assign]
+    load, source.load = source.load, lambda: (gate.wait(at_most(30)) and load()) or ()  # type: ignore[method-assign]
     clock.sleep(6)
     assert ids(live, {"a": 1}) == ["one"]  # while the thread loads
     gate.set()
     thread = live._thread
     assert thread is not None
-    thread.join(30)
+    thread.join(at_most(30))
     assert ids(live, {"a": 1}) == ["two"]
 
 

@@ -15,6 +15,7 @@ from apache_beam.metrics import Metrics
 from rmqio import runners
 from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
 from rmqio.runners.program import count, failure_text, run_program
+from tests.helpers.waiting import at_most
 
 
 @pytest.fixture(autouse=True)
@@ -177,7 +178,7 @@ def test_what_beam_logs_of_a_failing_job_and_raises_as_well_is_reported_once(cap
         "exec(compile('logging.log(logging.ERROR, \"of the job\")', portable_runner.__file__, 'exec'))\n"
         "logging.error('of the program')\n"
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", source], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", source], check=True, timeout=at_most(60))
     err = capfd.readouterr().err
     assert "of the program" in err
     assert "of the job" not in err

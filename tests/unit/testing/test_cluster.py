@@ -23,6 +23,7 @@ from rmqio.interfaces import ClientFactory, FetchedBatch, Producer, QueueClient,
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.testing._failures import Failure, Operation
+from tests.helpers.waiting import at_most
 
 ALL = MessageFilter()
 Q0 = MessageQueue("topic", "broker-a", 0)
@@ -328,7 +329,7 @@ def test_waiting_by_the_real_clock_is_woken_by_an_append() -> None:
         thread.start()
         waits.wait()
         cluster.append("topic", b"x")
-        thread.join(10)
+        thread.join(at_most(10))
         assert woken == [True]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import audit
+from tests.helpers.waiting import at_most
 
 ROOT = Path(__file__).parents[3]
 
@@ -52,6 +53,6 @@ def test_the_exit_status(
 def test_without_pip_audit_it_fails() -> None:
     """In a Python that sees no installed packages."""
     program = [sys.executable, "-S", "-m", "tests.helpers.audit"]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=at_most(60), check=False)
     assert done.returncode == 1, done.stderr
     assert "pip-audit is not installed, so nothing was checked. Install it: pip install" in done.stdout

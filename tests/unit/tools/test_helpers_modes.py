@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.helpers.named_tests import ROOT
+from tests.helpers.waiting import at_most
 
 TESTS = """
 import subprocess, sys
@@ -67,7 +68,7 @@ def test_a_test_that_does_not_start_what_it_says_fails(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=at_most(240),
         check=False,
     )
     told = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]

@@ -15,7 +15,7 @@ pytest.importorskip("rich", reason="the extra watch")
 
 from rmqio.testing import FakeBroker
 from tests.helpers.terminal import CTRL_C, on_terminal
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 
 def command_on(broker: FakeBroker) -> list[str]:
@@ -47,7 +47,9 @@ def test_in_tmux_the_view_follows_the_size_of_the_pane(broker: FakeBroker, colum
 
     def run(*words: str) -> str:
         command = [*tmux, *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True).stdout
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=at_most(30), check=True
+        ).stdout
 
     run("-u", "new-session", "-d", "-x", str(columns), "-y", str(lines), *command_on(broker))
     try:

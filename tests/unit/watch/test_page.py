@@ -16,12 +16,13 @@ import pytest
 from rmqio.errors import LocalError
 from rmqio.watch.page import _Handler, _Server, serving
 from rmqio.watch.watcher import Watcher
+from tests.helpers.waiting import at_most
 
 PAGE = files("rmqio.watch").joinpath("page.html").read_text()
 
 
 def get(url: str, path: str, host: str | None = None, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=at_most(10))
     connection.request(method, path, headers={} if host is None else {"Host": host})
     answer = connection.getresponse()
     body = answer.read()

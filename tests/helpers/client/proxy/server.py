@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from tests.helpers.client.proxy.faults import Fault
 from tests.helpers.client.proxy.frames import Cutter, Frame, Side
+from tests.helpers.waiting import at_most
 
 _READ_BYTES: Final = 1 << 16
 _LINGER_NOT: Final = struct.pack("ii", 1, 0)
@@ -76,7 +77,7 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self._do(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(at_most(10))
         self._loop.close()
         if self.failures:
             raise self.failures[0]
@@ -152,11 +153,11 @@ class Proxy:
         self._healed.set()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         if others:
-            await asyncio.wait(others, timeout=5)
+            await asyncio.wait(others, timeout=at_most(5))
 
     def _do(self, work: Any) -> Any:
         done: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return done.result(10)
+        return done.result(at_most(10))
 
 
 class _Link:

@@ -20,7 +20,7 @@ from tests.helpers.pipelines.held import Hold, during
 from tests.helpers.pipelines.kafka import new_topic, read, write
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.servers.kafka import Kafka, KafkaCluster
-from tests.helpers.waiting import missing, until
+from tests.helpers.waiting import at_most, missing, until
 
 pytestmark = [pytest.mark.systems, pytest.mark.slow]
 
@@ -73,7 +73,7 @@ def produce(broker: Kafka, topic: str, numbers: range, partition: int) -> None:
     producer = Producer({"bootstrap.servers": broker.servers, "log_level": 0})
     for number in numbers:
         producer.produce(topic, b'{"n":%d}' % number, partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(at_most(30)) == 0
 
 
 def numbers_in(folder: Path) -> list[int]:

@@ -21,6 +21,7 @@ from rmqio.connect.kafka import client
 from rmqio.start import StartFrom
 from tests.helpers.pipelines.kafka import Listener, new_topic, read, write
 from tests.helpers.servers.kafka import SECRET, Kafka
+from tests.helpers.waiting import at_most
 
 pytestmark = [pytest.mark.systems, pytest.mark.slow]
 
@@ -93,7 +94,9 @@ def test_a_copy_takes_the_options_of_tls_and_passwords_from_the_environment(brok
     command = [sys.executable, "-m", "rmqio", "copy", "--from", source, "--to", "-"]
     for password, status in ((SECRET, 0), (_ANOTHER, 1)):
         environment = os.environ | {"KAFKA_PASSWORD": password}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=False, timeout=at_most(120)
+        )
         assert done.returncode == status, done.stderr
         assert password not in done.stdout + done.stderr
         found = sorted(json.loads(line)["n"] for line in done.stdout.splitlines() if line.startswith("{"))

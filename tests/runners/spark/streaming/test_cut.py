@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from tests.helpers.pipelines.cut_short import COUNT, HALF
 from tests.helpers.servers.jobs import Job, started
+from tests.helpers.waiting import at_most
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -28,7 +29,7 @@ def test_a_micro_batch_that_was_cut_short_reads_the_same_when_it_is_run_again(tm
 
     (tmp_path / "cut").touch()
     with started(Job(command, tmp_path)) as job:
-        job.process.wait(240)
+        job.process.wait(at_most(240))
     first, second = list(range(HALF)), list(range(HALF, COUNT))
     assert panes() == [first], job.log.read_text()[-4000:]
     with started(Job(command, tmp_path)) as job:

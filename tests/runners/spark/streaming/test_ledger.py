@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from rmqio.local import LocalRocketMQ
 from tests.helpers.ledgers.orders import QUEUES, Bench
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import needed
+from tests.helpers.waiting import at_most, needed
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.timeout(1800)]
 
@@ -78,7 +78,7 @@ def test_nothing_is_lost_or_counted_twice_whatever_is_killed(bench: Bench) -> No
     left = bench.sent - before
     program = ("-m", "tests.helpers.pipelines.killed_before_commit", "6")
     with started(bench.job(AT_A_TIME, program=program)) as job:
-        job.process.wait(300)
+        job.process.wait(at_most(300))
         assert job.process.returncode == -9, job.log.read_text()
     assert_in_the_middle(bench, before, left)
     assert_never_ahead(bench)

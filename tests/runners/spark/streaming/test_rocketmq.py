@@ -18,6 +18,7 @@ from tests.helpers.ledgers.kept import KeptBench
 from tests.helpers.ledgers.orders import Bench
 from tests.helpers.pipelines.holding import Hold
 from tests.helpers.servers.jobs import started
+from tests.helpers.waiting import at_most
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -59,7 +60,7 @@ def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept:
     hold.release()
 
     with started(kept.job(*flags, "--available_now", "--idle_timeout_ms=600000", GOES_ON)) as job:
-        assert job.process.wait(180) == 0, job.log.read_text()
+        assert job.process.wait(at_most(180)) == 0, job.log.read_text()
     assert kept.committed() == COUNT
     assert job.output.read_text().startswith("keeping.py: ")
     lines = [line for line in job.log.read_text().splitlines() if line.strip()]
@@ -85,7 +86,7 @@ def test_a_drained_pipeline_closes_its_windows_and_is_at_its_end(bench: Bench) -
         bench.until_committed(job)
         assert not bench.are_there(), "what is left to drain: the last windows are not over"
         os.killpg(job.process.pid, signal.SIGTERM)  # also Spark's processes, as `timeout` and systemd do
-        assert job.process.wait(60) == 130, job.log.read_text()
+        assert job.process.wait(at_most(60)) == 130, job.log.read_text()
     assert bench.check() == 0
     lines = [_PROGRESS.match(line) for line in job.log.read_text().splitlines() if line.startswith("micro-batch")]
     assert None not in lines
@@ -93,7 +94,7 @@ def test_a_drained_pipeline_closes_its_windows_and_is_at_its_end(bench: Bench) -
     assert any(line and line[2] == "0" for line in lines), "nothing was left behind"
 
     with started(bench.job()) as job:
-        assert job.process.wait(120) == 1
+        assert job.process.wait(at_most(120)) == 1
     assert "was drained" in job.log.read_text()
 
 

@@ -37,7 +37,7 @@ from rmqio.start import StopAt
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.pipelines.finalizing import Committed
 from tests.helpers.pipelines.unended import goes_on
-from tests.helpers.waiting import runs, until, until_found
+from tests.helpers.waiting import at_most, runs, until, until_found
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -316,9 +316,9 @@ def test_a_second_ctrl_c_stops_at_once(topics: Topics, tmp_path: Path) -> None:
         until(began.exists, "the micro-batch to run", alive=[runs(process, (tmp_path / "log").read_text)], still_s=120)
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(4)
+            process.wait(at_most(4))
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) != 0
+        assert process.wait(at_most(30)) != 0
     finally:
         process.kill()
         process.wait()

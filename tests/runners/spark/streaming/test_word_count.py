@@ -26,7 +26,7 @@ from rmqio.pipelines.check import read_topic
 from rmqio.pipelines.word_count import words
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import missing
+from tests.helpers.waiting import at_most, missing
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -155,7 +155,7 @@ def test_a_run_that_ends_has_written_the_complete_total_of_each_word(bench: Benc
     bench.send(*map(some, range(300)))
     bench.send_bodies(b"\xff")
     command = bench.command("--stop=latest", *f"--runner={runner}".split())
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(PATIENCE_S), check=False)
     assert done.returncode == 0, done.stderr
     bench.check()
     written = sum(map(len, bench.totals().values()))

@@ -17,7 +17,7 @@ from rmqio.wire.codes import CommandFlag
 from rmqio.wire.command import Command
 from rmqio.wire.frame import encode_frame
 from tests.helpers.client.unplugged import environment_on
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 ADDRESS = "broker:10911"
 
@@ -267,7 +267,7 @@ def test_many_threads_each_get_their_own_answers() -> None:
     def work(number: int) -> None:
         try:
             for n in range(200):
-                barrier.wait(10)  # three requests make a group
+                barrier.wait(at_most(10))  # three requests make a group
                 body = b"%d of %d" % (n, number)
                 got = connection.request(Command(1, body=body), 10_000).body
                 if got != body:
@@ -280,7 +280,7 @@ def test_many_threads_each_get_their_own_answers() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(at_most(60))
     assert wrong == []
     assert "in flight 0, requests 600" in repr(connection)
 

@@ -21,7 +21,7 @@ from rmqio.errors import RequestTimeout, TransportError
 from rmqio.model import MessageQueue
 from rmqio.wire.frame import FrameDecoder
 from rmqio.wire.templates.send import SendRequest, SendTemplate, encode_parts, encode_request
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 TEMPLATE = SendTemplate("g", MessageQueue("t", "b", 0))
 
@@ -82,7 +82,7 @@ def test_parts_arrive_whole_and_in_order_however_little_fits(
     for _ in range(3):
         transport.send_parts(head, body, 20_000)
     transport.close()
-    reader.join(20)
+    reader.join(at_most(20))
     assert reader.received == (head + body) * 3
 
 
@@ -137,7 +137,7 @@ def test_signals_neither_lose_nor_repeat_a_byte(listener: socket.socket, alarms:
     head, body = noise(10_000), noise(300_000)[::-1]
     transport.send_parts(head, body, 20_000)
     transport.close()
-    reader.join(20)
+    reader.join(at_most(20))
     assert reader.received == head + body
 
 
@@ -199,7 +199,7 @@ def test_threads_that_write_at_once_do_not_mix_their_frames(listener: socket.soc
     for thread in threads:
         thread.join()
     shared.end()
-    reader.join(20)
+    reader.join(at_most(20))
     decoder = FrameDecoder()
     decoder.receive_data(bytes(reader.received))
     found: dict[int, list[int]] = {}
@@ -227,7 +227,7 @@ def test_a_session_sends_parts_as_one_request(listener: socket.socket) -> None:
         for request in requests:
             session.start(request, 20_000).forget()
         session.start_all(requests, 20_000)
-    reader.join(20)
+    reader.join(at_most(20))
     decoder = FrameDecoder()
     decoder.receive_data(bytes(reader.received))
     found: list[Any] = []

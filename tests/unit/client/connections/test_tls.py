@@ -23,7 +23,7 @@ from rmqio.client.connections.transport import Transport, connect_tcp
 from rmqio.errors import LocalError, RequestTimeout, TransportError
 from rmqio.security import Tls
 from rmqio.testing import ManualClock
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 Serve = Callable[[ssl.SSLSocket], object]
 
@@ -70,7 +70,7 @@ class Server:
                 peer, _ = self._socket.accept()
             except OSError:
                 return
-            peer.settimeout(10)
+            peer.settimeout(at_most(10))
             with peer:
                 try:
                     if self._context is None:
@@ -85,7 +85,7 @@ class Server:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._thread.join(10)
+        self._thread.join(at_most(10))
         assert not self._thread.is_alive()
 
 

@@ -16,6 +16,7 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError, RequestTimeout, TransportError
 from rmqio.interfaces import ClientFactory
 from rmqio.options import ClientOptions
+from tests.helpers.waiting import at_most
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_more_than_the_buffers_hold_is_sent_whole(listener: socket.socket) -> No
     data = bytes(range(256)) * 65_536
     transport.send_all(data, 20_000)
     transport.close()
-    thread.join(20)
+    thread.join(at_most(20))
     peer.close()
     assert received == data
 

@@ -31,13 +31,13 @@ def test_when_the_broker_answered_last() -> None:
     setup.read(10)
     times.append(setup.reader.answered_at)
     assert times == [None, setup.clock.time()]
-    assert not setup.wait(100)
+    assert not setup.wait(timeout_ms=100)
     setup.clock.advance(10)
     (request,) = queue.held
     setup.transports[0].feed(
         encode_frame(dataclasses.replace(queue.answer(10, 32), opaque=request.opaque, flag=CommandFlag.RESPONSE))
     )
-    assert not setup.wait(100)
+    assert not setup.wait(timeout_ms=100)
     last = setup.reader.answered_at
     assert last is not None
     assert setup.clock.time() - last < 1
@@ -152,7 +152,7 @@ def test_end_of_the_queue_is_one_held_pull() -> None:
     queue = Queue(3)
     setup = Setup(queue)
     assert setup.read(3) == [0, 1, 2]
-    assert not setup.wait(100)
+    assert not setup.wait(timeout_ms=100)
     assert setup.reader.is_at_end
     assert queue.pulls == [(0, 32, False), (3, 32, True)]
     queue.size = 5
@@ -176,7 +176,7 @@ def test_expired_long_poll_is_asked_again_and_is_nothing_for_the_caller() -> Non
         lambda _: [queue.command(19, 0, remark="NO_MESSAGE_IN_QUEUE")],
         lambda _: [queue.command(19, 0, remark="NO_MESSAGE_IN_QUEUE")],
     ]
-    assert not setup.wait(500)
+    assert not setup.wait(timeout_ms=500)
     assert setup.reader.poll() is None
     assert queue.pulls == [(0, 32, False), (0, 32, True), (0, 32, True)]
     assert setup.reader.is_at_end
@@ -249,7 +249,7 @@ def test_jump_over_a_removed_file_is_counted() -> None:
 
 def test_closed_reader_refuses_to_poll_and_forgets_its_pulls() -> None:
     setup = Setup(Queue(0))
-    assert not setup.wait(10)
+    assert not setup.wait(timeout_ms=10)
     setup.reader.close()
     setup.reader.close()
     assert not setup.reader.is_ready()
@@ -262,12 +262,12 @@ def test_repr_tells_the_state() -> None:
     setup = Setup(Queue(2))
     assert repr(setup.reader) == "<PipelinedReader queue orders/broker-a/3 reading at 0, in flight 0>"
     setup.read(2)
-    setup.wait(10)
+    setup.wait(timeout_ms=10)
     assert repr(setup.reader) == "<PipelinedReader queue orders/broker-a/3 at end at 2, in flight 1>"
 
 
 def test_waiting_ends_with_the_timeout_and_raises_nothing() -> None:
     setup = Setup(Queue(0))
-    assert not setup.wait(700)
+    assert not setup.wait(timeout_ms=700)
     assert setup.clock.monotonic() == pytest.approx(0.7)
     assert RequestTimeout.retriable

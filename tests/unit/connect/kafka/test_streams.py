@@ -29,7 +29,7 @@ from rmqio.connect.kafka.read_fn import KafkaReadConfig, UnboundedPartitionFn
 from rmqio.connect.kafka.watch import FindFn, Seen, SeenCoder, WatchFn
 from rmqio.errors import LocalError, WireError
 from rmqio.start import StartFrom, StopAt
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 PAST_MS = 1_700_000_000_000
 
@@ -38,9 +38,9 @@ PAST_MS = 1_700_000_000_000
 def broker() -> Iterator[tuple[Producer, str]]:
     """A producer that has a broker inside, and the broker's address."""
     producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "unused:1", "log_level": 0})
-    (found,) = producer.list_topics(timeout=20).brokers.values()
+    (found,) = producer.list_topics(timeout=at_most(20)).brokers.values()
     yield producer, f"{found.host}:{found.port}"
-    producer.flush(20)
+    producer.flush(at_most(20))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def ends(broker: tuple[Producer, str]) -> str:
     producer, servers = broker
     for number in range(5):
         producer.produce("ends", b"x", partition=number % 2, timestamp=PAST_MS)
-    producer.flush(20)
+    producer.flush(at_most(20))
     return servers
 
 
@@ -112,7 +112,7 @@ def test_a_partition_that_is_read_to_its_end_follows_the_clock_across_bundles(
     if partition == 0:
         for number in range(3):
             producer.produce("quiet", b"%d" % number, partition=0, timestamp=PAST_MS + number)
-        producer.flush(20)
+        producer.flush(at_most(20))
     config = KafkaReadConfig(Cluster.of(servers, {"log_level": 0}), StartFrom.earliest(), None, 0, 500, 60.0)
     stream = Stream(
         lambda: UnboundedPartitionFn(config), Partition("quiet", partition), estimators_of(UnboundedPartitionFn)
@@ -159,7 +159,7 @@ def test_new_partitions_come_once_and_are_read_from_their_beginning(monkeypatch:
 def test_a_new_partition_is_read_from_its_beginning_wherever_the_read_started(broker: tuple[Producer, str]) -> None:
     producer, servers = broker
     producer.produce("late", b"x", partition=0)
-    producer.flush(20)
+    producer.flush(at_most(20))
     config = KafkaReadConfig(Cluster.of(servers, {"log_level": 0}), StartFrom.latest(), None, 0, 500, 60.0)
     fn = UnboundedPartitionFn(config)
     assert fn.initial_restriction(Partition("late", 0)).start == 1
@@ -217,9 +217,9 @@ def test_a_broker_that_is_far_away_is_read_though_each_bundle_connects_again() -
     producer = Producer({
         "test.mock.num.brokers": 1, "test.mock.broker.rtt": 250, "bootstrap.servers": "unused:1", "log_level": 0,
     })  # fmt: skip
-    (found,) = producer.list_topics(timeout=20).brokers.values()
+    (found,) = producer.list_topics(timeout=at_most(20)).brokers.values()
     producer.produce("far", b"x", partition=0, timestamp=PAST_MS)
-    producer.flush(20)
+    producer.flush(at_most(20))
     cluster = Cluster.of(f"{found.host}:{found.port}", {"log_level": 0})
     config = KafkaReadConfig(cluster, StartFrom.earliest(), None, 0, 500, 60.0)
     stream = Stream(lambda: UnboundedPartitionFn(config), Partition("far", 0), estimators_of(UnboundedPartitionFn))

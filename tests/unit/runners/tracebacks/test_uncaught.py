@@ -14,6 +14,7 @@ import apache_beam as beam
 import pytest
 
 from rmqio import runners
+from tests.helpers.waiting import at_most
 
 NOT_OURS = ("WARNING:root:apitools not found", "WARNING:apache_beam.options.pipeline_options:Unknown pipeline options")
 """Beam logs the first if it is imported before rmqio, and old Beams the second."""
@@ -45,7 +46,9 @@ def ended(tmp_path: Path, end: str) -> tuple[int, list[str], str]:
     """The status of a program, and what it has printed: on standard error, and on standard output."""
     program = tmp_path / "program.py"
     program.write_text(BEGIN + textwrap.dedent(end))
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=at_most(120), check=False
+    )
     lines = [line for line in done.stderr.splitlines() if not line.startswith(NOT_OURS) and set(line) - set(" ~^")]
     return done.returncode, [line.replace(str(tmp_path), "~") for line in lines], done.stdout
 
@@ -200,6 +203,6 @@ def test_a_missing_package_is_one_line() -> None:
 
 def stderr_of(code: str, environment: dict[str, str]) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=at_most(120), check=False
     )
     return [line for line in done.stderr.splitlines() if not line.startswith(NOT_OURS)]

@@ -21,7 +21,7 @@ from rmqio.sending.traces.tracer import MAX_WAITING, Entry, Tracer
 from rmqio.sending.traces.tracing import ReadTrace, SendTrace
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.wire.traces import TRACE_TOPIC
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_entries_travel_together_and_are_found_by_ids_and_keys(
     made = Tracer(factory, "Trace")
     made.add(entries(3))
     made.add(entries(3))
-    assert made.flush(5)
+    assert made.flush(at_most(5))
     (message,) = traced(cluster)
     assert message.body == (b"x" * 10 + b"\x02") * 6
     assert message.keys == ("id0", "key0", "id1", "key1", "id2", "key2")
@@ -64,7 +64,7 @@ def test_a_message_of_traces_is_as_large_as_brokers_take(
     cluster.create_topic("Trace", 1)
     made = Tracer(factory, "Trace")
     made.add([Entry("y" * 1_000 + "\x02", f"{'k' * 40}{n}") for n in range(900)])
-    assert made.flush(10)
+    assert made.flush(at_most(10))
     found = traced(cluster)
     assert sum(message.body.count(b"\x02") for message in found) == 900
     assert max(len(message.body) for message in found) < 110_000
@@ -79,7 +79,7 @@ def test_keys_that_no_message_can_have_cost_no_trace(
     cluster.create_topic("Trace", 1)
     made = Tracer(factory, "Trace")
     made.add([Entry("a\ud800\x02", keys)])
-    assert made.flush(5)
+    assert made.flush(at_most(5))
     (message,) = traced(cluster)
     assert message.keys[0] == "ID9"
     assert made.dropped == 0
@@ -94,7 +94,7 @@ def test_a_missing_topic_is_warned_of_once_and_what_is_traced_is_dropped(
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
             made.add(entries(2))
-            assert made.flush(5)
+            assert made.flush(at_most(5))
     assert made.dropped == 10
     assert len(caplog.records) == 1
     assert "traceTopicEnable=true" in caplog.text
@@ -102,7 +102,7 @@ def test_a_missing_topic_is_warned_of_once_and_what_is_traced_is_dropped(
     cluster.create_topic(TRACE_TOPIC, 1)
     clock.advance(61)
     made.add(entries(2))
-    assert made.flush(5)
+    assert made.flush(at_most(5))
     assert len(traced(cluster, TRACE_TOPIC)) == 1
     made.close()
 
@@ -122,7 +122,7 @@ class Stuck:
 
     def send(self, message: Message, *_: Any, **__: Any) -> SendResult:
         self.begun.set()
-        assert self.go.wait(20)
+        assert self.go.wait(at_most(20))
         raise TransportError("away")
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ def test_brokers_that_do_not_answer_hold_nobody_up(caplog: pytest.LogCaptureFixt
     assert made.room() == 0
     assert not made.flush(0.01)
     stuck.go.set()
-    assert made.flush(10)
+    assert made.flush(at_most(10))
     assert made.dropped == MAX_WAITING + 2_010
     assert len(caplog.records) == 1  # the others come within a minute
     made.close()
@@ -163,7 +163,7 @@ def test_a_thread_that_cannot_begin_fails_nothing_that_is_traced(
         assert made.dropped == 2
         assert made.flush(0), "nobody would send what waits"
     made.add(entries(3))
-    assert made.flush(5)
+    assert made.flush(at_most(5))
     assert sum(message.body.count(b"\x02") for message in traced(cluster)) == 3
     made.close()
 
@@ -191,7 +191,7 @@ def test_drops_are_a_metric(factory: InMemoryClientFactory, monkeypatch: pytest.
     monkeypatch.setattr(telemetry, "recorder", Recorder())
     made = Tracer(factory, "missing")
     made.add(entries(3))
-    assert made.flush(5)
+    assert made.flush(at_most(5))
     assert seen == [("traces_dropped", ("missing",), 3)]
     made.close()
 
@@ -203,11 +203,11 @@ def test_a_forked_child_traces_with_a_thread_of_its_own(
     found = process.shared_tracer(factory, "Trace")
     assert found is not None
     found.add(entries(1))
-    assert found.flush(5)
+    assert found.flush(at_most(5))
     child = os.fork()
     if not child:
         found.add(entries(1))
-        os._exit(0 if found.flush(5) and found.dropped == 0 else 1)
+        os._exit(0 if found.flush(at_most(5)) and found.dropped == 0 else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from rmqio.errors import LocalError
 from rmqio.serde.registry import FolderRegistry, SchemaRegistryError, UnknownSchema, fingerprint
+from tests.helpers.waiting import at_most
 
 FIXED = '{"type":"fixed","name":"F","size":%d}'
 
@@ -171,7 +172,7 @@ def test_processes_may_write_one_subject(tmp_path: Path) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(at_most(60))
     assert [process.exitcode for process in processes] == [0, 0, 0]
     registry = FolderRegistry(tmp_path)
     versions = registry.versions("shared")
@@ -189,6 +190,6 @@ def test_a_fork_does_not_inherit_a_lock_that_is_held(tmp_path: Path) -> None:
             target=registry.register, args=("orders", '"long"'), daemon=True
         )
         child.start()
-        child.join(60)
+        child.join(at_most(60))
     assert child.exitcode == 0
     assert registry.versions("orders") == [1, 2]

@@ -12,6 +12,7 @@ import pytest
 from rmqio.serde.registry import MemoryRegistry, RegistryUnavailable, RestRegistry
 from rmqio.serde.registry.http import Timing
 from tests.helpers.serde.registry_server import FOUND, SCHEMA, Connect, Server, answer, confluent
+from tests.helpers.waiting import at_most
 
 
 def test_closing_ends_the_pauses_of_other_threads(server: Server) -> None:
@@ -25,7 +26,7 @@ def test_closing_ends_the_pauses_of_other_threads(server: Server) -> None:
     registry = RestRegistry(server.url, timing=Timing(wait=wait))
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(registry.by_id, 7)
-        assert pausing.wait(60)
+        assert pausing.wait(at_most(60))
         registry.close()
         with pytest.raises(RegistryUnavailable, match="was closed between two tries"):
             asked.result()
@@ -58,7 +59,7 @@ def test_a_fork_has_connections_of_its_own(server: Server) -> None:
             child.start()
     assert all(registry.by_id(number) == SCHEMA for number in range(300, 320))
     for child in children:
-        child.join(60)
+        child.join(at_most(60))
     assert [child.exitcode for child in children] == [0, 0]
     assert len(server.requests) == 61
     registry.close()

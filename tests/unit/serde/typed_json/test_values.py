@@ -22,6 +22,7 @@ from rmqio.serde import JsonDeserializer, JsonSerializer
 from rmqio.serde.typed_json.decoder import TypedDecoder
 from rmqio.serde.typed_json.exact import MAX_DEPTH
 from rmqio.serde.typed_json.plan import plan_of
+from tests.helpers.waiting import at_most
 from tests.unit.serde.typed_json.bodies import (
     BASKET,
     EVERYTHING,
@@ -242,5 +243,5 @@ def test_classes_of_the_main_program_are_decoded_in_workers(tmp_path: Path) -> N
     """Their annotations are text that only the main program can evaluate."""
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=at_most(120), check=False)
     assert sorted(done.stdout.splitlines()) == [f"Order {number} 1 None" for number in range(3)], done.stderr

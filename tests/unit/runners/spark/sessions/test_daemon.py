@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.waiting import at_most
+
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 if not Path("/proc/self/task").exists():
     pytest.skip("threads of another process are seen in /proc", allow_module_level=True)
@@ -32,7 +34,7 @@ def daemon() -> Iterator[subprocess.Popen[bytes]]:
         yield process
         assert process.stdin is not None
         process.stdin.close()  # with which Spark ends it
-        process.wait(20)
+        process.wait(at_most(20))
 
 
 def threads_of(pid: int) -> list[str]:
@@ -51,7 +53,7 @@ def test_it_has_no_threads_beside_its_own_before_it_forks(daemon: subprocess.Pop
     assert "apache_beam" in libraries_of(daemon.pid), "imported in the daemon, not in each worker"
     assert len(threads_of(daemon.pid)) == 1, threads_of(daemon.pid)
     for _ in range(2):
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=at_most(20)) as connection:
             (worker,) = _INT.unpack(connection.recv(_INT.size, socket.MSG_WAITALL))
             assert worker != daemon.pid
             assert "apache_beam" in libraries_of(worker)

@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 pytest.importorskip("pty", reason="needs a pseudo-terminal")
 
 from tests.helpers.terminal import on_terminal
+from tests.helpers.waiting import at_most
 
 PROGRAM = """
 import apache_beam as beam
@@ -46,7 +47,7 @@ def test_a_terminal_shows_that_spark_starts_before_anything_else(environment: di
 
 
 def test_what_is_no_terminal_stays_without_the_line(environment: dict[str, str]) -> None:
-    done = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, check=False, timeout=at_most(120))
     assert done.returncode != 0
     *_, last = done.stderr.splitlines()
     assert last.startswith("-c: the Java of JAVA_HOME cannot run Spark: "), done.stderr

@@ -22,6 +22,7 @@ from rmqio.runners.beam.versions import VARIABLE
 from rmqio.runners.spark.sessions import session
 from rmqio.runners.spark.worker import same_versions
 from rmqio.runners.spark.worker.same_versions import checked
+from tests.helpers.waiting import at_most
 
 WORKER = "import pickle, sys; print(pickle.loads(open(sys.argv[1], 'rb').read())('given'))"
 
@@ -46,7 +47,7 @@ def run_elsewhere(folder: Path, beam: str, ours: str) -> tuple[str, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=at_most(60),
     )
     return done.stdout, done.stderr
 

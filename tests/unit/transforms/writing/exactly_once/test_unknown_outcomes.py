@@ -14,6 +14,7 @@ from rmqio.testing import InMemoryCluster
 from rmqio.transforms.writing.exactly_once import sink as sinks
 from rmqio.transforms.writing.exactly_once import write_once
 from tests.helpers.transforms.writing_once import GROUP, Writer, bodies, sink_of
+from tests.helpers.waiting import at_most
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -101,7 +102,7 @@ def test_a_topic_that_is_away_does_not_keep_others_from_sending(cluster: InMemor
 
     def sleep(_: float) -> None:
         waits.set()
-        assert go_on.wait(30)
+        assert go_on.wait(at_most(30))
         raise KeyboardInterrupt
 
     other = write_once.WriteOnce(sink, lambda *_: None, sleep=sleep)
@@ -112,7 +113,7 @@ def test_a_topic_that_is_away_does_not_keep_others_from_sending(cluster: InMemor
 
     thread = threading.Thread(target=send)
     thread.start()
-    assert waits.wait(30)
+    assert waits.wait(at_most(30))
     ready.run(range(3, 6))  # it would wait for the other one's topic
     assert thread.is_alive()
     go_on.set()
