@@ -57,9 +57,10 @@ def _home_and_archive(spark: Path, kept: Path) -> tuple[Path, Path]:
 
     A JVM maps it only with the same Java, and the same jars with the same times in the same order. In what uv installs,
     jars are links to its cache. So they are the same in all environments, and in a folder in which they stay: a fresh
-    clone finds its file there. Others have it in their own folder.
+    clone finds its file there. Others have it in their own folder, as has a pyspark without jars.
     """
-    if _jars(kept) != _jars(spark) and next(spark.glob("jars/spark-core*")).stat().st_nlink > 1:
+    are_links = any(each.stat().st_nlink > 1 for each in spark.glob("jars/spark-core*"))
+    if are_links and _jars(kept) != _jars(spark):
         shutil.rmtree(kept)
         for each in ("bin", "jars"):
             shutil.copytree(spark / each, kept / each, copy_function=os.link)
