@@ -21,6 +21,7 @@ from rmqio.options import ClientOptions
 from rmqio.security import FileCredentials, Security, Tls
 from rmqio.wire.command import Command
 from tests.helpers.servers.certificates import chain_of, key_of
+from tests.helpers.waiting import needed
 
 ACCESS_KEY: Final = "root-of-the-tests"
 SECRET: Final = "rmqio-secret-5f2c9a71"
@@ -115,11 +116,14 @@ def guarded_broker(folder: Path) -> Iterator[Guarded]:
         "innerClientAuthenticationCredentials": json.dumps({"accessKey": ACCESS_KEY, "secretKey": SECRET}),
     }
     credentials = credentials_file(folder / "credentials", ACCESS_KEY, SECRET)
-    with LocalRocketMQ(
-        name="guarded",
-        broker_config=config,
-        broker_heap_mb=256,
-        tls_config=folder / "tls.properties",
-        credentials=(ACCESS_KEY, SECRET),
-    ) as broker:
+    with (
+        LocalRocketMQ(
+            name="guarded",
+            broker_config=config,
+            broker_heap_mb=256,
+            tls_config=folder / "tls.properties",
+            credentials=(ACCESS_KEY, SECRET),
+        ) as broker,
+        needed(broker.pid),
+    ):
         yield Guarded(broker, ca_file, str(folder / "client.pem"), other_file, credentials)

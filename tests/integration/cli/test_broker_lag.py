@@ -17,7 +17,7 @@ from rmqio.wire.admin import consumer_groups as wire
 from tests.helpers.command_line import Tool
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.ports import reserved_port
-from tests.helpers.waiting import at_most, until
+from tests.helpers.waiting import at_most, needed, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.exhaustive, pytest.mark.timeout(300)]
 
@@ -41,6 +41,7 @@ def measured(port: int) -> Iterator[Lab]:
     with (
         LocalRocketMQ(broker_config={**exporter, "useStaticSubscription": True}) as broker,
         closing(Lab(broker)) as lab,
+        needed(broker.pid),
     ):
         yield lab
 

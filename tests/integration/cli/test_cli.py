@@ -26,7 +26,7 @@ from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 from tests.helpers.command_line import Tool
-from tests.helpers.waiting import at_most, until
+from tests.helpers.waiting import at_most, needed, until
 
 pytestmark = pytest.mark.broker
 
@@ -43,7 +43,7 @@ AWKWARD = {
 @pytest.fixture(scope="module")
 def rocketmq() -> Iterator[LocalRocketMQ]:
     """A broker of its own: tests compare all that it keeps, and change how it resets offsets."""
-    with LocalRocketMQ(broker_heap_mb=256) as broker:
+    with LocalRocketMQ(broker_heap_mb=256) as broker, needed(broker.pid):
         yield broker
 
 

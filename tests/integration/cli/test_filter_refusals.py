@@ -14,6 +14,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.command_line import Tool
+from tests.helpers.waiting import needed
 
 pytestmark = pytest.mark.broker
 
@@ -24,7 +25,7 @@ WRONG = "price IS NUL"
 @pytest.fixture(scope="module")
 def strict() -> Iterator[LocalRocketMQ]:
     """A broker as RocketMQ's own default has it, which takes no filter."""
-    with LocalRocketMQ(broker_config={"enablePropertyFilter": False}, broker_heap_mb=256) as broker:
+    with LocalRocketMQ(broker_config={"enablePropertyFilter": False}, broker_heap_mb=256) as broker, needed(broker.pid):
         yield broker
 
 

@@ -26,7 +26,7 @@ from rmqio.model import Message, Record
 from rmqio.options import ClientOptions
 from tests.helpers.doc_blocks import NAME_SERVER, blocks_that_need
 from tests.helpers.peers.interop import JavaClient, given, java_client, read, read_all, same_for_both
-from tests.helpers.waiting import until
+from tests.helpers.waiting import needed, until
 
 pytestmark = pytest.mark.broker
 
@@ -41,7 +41,7 @@ def own() -> Iterator[LocalRocketMQ]:
     What has ended is written down after 3 s as ever, so that the broker asks about what has just been committed.
     """
     quick = {"transactionTimeOut": 1_000, "transactionCheckInterval": 500}
-    with LocalRocketMQ(broker_config=quick, broker_heap_mb=384) as broker:
+    with LocalRocketMQ(broker_config=quick, broker_heap_mb=384) as broker, needed(broker.pid):
         yield broker
 
 

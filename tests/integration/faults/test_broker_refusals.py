@@ -29,7 +29,7 @@ from rmqio.wire.command import Command
 from tests.chaos.audit import audit_stored
 from tests.chaos.writers import Writer
 from tests.helpers.ledgers.ledger import QUICK, Lab, Run, check, finished, new_group, running
-from tests.helpers.waiting import at_most, until
+from tests.helpers.waiting import at_most, needed, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -49,7 +49,7 @@ def lab() -> Iterator[Lab]:
     }
     options = ("-XX:TieredStopAtLevel=1",)
     with LocalRocketMQ(name="moody", broker_config=config, broker_heap_mb=256, java_options=options) as broker:
-        with contextlib.closing(Lab(broker)) as lab:
+        with contextlib.closing(Lab(broker)) as lab, needed(broker.pid):
             yield lab
 
 

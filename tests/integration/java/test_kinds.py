@@ -25,7 +25,7 @@ from rmqio.wire.messages.bodies import COMPRESSED
 from rmqio.wire.messages.stored import INNER_BATCH
 from rmqio.wire.traces import TRACE_TOPIC
 from tests.helpers.peers.interop import JavaClient, given, java_client, read, read_all, same_for_both
-from tests.helpers.waiting import Inconclusive, until
+from tests.helpers.waiting import Inconclusive, needed, until
 
 pytestmark = pytest.mark.broker
 
@@ -35,9 +35,12 @@ LONG = b"compress me " * 1000
 @pytest.fixture(scope="module")
 def own() -> Iterator[LocalRocketMQ]:
     """A broker of our own, since what it is to do is off by default."""
-    with LocalRocketMQ(
-        broker_config={"recallMessageEnable": True, "traceTopicEnable": True}, broker_heap_mb=384
-    ) as broker:
+    with (
+        LocalRocketMQ(
+            broker_config={"recallMessageEnable": True, "traceTopicEnable": True}, broker_heap_mb=384
+        ) as broker,
+        needed(broker.pid),
+    ):
         yield broker
 
 
