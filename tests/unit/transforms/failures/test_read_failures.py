@@ -11,7 +11,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.error_handling import ErrorHandler
 
-from rmqio import MapRecords, ReadOptions, Record, StartFrom, internal_errors
+from rmqio import MapRecords, ReadOptions, Record, StartFrom, StopAt, internal_errors
 from rmqio.errors import RmqioError
 from rmqio.serde import JsonDeserializer, SimpleKeyValueDeserializer, json
 from rmqio.testing import InMemoryCluster
@@ -119,14 +119,24 @@ def test_a_fault_of_a_deserializer_of_ours_is_a_bad_record_and_is_counted(
     assert told.exc_info is not None
 
 
-def test_a_corrupt_message_goes_to_the_error_handler_with_its_bytes(cluster: InMemoryCluster) -> None:
+@pytest.mark.parametrize(
+    ("stop", "most", "good", "bad"),
+    [(3, None, [0, 2], [1]), (2, None, [0], [1]), (1, None, [0], []), (None, 2, [0, 2], [1]), (None, 1, [0], [])],
+    ids=["in it", "before the stop", "at the stop", "within the limit", "behind the limit"],
+)
+def test_a_corrupt_message_of_a_read_goes_to_the_error_handler_with_its_bytes(
+    cluster: InMemoryCluster, stop: int | None, most: int | None, good: list[int], bad: list[int]
+) -> None:
     (queue,) = fill(cluster, 3)
     cluster.corrupt(queue, 1)
+    options = ReadOptions(poll_timeout_ms=1, max_num_records=most)
+    bounds = {"stop": None if stop is None else StopAt.offsets({queue: stop}), "options": options}
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         with ErrorHandler(beam.Map(lambda f: (*failure_row(f)[:4], body_of(queue, 1) in f.body))) as handler:
-            good = pipeline | read(cluster).with_error_handler(handler) | beam.Map(body)
-        assert_that(good, equal_to(bodies(queue, [0, 2])), label="good")
-        assert_that(handler.output(), equal_to([("t", 0, 1, "CorruptMessage", True)]), label="bad")
+            found = pipeline | read(cluster, **bounds).with_error_handler(handler) | beam.Map(body)
+        assert_that(found, equal_to(bodies(queue, good)), label="good")
+        expected = [("t", 0, offset, "CorruptMessage", True) for offset in bad]
+        assert_that(handler.output(), equal_to(expected), label="bad")
 
 
 def test_a_record_without_the_timestamp_property_goes_to_the_error_handler(cluster: InMemoryCluster) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -18,20 +22,24 @@ from apache_beam.transforms import environments, trigger, window
 from apache_beam.transforms.combiners import CountCombineFn, MeanCombineFn
 from apache_beam.transforms.userstate import BagStateSpec, CombiningValueStateSpec, SetStateSpec
 
+from rmqio.errors import LocalError
 from rmqio.runners.spark.streaming.checkpoint import shape_of
-from rmqio.runners.spark.streaming.execution import stream_plan
+from rmqio.runners.spark.streaming.execution import refuse_local, stream_plan
 from rmqio.runners.spark.streaming.levels import Levels
 from rmqio.runners.spark.streaming.planning.planned_source import PlannedSource, Planner
 
 pytestmark = [pytest.mark.slow]
 
 
-def shape(build: Any) -> list[str]:
+def planned(build: Any) -> Any:
     pipeline = beam.Pipeline()
     build(pipeline)
     environment = environments.EmbeddedPythonEnvironment(capabilities=environments.python_sdk_capabilities())
-    plan = stream_plan(pipeline.to_runner_api(default_environment=environment), False)
-    made = Levels(plan, "run", [0, 1], {}, None).make()
+    return stream_plan(pipeline.to_runner_api(default_environment=environment), False)
+
+
+def shape(build: Any) -> list[str]:
+    made = Levels(planned(build), "run", [0, 1], {}, None).make()
     return shape_of(made.sources, made.levels)
 
 
@@ -58,6 +66,32 @@ def test_stages_have_the_same_numbers_in_every_process() -> None:
         found.add(done.stdout)
     assert len(found) == 1
     assert found.pop() == f"{shape(several)}\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "files", "said"),
+    [
+        ({}, ["offsets/0"], None),
+        ({"shape": ["source 0: Other"]}, [], None),
+        (
+            {"shape": ["source 0: Other"]},
+            ["offsets/0"],
+            "the state of another pipeline: it has 'source 0: Other'",
+        ),
+        ({"version": 2}, ["offsets/0"], "was written by another version of rmqio: it has format 2"),
+        ({}, ["offsets/0", "rmqio-drained"], "belongs to a pipeline that was drained"),
+    ],
+    ids=["its own", "nothing planned", "another pipeline's", "another version's", "drained"],
+)
+def test_a_checkpoint_with_which_it_cannot_go_on_is_refused_before_spark_starts(
+    change: dict[str, Any], files: list[str], said: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    for name in files:
+        (tmp_path / name).touch()
+    (tmp_path / "rmqio.json").write_text(json.dumps({"version": 3, "buckets": 2, "shape": shape(several)} | change))
+    with nullcontext() if said is None else pytest.raises(LocalError, match=re.escape(said)):
+        refuse_local(tmp_path, planned(several))
 
 
 class Kept(beam.DoFn):

@@ -201,6 +201,21 @@ def test_the_state_of_a_key_is_read_once_in_a_bundle(monkeypatch: pytest.MonkeyP
     assert len(reads) <= 2 * 2, "each side, of each piece of time"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_out_of_order_in_a_bundle_join_as_those_in_bundles_of_their_own(kind: str) -> None:
+    text = f"{TABLES} INSERT INTO sink SELECT l.id, r.id FROM {INNER.replace('JOIN', kind, 1)};"
+    alone, together = started(text), started(text)
+    together.begin()
+    for number, second in enumerate([100, 60, 90, 75, 110, 80, 61]):
+        for side in (0, 1):
+            row = (number, 1, second * SECOND)
+            alone.bundle(side, [row])
+            together.elements(side, [row])
+    for join in (alone, together):
+        join.advance(FOREVER_US)
+    assert ordered(together.rows) == ordered(alone.rows)
+
+
 def test_pairs_of_a_key_are_made_some_at_a_time() -> None:
     join = started(f"{TABLES} INSERT INTO sink SELECT l.id, r.id FROM {INNER};")
     join.bundle(0, [(n, 1, 100 * SECOND) for n in range(300)])

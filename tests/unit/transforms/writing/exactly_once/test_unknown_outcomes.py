@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from rmqio.errors import BrokerSystemError, RequestTimeout, RmqioError, SystemBusy, TransportError
+from rmqio.errors import BrokerSystemError, RequestTimeout, RmqioError, SystemBusy, TransportError, WireError
 from rmqio.model import WRITE_PERMISSION
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.writing.exactly_once import sink as sinks
@@ -48,7 +48,8 @@ def test_a_topic_that_nobody_may_read_is_not_written_to(cluster: InMemoryCluster
 
 
 @pytest.mark.parametrize(
-    "error", [RequestTimeout("no answer"), TransportError("reset"), BrokerSystemError(1, "?", "send")]
+    "error",
+    [RequestTimeout("no answer"), TransportError("reset"), WireError("no frame"), BrokerSystemError(1, "?", "send")],
 )
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_a_send_of_unknown_outcome_is_looked_up(cluster: InMemoryCluster, error: RmqioError, is_stored: bool) -> None:
