@@ -92,13 +92,20 @@ def test_a_letter_that_has_nothing_to_send_is_named_and_passed(
     assert cluster.committed("g", DEAD[0]) == 1
 
 
-def test_a_letter_that_is_itself_broken_is_named(cluster: InMemoryCluster) -> None:
-    letter(cluster)
-    letter(cluster, offset=1)
-    cluster.corrupt(DEAD[0], 0)
-    result = run(cluster)
-    assert (result.read, result.sent, result.not_sent) == (2, 1, 1)
-    assert "offset 0" in result.problems[0]
+@pytest.mark.parametrize(
+    ("broken", "stop", "found"),
+    [(0, 2, (2, 1, 1)), (1, 2, (2, 1, 1)), (1, 1, (1, 1, 0))],
+    ids=["0", "1", "at the stop"],
+)
+def test_a_letter_that_is_itself_broken_is_named(
+    cluster: InMemoryCluster, broken: int, stop: int, found: tuple[int, int, int]
+) -> None:
+    for number in range(2):
+        letter(cluster, offset=number)
+    cluster.corrupt(DEAD[0], broken)
+    result = run(cluster, stop=StopAt.offsets({DEAD[0]: stop}))
+    assert (result.read, result.sent, result.not_sent) == found
+    assert [f"offset {broken}" in each for each in result.problems] == [True] * found[2]
 
 
 def test_a_delay_that_is_no_number_is_named(cluster: InMemoryCluster) -> None:

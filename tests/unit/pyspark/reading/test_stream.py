@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spar
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from rmqio.errors import BrokerSilent, LocalError, RmqioError, SystemBusy, TransportError
+from rmqio.errors import BrokerSilent, CorruptMessage, LocalError, RmqioError, SystemBusy, TransportError
 from rmqio.model import MessageQueue
 from rmqio.pyspark.options.read import read_settings
 from rmqio.pyspark.reading.ranges import DataLoss
@@ -105,6 +105,23 @@ def test_a_first_micro_batch_that_failed_is_read_again_as_it_was_planned(
     parts = restarted.partitions(restarted.initialOffset(), end)
     assert read(restarted, parts) == list(range(100, 105))
     assert read(restarted, restarted.partitions(end, restarted.latestOffset(end, ALL))) == list(range(105, 112))
+
+
+@pytest.mark.parametrize("broken", [104, 105])
+def test_a_corrupt_message_fails_the_micro_batch_that_it_is_in(
+    cluster: InMemoryCluster, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader], broken: int
+) -> None:
+    reader = stream()
+    begin = reader.initialOffset()
+    send(cluster, 5)
+    end = reader.latestOffset(begin, ALL)
+    send(cluster, 5)
+    cluster.corrupt(queue, broken)
+    if broken == 105:
+        assert read(reader, reader.partitions(begin, end)) == list(range(100, 105))
+        end, begin = reader.latestOffset(end, ALL), end
+    with pytest.raises(CorruptMessage, match=f"offset {broken}"):
+        read(reader, reader.partitions(begin, end))
 
 
 def test_a_stream_that_began_before_its_topic_is_read_again_as_it_was_planned(
