@@ -23,18 +23,35 @@ _quote: Final = json.JSONEncoder(ensure_ascii=False).encode
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
+_FAILED: Final = object()
+"""What `_found` returns for what is an error."""
+
+
 def _found(text: str, path: str) -> Any:
+    """What stands at the path, and is not null; `MISSING`: nothing does; `_FAILED`: that is an error, as in Flink.
+
+    A path is strict unless it begins with `lax`: what is missing, or no JSON, is an error then. A document that is null
+    is one in any case.
+    """
     steps = json_paths.steps(path)
     try:
-        return json_paths.lookup(json_paths.parsed(text), steps)
+        document = json_paths.parsed(text)
     except NotJson:
-        return MISSING
+        return MISSING if _is_lax(path) else _FAILED
+    if document is None:
+        return _FAILED
+    found = json_paths.lookup(document, steps)
+    if found is not None and found is not MISSING:
+        return found
+    if not _is_lax(path):
+        return _FAILED
+    return [] if json_paths.ALL in steps else MISSING
 
 
 def value_at(text: str, path: str) -> str | None:
     """Returns the text of the scalar at a path; None: there is none, or it is not JSON."""
     found = _found(text, path)
-    if found is None or found is MISSING or isinstance(found, (dict, list)):
+    if found is MISSING or found is _FAILED or isinstance(found, (dict, list)):
         return None
     return found if isinstance(found, str) else written(found)
 
@@ -48,7 +65,7 @@ def query(text: str, path: str) -> str | None:
 def exists(text: str, path: str) -> bool:
     """Returns whether there is something else than null at a path."""
     found = _found(text, path)
-    return found is not None and found is not MISSING
+    return found is not MISSING and found is not _FAILED
 
 
 def _is_lax(path: str) -> bool:
@@ -58,14 +75,12 @@ def _is_lax(path: str) -> bool:
 def state(text: str, path: str) -> int:
     """Returns 0 if there is a scalar at the path, 1 if there is nothing, and 2 if that is an error, as in Flink.
 
-    A path is strict unless it begins with `lax`: what is missing, no JSON or no scalar is an error then.
+    With a strict path, what is no scalar is an error, too.
     """
     found = _found(text, path)
-    if found is None:
-        return 1
-    if found is MISSING or isinstance(found, (dict, list)):
+    if isinstance(found, (dict, list)):
         return 1 if _is_lax(path) else 2
-    return 0
+    return 1 if found is MISSING else 2 if found is _FAILED else 0
 
 
 def value_failed(text: str, path: str, event: str) -> str:
@@ -97,14 +112,11 @@ def query_array(text: str, path: str, wrapper: str, on_empty: str, on_error: str
 def _wrapped(text: str, path: str, wrapper: str) -> tuple[dict[str, Any] | list[Any] | None, bool]:
     """The object or array at a path, in an array if the wrapper says so; None, and whether that is an error."""
     found = _found(text, path)
-    is_error = found is MISSING and not _is_lax(path)
-    if wrapper and found is not MISSING and not (wrapper == "CONDITIONAL" and isinstance(found, list)):
+    if found is MISSING or found is _FAILED:
+        return None, found is _FAILED
+    if wrapper and not (wrapper == "CONDITIONAL" and isinstance(found, list)):
         found = [found]
-    if isinstance(found, (dict, list)):
-        return found, False
-    if found is not MISSING and found is not None:
-        is_error = not _is_lax(path)
-    return None, is_error
+    return (found, False) if isinstance(found, (dict, list)) else (None, not _is_lax(path))
 
 
 def _event(path: str, is_error: bool, on_empty: str, on_error: str) -> str:
@@ -115,10 +127,10 @@ def _event(path: str, is_error: bool, on_empty: str, on_error: str) -> str:
 
 
 def exists_or(text: str, path: str, on_error: str) -> bool | None:
-    """Returns what `exists` does; what else there is if the path is strict and leads nowhere."""
+    """Returns what `exists` does; what else there is if that is an error."""
     found = _found(text, path)
-    if found is not MISSING or _is_lax(path):
-        return found is not None and found is not MISSING
+    if found is not _FAILED:
+        return found is not MISSING
     if on_error == "ERROR":
         raise ValueFailure(f"JSON_EXISTS finds nothing at {path}")
     return {"TRUE": True, "FALSE": False}.get(on_error)

@@ -52,7 +52,7 @@ def steps(path: str) -> tuple[str | int | None, ...]:
 
 
 def lookup(document: Any, path: tuple[str | int | None, ...]) -> Any:
-    """Returns what stands at the path, or `MISSING`; a path with `ALL` gives a list."""
+    """Returns what stands at the path, or `MISSING`; a path with `ALL` gives a list, also at no such position."""
     for position, step in enumerate(path):
         if step is ALL:
             return _all(document, path[position + 1 :])
@@ -61,18 +61,18 @@ def lookup(document: Any, path: tuple[str | int | None, ...]) -> Any:
                 return MISSING
             document = document[step]
         else:
-            if not isinstance(document, list) or not -len(document) <= step < len(document):
+            if not isinstance(document, list):
                 return MISSING
+            if not -len(document) <= step < len(document):
+                return [] if ALL in path[position:] else MISSING
             document = document[step]
     return document
 
 
 def _all(document: Any, path: tuple[str | int | None, ...]) -> list[Any]:
     items = list(document.values()) if isinstance(document, dict) else document if isinstance(document, list) else []
-    found = (lookup(each, path) for each in items)
-    if ALL in path:
-        return [each for part in found for each in part]
-    return [each for each in found if each is not MISSING]
+    found = [each for each in (lookup(each, path) for each in items) if each is not MISSING]
+    return [each for part in found for each in part] if ALL in path else found
 
 
 def _refuse(text: str) -> NoReturn:

@@ -79,6 +79,12 @@ _FORMS: Final = (
 )  # fmt: skip
 """What is no call of a function by its name."""
 
+_ALWAYS: Final = (
+    ("JSON_QUERY(c0, '$.a[1].b' WITH WRAPPER EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "STRING"),
+    ("JSON_VALUE(c0, 'lax $.a[1].b' DEFAULT 'x' ON EMPTY DEFAULT 'y' ON ERROR)", "STRING"),
+    ("JSON_EXISTS(c0, '$[*].b[*]' TRUE ON ERROR)", "STRING"),
+)
+"""Calls and types of arguments that were wrong, or differ from Flink, and are seldom among the random ones."""
 
 _COLUMN: Final = re.compile(r"\bc(\d)\b")
 
@@ -109,6 +115,8 @@ def calls(random: Random) -> Iterator[Call]:
             types = types[:1] * len(types)
         text = form.format(*(f"c{at}" for at in range(2)), type=random.choice(TYPES), unit=random.choice(_UNITS))
         yield Call(text, types)
+    for text, *always in _ALWAYS:
+        yield Call(text, tuple(always))
 
 
 def _arguments(parameters: list[str], random: Random) -> tuple[str, ...]:

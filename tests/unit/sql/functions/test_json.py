@@ -63,6 +63,13 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("JSON_EXISTS('nope', '$.b')", False),
     ("JSON_EXISTS('{\"a\": [{\"b\":1}]}', '$.a[*].b')", True),
     ("JSON_EXISTS('{\"a\": []}', '$.a[*]')", True),
+    ("JSON_QUERY('{}', '$.l[*]')", None),
+    ("JSON_QUERY('[1]', 'lax $.l[*]')", "[]"),
+    ("JSON_EXISTS('{}', 'lax $.l[*]')", True),
+    ("JSON_EXISTS('null', 'lax $.l[*]')", False),
+    ("JSON_QUERY('{\"l\": []}', '$.l[0][*]')", "[]"),
+    ('JSON_QUERY(\'{"l": [{"c": [1, null]}, {"c": 2}, 3]}\', \'$.l[*].c[*]\')', "[1,null]"),
+    ("JSON_QUERY('{\"l\": [[null, 1], [], 3]}', '$.l[*][0]')", "[null]"),
     ("JSON_STRING(1)", "1"),
     ("JSON_STRING(TRUE)", "true"),
     ("JSON_STRING('Hello \"W\" / ä é')", '"Hello \\"W\\" / ä é"'),
@@ -172,7 +179,6 @@ A = """'{"a": 1, "s": "x", "l": [1], "o": {}, "n": null}'"""
         (f"JSON_VALUE({A}, '$.s' RETURNING INT DEFAULT 7 ON EMPTY DEFAULT -1 ON ERROR)", -1),
         (f"JSON_VALUE({A}, 'lax $.z' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "empty"),
         (f"JSON_VALUE({A}, '$.z' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "error"),
-        (f"JSON_VALUE({A}, '$.n' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "empty"),
         (f"JSON_VALUE({A}, '$.l' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "error"),
         (f"JSON_VALUE({A}, 'lax $.l' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "empty"),
         (f"JSON_VALUE({A}, '$.s' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "x"),
@@ -183,9 +189,7 @@ A = """'{"a": 1, "s": "x", "l": [1], "o": {}, "n": null}'"""
         (f"JSON_QUERY({A}, '$.l' WITH UNCONDITIONAL ARRAY WRAPPER)", "[[1]]"),
         (f"JSON_QUERY({A}, '$.l' WITH CONDITIONAL WRAPPER)", "[1]"),
         (f"JSON_QUERY({A}, '$.o' WITH CONDITIONAL WRAPPER)", "[{}]"),
-        (f"JSON_QUERY({A}, '$.n' WITH WRAPPER)", "[null]"),
         (f"JSON_QUERY({A}, '$.l' WITHOUT ARRAY WRAPPER)", "[1]"),
-        (f"JSON_QUERY({A}, '$.n' EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "[]"),
         (f"JSON_QUERY({A}, '$.z' EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "{}"),
         (f"JSON_QUERY({A}, '$.a' EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "{}"),
         (f"JSON_QUERY({A}, 'lax $.a' EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "[]"),
@@ -222,9 +226,45 @@ def test_what_stands_behind_the_arguments_is_obeyed(expression: str, expected: A
     assert repr(evaluate(expression)) == repr(expected)
 
 
+NULLS = [
+    (mode, path, document, "EMPTY" if mode == "lax " and document != "null" else "ERROR")
+    for mode in ("", "lax ", "strict ")
+    for path, document in (
+        ("$", "null"),
+        ("$.a", "null"),
+        ("$.a", '{"a": null}'),
+        ("$.b.a", '{"b": {"a": null}}'),
+        ("$[0]", "[null]"),
+        ("$.a[1]", '{"a": [1, null]}'),
+    )
+]
+
+
+@pytest.mark.parametrize(("mode", "path", "document", "event"), NULLS)
+@pytest.mark.parametrize(
+    ("call", "empty", "error"),
+    [
+        ("VALUE({}, '{}' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "empty", "error"),
+        ("VALUE({}, '{}' RETURNING INT DEFAULT 1 ON EMPTY DEFAULT 2 ON ERROR)", 1, 2),
+        ("QUERY({}, '{}' EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "[]", "{}"),
+        ("QUERY({}, '{}' WITH WRAPPER EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "[]", "{}"),
+        ("QUERY({}, '{}' WITH CONDITIONAL WRAPPER EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "[]", "{}"),
+        ("QUERY({}, '{}' RETURNING ARRAY<STRING> WITH WRAPPER EMPTY ARRAY ON ERROR)", None, []),
+        ("EXISTS({}, '{}' TRUE ON ERROR)", False, True),
+        ("EXISTS({}, '{}' UNKNOWN ON ERROR)", False, None),
+    ],
+)
+def test_a_null_is_missing(call: str, empty: Any, error: Any, mode: str, path: str, document: str, event: str) -> None:
+    found = evaluate("JSON_" + call.replace("{}", "j", 1).replace("{}", mode + path, 1), {"j": ("STRING", document)})
+    assert found == (empty if event == "EMPTY" else error)
+
+
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
+        (f"JSON_VALUE({A}, '$.n' ERROR ON ERROR)", "JSON_VALUE finds no value of its type at $.n"),
+        (f"JSON_QUERY({A}, '$.n' ERROR ON ERROR)", "JSON_QUERY finds no object or array at $.n"),
+        (f"JSON_EXISTS({A}, '$.n' ERROR ON ERROR)", "JSON_EXISTS finds nothing at $.n"),
         (f"JSON_VALUE({A}, 'lax $.z' ERROR ON EMPTY)", "JSON_VALUE finds nothing at lax $.z"),
         (f"JSON_VALUE({A}, '$.s' RETURNING INT ERROR ON ERROR)", "JSON_VALUE finds no value of its type at $.s"),
         (f"JSON_QUERY({A}, '$.z' ERROR ON ERROR)", "JSON_QUERY finds no object or array at $.z"),
