@@ -195,6 +195,11 @@ def formatted_instant(micros: int, pattern: str) -> str:
     return _formatted(local - local % _unit(pattern), pattern, _Zone((local - micros) // 60_000_000, zone))
 
 
+def formatted_utc(micros: int, pattern: str) -> str:
+    """Returns an instant in UTC, as `formatted_instant` does. Raises `ValueFailure`."""
+    return _formatted(micros - micros % _unit(pattern), pattern, _Zone(0, "UTC"))
+
+
 @lru_cache(maxsize=2_000)  # neighbours in a topic are of the same day or minute
 def _formatted(micros: int, pattern: str, zone: _Zone | None) -> str:
     time = values.datetime_of(micros)

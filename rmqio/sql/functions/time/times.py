@@ -134,13 +134,21 @@ def _offset_us(local: datetime.datetime) -> int:
     return (local.utcoffset() or datetime.timedelta()) // datetime.timedelta(microseconds=1)
 
 
+def _smaller_offset_us(micros: int, zone: datetime.tzinfo) -> int:
+    """The offset of a TIMESTAMP that the zone skips, or has twice: the smaller one, as Java's older class takes it."""
+    local = values.datetime_of(micros).replace(tzinfo=zone)
+    return min(_offset_us(local), _offset_us(local.replace(fold=1)))
+
+
 def seconds_of_text(text: str, pattern: str = _STANDARD) -> int:
     """Returns seconds since 1970 of text in a format and in the session's zone; the least BIGINT: it is not."""
     found = formatting.parsed(text, pattern, is_lenient=True)
     if found is None:
         return _NO_TIME
     micros, offset = found
-    return (values.instant_of_local(micros) if offset is None else micros - offset) // 1_000_000
+    if offset is None:
+        offset = _smaller_offset_us(micros, values.zone(values.session_zone()))
+    return (micros - offset) // 1_000_000
 
 
 def seconds(text: str | None = None, pattern: str = _STANDARD) -> int:
@@ -166,7 +174,7 @@ def format_time(time: int | str, pattern: str) -> str | None:
 def format_text(text: str, pattern: str) -> str | None:
     """Returns text such as `2020-01-31 23:59:59` in another format; None: it is not a time."""
     found = formatting.parsed(text, _STANDARD, is_lenient=True)
-    return None if found is None else formatting.formatted_instant(values.instant_of_local(found[0]), pattern)
+    return None if found is None else formatting.formatted_utc(found[0], pattern)
 
 
 def convert_zone(text: str, given: str, wanted: str) -> str | None:
@@ -179,8 +187,7 @@ def convert_zone(text: str, given: str, wanted: str) -> str | None:
     if found is None:
         return None
     try:
-        local = values.datetime_of(found[0]).replace(tzinfo=source)
-        micros = found[0] - min(_offset_us(local), _offset_us(local.replace(fold=1)))
+        micros = found[0] - _smaller_offset_us(found[0], source)
         moment = values.datetime_of(micros).replace(tzinfo=datetime.UTC).astimezone(target)
     except OverflowError:
         raise ValueFailure(f"{shown(text)} is not in the years 1 to 9999 in that zone") from None

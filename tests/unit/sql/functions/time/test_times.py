@@ -174,6 +174,17 @@ IN_BERLIN: list[tuple[str, Any]] = [
     ("CEIL(TO_TIMESTAMP_LTZ(1729989000, 0) TO HOUR)", 1729990800000000),
     ("FROM_UNIXTIME(1729992600, 'HH:mm z Z X XX XXX')", "02:30 CET +0100 +01 +0100 +01:00"),
     ("TRY_CAST('0001-01-01 00:00:00' AS TIMESTAMP_LTZ(3))", None),
+    ("UNIX_TIMESTAMP('2024-10-27 02:30:00')", 1729992600),  # clocks show this hour twice
+    ("UNIX_TIMESTAMP('27.10.2024 02:59', 'dd.MM.yyyy HH:mm')", 1729994340),
+    ("UNIX_TIMESTAMP('2024-10-27 01:59:59')", 1729987199),
+    ("UNIX_TIMESTAMP('2024-10-27 03:00:00')", 1729994400),
+    ("UNIX_TIMESTAMP('2024-03-31 02:30:00')", 1711848600),  # clocks skip this one
+    ("CAST(TIMESTAMP '2024-10-27 02:30:00' AS TIMESTAMP_LTZ(3))", 1729989000000000),
+    ("CAST('2024-10-27 02:30:00' AS TIMESTAMP_LTZ(3))", 1729989000000000),
+    ("TO_TIMESTAMP_LTZ('2024-10-27 02:30:00', 'yyyy-MM-dd HH:mm:ss', 'Europe/Berlin')", 1729989000000000),
+    ("TIMESTAMPADD(DAY, 1, CAST(TIMESTAMP '2024-10-26 02:30:00' AS TIMESTAMP_LTZ(3)))", 1729989000000000),
+    ("DATE_FORMAT('2024-03-31 02:30:00', 'HH:mm z XXX')", "02:30 UTC Z"),
+    ("DATE_FORMAT('2024-10-27 02:30:00', 'HH:mm Z')", "02:30 +0000"),
 ]
 
 
@@ -181,6 +192,21 @@ IN_BERLIN: list[tuple[str, Any]] = [
 def test_a_value_in_berlin_is_that_of_flink(expression: str, expected: Any) -> None:
     with in_zone("Europe/Berlin"):
         assert evaluate(expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "expected"),
+    [
+        ("America/New_York", "2024-11-03 01:30:00", 1730615400),
+        ("Australia/Lord_Howe", "2024-04-07 01:45:00", 1712416500),
+        ("Europe/Moscow", "2014-10-26 01:30:00", 1414276200),
+        ("Africa/Casablanca", "2024-03-10 02:30:00", 1710037800),
+        ("Pacific/Apia", "2011-12-30 12:00:00", 1325282400),
+    ],
+)
+def test_of_two_seconds_it_is_the_later_one(zone: str, text: str, expected: int) -> None:
+    with in_zone(zone):
+        assert evaluate(f"UNIX_TIMESTAMP('{text}')") == expected
 
 
 def test_days_begin_by_the_clock_where_it_changes() -> None:
