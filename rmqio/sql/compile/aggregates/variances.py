@@ -1,15 +1,16 @@
 """VAR_POP, VAR_SAMP, STDDEV_POP and STDDEV_SAMP, of exact sums: the order of rows and batches changes no digit.
 
-The accumulator is [count, sum, sum of squares]. Both sums of floats are lists of floats whose exact sum is meant; a
-square is two of them.
+The accumulator is [count, sum, sum of squares]. Sums of floats are lists of floats whose exact sum is meant; a square
+is two of them. Squares of large and of small floats, which no float could hold, are two more sums, scaled.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from itertools import zip_longest
 from typing import Any, Final
 
 from rmqio.sql import types, values
@@ -22,6 +23,10 @@ from rmqio.sql.values import ValueFailure
 
 _SPLIT: Final = 134_217_729.0
 """2 ** 27 + 1: it cuts the 53 bits of a float into halves whose products are exact."""
+_LEAST, _MOST, _DOWN, _UP = (2.0**power for power in (-400, 500, -600, 600))
+"""Floats between the first two have exact squares; larger and smaller ones are multiplied by the others before."""
+_SCALES: Final = (Fraction(1), Fraction(1 << 1200), Fraction(1, 1 << 1200))
+"""By what the sums of squares are to be multiplied."""
 _Finish = Callable[[int, Fraction | None, Fraction | None], Any]
 
 
@@ -30,12 +35,12 @@ def variance(name: str, kind: SqlType, argument: SqlType) -> Accumulator:
     finish = _finish(name, kind)
     if argument.kind in types.APPROXIMATE:
         return Accumulator(
-            "[0, [], []]",
-            "{acc}[0] += 1\n{acc}[1].append({value})\n{acc}[2].extend({square}({value}))",
-            tuple[int, list[float], list[float]],
-            lambda a, b: [a[0] + b[0], merged_floats(a[1], b[1]), merged_floats(a[2], b[2])],
-            lambda acc: finish(acc[0], _exact(acc[1]), _exact(acc[2])),
-            {"square": square},
+            "[0, [], [], [], []]",
+            "{acc}[0] += 1\n{acc}[1].append({value})\n{add_square}({acc}, {value})",
+            list[int | list[float]],
+            _merged,
+            lambda acc: finish(acc[0], _exact(acc[1]), _squares(acc[2:])),
+            {"add_square": add_square},
         )
     is_decimal = argument.kind == "DECIMAL"
     return Accumulator(
@@ -61,15 +66,33 @@ def variance_of_distinct(name: str, kind: SqlType, argument: SqlType) -> Accumul
     return Accumulator("set()", "{acc}.add({value})", of_set, lambda one, other: one | other, finished)
 
 
-def square(number: float) -> tuple[float, float]:
-    """Returns two floats whose sum is the exact square, if neither is too large or too small."""
+def add_square(accumulator: list[Any], number: float) -> None:
+    """Adds two floats whose sum is the exact square to the sum that can hold it."""
+    at = 2
+    if not _LEAST < abs(number) < _MOST and number:
+        at, number = (3, number * _DOWN) if abs(number) >= _MOST else (4, number * _UP)
     high = number * number
     cut = _SPLIT * number
-    if cut - cut != 0 or high - high != 0:
-        return high, 0.0
     large = cut - (cut - number)
     small = number - large
-    return high, ((large * large - high) + 2 * large * small) + small * small
+    accumulator[at] += (high, ((large * large - high) + 2 * large * small) + small * small)
+
+
+def _squares(sums: Sequence[list[float]]) -> Fraction | None:
+    """Their sum; None: it is not finite."""
+    total = Fraction()
+    for each, scale in zip(sums, _SCALES, strict=False):
+        exact = _exact(each)
+        if exact is None:
+            return None
+        total += exact * scale
+    return total
+
+
+def _merged(one: list[Any], other: list[Any]) -> list[Any]:
+    empty: list[float] = []  # of states of versions that had no scaled sums
+    sums = zip_longest(one[1:], other[1:], fillvalue=empty)
+    return [one[0] + other[0], *(merged_floats(*each) for each in sums)]
 
 
 def _plus(one: Any, other: Any) -> Any:
@@ -99,8 +122,7 @@ def _finish(name: str, kind: SqlType) -> _Finish:
             return math.nan
         found = max((squares - total * total / count) / divisor, Fraction())
         if kind.kind in types.APPROXIMATE:
-            number = _float(found)
-            number = math.sqrt(number) if is_deviation else number
+            number = _float(found, is_deviation)
             return single(number) if kind.kind == "FLOAT" else number
         exact = values.DECIMALS.divide(Decimal(found.numerator), Decimal(found.denominator))
         exact = values.DECIMALS.sqrt(exact) if is_deviation else exact
@@ -109,8 +131,11 @@ def _finish(name: str, kind: SqlType) -> _Finish:
     return finish
 
 
-def _float(number: Fraction) -> float:
+def _float(number: Fraction, is_deviation: bool) -> float:
+    """The number, or its root, which can be a float where the number is too large or too small for one."""
+    half = (number.numerator.bit_length() - number.denominator.bit_length()) // 2 if is_deviation else 0
     try:
-        return float(number)
+        found = float(number / Fraction(4) ** half)
+        return math.ldexp(math.sqrt(found), half) if is_deviation else found
     except OverflowError:
         return math.inf
