@@ -350,7 +350,7 @@ class _NotGrouped(Scope):
 def require_key(kind: SqlType, what: str, span: Span) -> None:
     """Raises `Refusal` if values of the type cannot be told apart as keys."""
     if not types.is_key(kind):
-        _refuse(f"{what} cannot be {kind.text}", span)
+        _refuse(f"{what} cannot be {kind.text}: use JSON_STRING of it", span)
 
 
 def result_type(name: str, given: SqlType | None, node: nodes.Call) -> SqlType:

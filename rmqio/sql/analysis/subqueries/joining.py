@@ -112,7 +112,10 @@ class SubqueryJoins:
 
     def _refuse_windows(self, span: Span) -> None:
         if isinstance(self.rows, Windowed):
-            _refuse("a sub-query cannot be combined with a window: group the window in a sub-query of FROM first", span)
+            _refuse(
+                "a sub-query cannot be combined with a window: put the window, or its groups, into a sub-query of FROM",
+                span,
+            )
 
     def _bound(self, place: str = "") -> ExpressionBinder:
         return ExpressionBinder(self.scope, place, known=self._known)

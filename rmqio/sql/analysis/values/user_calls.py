@@ -66,7 +66,7 @@ def aggregate(
     for each, at in zip(arguments, node.arguments, strict=True):
         check(each, at.span)
         if is_distinct and not types.is_key(each.type):
-            _refuse(f"{function.name}(DISTINCT ...) cannot be {each.type.text}", at.span)
+            _refuse(f"{function.name}(DISTINCT ...) cannot be {each.type.text}: use JSON_STRING of it", at.span)
     call = AggregateCall(
         function.name, function.result.nullable(), is_distinct=is_distinct and bool(arguments), function=function
     )

@@ -84,10 +84,19 @@ def with_calls(
         assert each.over is not None
         if each.function is not None:
             _refuse(f"{each.name} is a function of your own, which cannot be used with OVER", each.over.span)
+        frame = each.over.frame
+        size = None if frame is None or frame.unit != "RANGE" else frame.start[1]
+        if size is not None and not _needs_all(each, scope, source):
+            _refuse(
+                "RANGE by an interval cannot stand beside OVERs of another PARTITION BY or ORDER BY, or that need all "
+                "rows: compute it in a sub-query of FROM",
+                size.span,
+            )
     if isinstance(source, Windowed):
         assert found[0].over is not None
         _refuse(
-            "OVER cannot be combined with a window: group the window in a sub-query of FROM first", found[0].over.span
+            "OVER cannot be combined with a window: put the window, or its groups, into a sub-query of FROM",
+            found[0].over.span,
         )
     binder = ExpressionBinder(scope, "in OVER", known=known.get)
     groups: dict[tuple[object, object], list[nodes.Call]] = {}

@@ -123,7 +123,9 @@ def _with_over(
         if each.function is not None and each.over is not None:
             _refuse(f"{each.name} is a function of your own, which cannot be used with OVER", each.over.span)
     if isinstance(source, Windowed):
-        _refuse("OVER cannot be combined with a window: group the window in a sub-query of FROM first", first.span)
+        _refuse(
+            "OVER cannot be combined with a window: put the window, or its groups, into a sub-query of FROM", first.span
+        )
     binder = ExpressionBinder(scope, "in OVER", known=known.get)
     columns: list[Expr] = [InputRef(each.type, i) for i, each in enumerate(source.fields)]
 

@@ -64,7 +64,9 @@ QUERIES = [
      "first"),
     (f"SELECT COUNT(*) {WINDOW} WHERE a IN (SELECT a FROM u) GROUP BY window_start, window_end",
      "a IN (SELECT a FROM u)",
-     "a sub-query cannot be combined with a window: group the window in a sub-query of FROM first"),
+     "a sub-query cannot be combined with a window: put the window, or its groups, into a sub-query of FROM"),
+    (f"SELECT a {WINDOW} AS p WHERE EXISTS (SELECT a FROM u)", "EXISTS (SELECT a FROM u)",
+     "a sub-query cannot be combined with a window: put the window, or its groups, into a sub-query of FROM"),
     ("SELECT t.a FROM t JOIN u ON t.a IN (SELECT a FROM u)", "t.a IN (SELECT a FROM u)",
      "a sub-query cannot be used in ON, only in SELECT, WHERE and HAVING"),
     ("SELECT SUM(b) OVER (ORDER BY ts) FROM t", "SUM(b) OVER (ORDER BY ts)", "SUM takes numbers, not STRING"),
@@ -90,9 +92,16 @@ QUERIES = [
      "LAG has values of INT and STRING, which have no common type: use CAST"),
     ("SELECT LAG(a) OVER (ORDER BY ts ROWS 1 PRECEDING) FROM t", "ROWS 1 PRECEDING",
      "LAG takes no ROWS or RANGE: its second argument says how far it goes back"),
-    ("SELECT SUM(a) OVER (PARTITION BY c ORDER BY ts) FROM t", "c", "a key of PARTITION BY cannot be ARRAY<INT>"),
+    ("SELECT SUM(a) OVER (PARTITION BY c ORDER BY ts) FROM t", "c",
+     "a key of PARTITION BY cannot be ARRAY<INT>: use JSON_STRING of it"),
+    (f"SELECT RANK() OVER (ORDER BY a) {WINDOW}", "OVER (ORDER BY a)",
+     "OVER cannot be combined with a window: put the window, or its groups, into a sub-query of FROM"),
+    ("SELECT SUM(a) OVER (ORDER BY ts RANGE INTERVAL '1' HOUR PRECEDING), RANK() OVER (ORDER BY ts) FROM t",
+     "INTERVAL '1' HOUR",
+     "RANGE by an interval cannot stand beside OVERs of another PARTITION BY or ORDER BY, or that need all rows: "
+     "compute it in a sub-query of FROM"),
     (f"SELECT COUNT(*) OVER (ORDER BY ts) {WINDOW}", "OVER (ORDER BY ts)",
-     "OVER cannot be combined with a window: group the window in a sub-query of FROM first"),
+     "OVER cannot be combined with a window: put the window, or its groups, into a sub-query of FROM"),
     ("SELECT a FROM t ORDER BY 3", "3", "ORDER BY takes the positions 1 to 1, not 3"),
     ("SELECT a FROM t ORDER BY 'a'", "'a'", "ORDER BY takes columns, expressions of them, or positions"),
     ("SELECT a FROM t ORDER BY c", "c", "ARRAY<INT> has no order: ORDER BY cannot compare it"),
@@ -104,7 +113,8 @@ QUERIES = [
     ("SELECT a FROM t LIMIT 2000000", "SELECT a FROM t LIMIT 2000000",
      "LIMIT and OFFSET reach to row 2,000,000, but one worker sorts at most 1,000,000 rows"),
     ("SELECT a FROM t LIMIT 1.5", "1.5", "1.5 is not a whole number"),
-    ("SELECT c FROM t EXCEPT SELECT c FROM t", "SELECT c FROM t EXCEPT SELECT c FROM t", "c cannot be ARRAY<INT>"),
+    ("SELECT c FROM t EXCEPT SELECT c FROM t", "SELECT c FROM t EXCEPT SELECT c FROM t",
+     "c cannot be ARRAY<INT>: use JSON_STRING of it"),
     ("SELECT a FROM t INTERSECT SELECT b FROM u", "SELECT b FROM u",
      "INTERSECT cannot combine a, INT, with b, STRING: use CAST"),
     ("SELECT a FROM t EXCEPT ALL SELECT a, b FROM u", "SELECT a, b FROM u",
@@ -121,6 +131,22 @@ def test_queries(query: str, marked: str, message: str) -> None:
     shown, carets = caught.value.shown.splitlines()
     assert shown[carets.index("^") :].startswith(marked), caught.value
     assert carets.count("^") == len(marked), caught.value
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT a FROM (SELECT * {WINDOW}) AS p WHERE EXISTS (SELECT 1 FROM (SELECT * {WINDOW}) AS q WHERE q.a = p.a)",
+        f"SELECT a FROM (SELECT a, MAX(b) {WINDOW} GROUP BY a, window_start, window_end) WHERE a IN (SELECT a FROM u)",
+        f"SELECT SUM(a) OVER (ORDER BY ts) FROM (SELECT * {WINDOW})",
+        "SELECT s, SUM(a) OVER (PARTITION BY b ORDER BY ts) FROM (SELECT a, b, ts, SUM(a) OVER (PARTITION BY a ORDER "
+        "BY ts RANGE INTERVAL '1' HOUR PRECEDING) AS s FROM t)",
+        "SELECT JSON_STRING(c), COUNT(DISTINCT JSON_STRING(c)) FROM t GROUP BY JSON_STRING(c)",
+        "SELECT JSON_STRING(c) FROM t EXCEPT SELECT JSON_STRING(c) FROM t",
+    ],
+)
+def test_what_a_message_advises_is_taken(query: str) -> None:
+    Script().run(f"{TABLES}EXPLAIN {query}", "job.sql")
 
 
 # What needs inputs that end, and the message without the way out.

@@ -55,7 +55,7 @@ QUERIES = [
     (ranked("ROW_NUMBER() OVER (ORDER BY 1)"), "1", "ORDER BY takes columns, not positions or constants"),
     (ranked("ROW_NUMBER() OVER (ORDER BY tags)"), "tags", "ARRAY<STRING> has no order: ORDER BY cannot take it"),
     (ranked("ROW_NUMBER() OVER (PARTITION BY tags ORDER BY v)"), "tags",
-     "a column of PARTITION BY cannot be ARRAY<STRING>"),
+     "a column of PARTITION BY cannot be ARRAY<STRING>: use JSON_STRING of it"),
     (ranked("ROW_NUMBER() OVER (ORDER BY vv)"), "vv", "there is no column vv: did you mean 'v'?"),
     (ranked("ROW_NUMBER() OVER (ORDER BY SUM(v))"), "SUM(v)",
      "SUM is an aggregate function, which cannot be used in ORDER BY"),
