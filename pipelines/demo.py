@@ -5,7 +5,6 @@ Everything runs on this machine and is stopped at the end, also on Ctrl-C and SI
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import json
@@ -21,6 +20,7 @@ from typing import Final, NoReturn
 from tqdm import tqdm
 
 from rmqio.client.factory import RemotingClientFactory
+from rmqio.command_line.parser import Parser
 from rmqio.errors import RmqioError
 from rmqio.interfaces import PendingSend, Producer, QueueClient
 from rmqio.local import LocalRocketMQ
@@ -28,8 +28,8 @@ from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.pipelines.addresses import SAMPLE_SIZE, addresses, sample_lines
 from rmqio.pipelines.check import body_of, read_topic
-from rmqio.pipelines.common.arguments import make_parser, options_of
-from rmqio.runners.flags import misspelt
+from rmqio.pipelines.common.arguments import make_parser, parse
+from rmqio.runners.flags import wrong_argument
 from rmqio.runners.options import known_runner
 
 SOURCE: Final = "addresses"
@@ -54,15 +54,19 @@ def demo(runner: str, count: int, pipeline_arguments: Sequence[str]) -> int:
         stack.callback(client.close)
         with contextlib.closing(factory.producer("demo")) as producer:
             load(producer, lines(count), count)
-        topics = [f"--name_server={rocketmq.name_server}", f"--source_topic={SOURCE}", f"--sink_topic={SINK}"]
-        topics.append(f"--audit_topic={HOPS}")
-        command = ["province", *topics, f"--runner={runner}", "--start=earliest", "--stop=latest", *pipeline_arguments]
-        status = run_pipeline(command, client, count)
+        command = arguments_of_province(rocketmq.name_server, runner, pipeline_arguments)
+        status = run_pipeline(["province", *command], client, count)
         if status:
             say(f"province.py failed with exit status {status}")
             return 1
         show(Counter(body_of(record).get("province", "?") for record in read_topic(client, SINK)))
         return audit(rocketmq.name_server)
+
+
+def arguments_of_province(name_server: str, runner: str, more: Sequence[str]) -> list[str]:
+    """Return the command line of `province.py`."""
+    topics = [f"--name_server={name_server}", f"--source_topic={SOURCE}", f"--sink_topic={SINK}"]
+    return [*topics, f"--audit_topic={HOPS}", f"--runner={runner}", "--start=earliest", "--stop=latest", *more]
 
 
 def audit(name_server: str) -> int:
@@ -151,12 +155,11 @@ def _terminated(*_: object) -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="demo.py",
         description="Start RocketMQ on this machine, load addresses, run province.py on them, and check the result.",
-        epilog="Other options go to province.py. At the end, `rmqio audit` reports messages that are lost or doubled.\n"
-        "exit status: 0 nothing lost or duplicated, 1 otherwise or on failure, 2 wrong usage, 130 interrupted",
-        allow_abbrev=False,
+        epilog="Other options go to province.py. At the end, `rmqio audit` reports messages that are lost or doubled."
+        "\n\nexit status: 0 nothing lost or duplicated, 1 otherwise or on failure, 2 wrong usage, 130 interrupted",
     )
     parser.add_argument(
         "--runner", type=known_runner, default="SparkRunner", metavar="NAME", help="default: %(default)s"
@@ -165,11 +168,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--count", type=int, default=SAMPLE_SIZE, metavar="N", help="number of addresses; default: %(default)s"
     )
     argv = sys.argv[1:] if argv is None else argv
-    if wrong := misspelt(argv, options_of(parser) | options_of(make_parser())):
+    if wrong := wrong_argument(argv, parser.option_names | make_parser().option_names):
         parser.error(wrong)
     arguments, rest = parser.parse_known_args(argv)
     if arguments.count < 1:
         parser.error("--count must be at least 1")
+    parse(arguments_of_province("any:1", arguments.runner, rest))  # what is wrong, before anything starts
     signal.signal(signal.SIGTERM, _terminated)
     try:
         return demo(arguments.runner, arguments.count, rest)

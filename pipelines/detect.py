@@ -23,6 +23,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.error_handling import ErrorHandler
 
 from rmqio.batches import Batch
+from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue
 from rmqio.pipelines.common import job
@@ -158,7 +159,7 @@ def _enriched(events: Any, enrich: Any, *, logs: bool) -> Any:
         return events | "Enrich" >> enrich.with_error_handler(handler)
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser, without the options that go to Beam."""
     parser = job.make_parser("detect.py", _DESCRIPTION, _EPILOG, source="events", sink="hits")
     add = parser.add_argument

@@ -20,6 +20,7 @@ import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows
 
 from rmqio import schemas
+from rmqio.command_line.parser import Parser
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.options import ReadOptions
@@ -135,7 +136,7 @@ def build(
     _ = (totals | "Write totals" >> write).failed | "Totals refused" >> beam.Map(refuse)
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser, without the options that go to Beam."""
     parser = job.make_parser("orders_avro.py", _DESCRIPTION, _EPILOG, source="orders")
     add = parser.add_argument

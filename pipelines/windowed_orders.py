@@ -18,6 +18,7 @@ from typing import Any, Final
 import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows
 
+from rmqio.command_line.parser import Parser
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
 from rmqio.pipelines.common import job
@@ -118,7 +119,7 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     _ = written.failed | "Totals refused" >> beam.Map(refuse)
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser, without the options that go to Beam."""
     parser = job.make_parser("windowed_orders.py", _DESCRIPTION, _EPILOG, source="orders")
     add = parser.add_argument

@@ -30,6 +30,7 @@ from apache_beam.transforms.combiners import Count
 from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
 from apache_beam.transforms.window import GlobalWindows
 
+from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Message, Record
@@ -146,7 +147,7 @@ def parse_every(text: str) -> int:
     return int(text)
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser, without the options that go to Beam."""
     parser = job.make_parser("word_count.py", _DESCRIPTION, _EPILOG, source="sentences")
     parser.add_argument(

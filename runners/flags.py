@@ -1,4 +1,4 @@
-"""Misspelt options and names of runners, found before Beam is imported: that takes seconds."""
+"""Stray words, misspelt options and names of runners, found before Beam is imported: that takes seconds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ _RUNNER: Final = re.compile(r"""["']apache_beam\.runners\.[\w.]+\.(\w+Runner)["'
 _OURS: Final = ("report.py", "usage.py", "checkpoints/options.py", "flink/options.py", "spark/options.py")
 
 
-def misspelt(argv: Sequence[str], own: Iterable[str]) -> str | None:
-    """Returns what is wrong with the first option that nobody knows and that is near a known one; None: nothing is.
+def wrong_argument(argv: Sequence[str], own: Iterable[str]) -> str | None:
+    """Returns what is wrong with the first argument that is a stray word, or a misspelt option; None: nothing is.
+
+    An option is misspelt if nobody knows it and it is near a known one.
 
     Args:
       argv: arguments of a program. Those that it does not know go to Beam and its runner.
       own: the options of the program.
     """
+    if words := stray(argv):
+        return f"unknown argument {words[0]!r}"
     given = [each.partition("=")[0] for each in argv[: argv.index("--") if "--" in argv else None]]
     if "--allow_unknown_options" in given:
         return None
@@ -33,6 +37,16 @@ def misspelt(argv: Sequence[str], own: Iterable[str]) -> str | None:
         if near := nearest(flag.replace("-", "_").replace("__", "--", 1), known, cutoff=_CLOSE):
             return f"unknown argument {flag!r}; did you mean {near}?"
     return None
+
+
+def stray(argv: Sequence[str]) -> list[str]:
+    """Returns the words that are no options. A word behind an option can be its value."""
+    pairs = zip(("", *argv), argv, strict=False)
+    return [word for before, word in pairs if _is_word(word) and (_is_word(before) or before == "--" or "=" in before)]
+
+
+def _is_word(argument: str) -> bool:
+    return not argument.startswith("-") or argument == "-"
 
 
 @functools.cache

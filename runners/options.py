@@ -6,7 +6,7 @@ import argparse
 import difflib
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqio.errors import LocalError
@@ -47,8 +47,9 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
         that names no runner.
 
     Raises:
-      LocalError: the runner is unknown, or not available here; or an option is unknown and similar to a known one
-        (`--allow_unknown_options` leaves that to Beam, which logs a warning and goes on).
+      LocalError: the runner is unknown, or not available here; the value of an option is missing or wrong; or an
+        option is unknown and similar to a known one (`--allow_unknown_options` leaves that to Beam, which logs a
+        warning and goes on).
       SystemExit: `--help`, which lists the runner's options.
     """
     from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
@@ -63,6 +64,7 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
     arguments = sys.argv[1:] if argv is None else list(argv)
     wants_help = any(each in _HELP for each in arguments)
     flags = [each for each in arguments if each not in _HELP]
+    usage.parse(flags)  # before the runner is known, whose options are known with it
     if "runner" in kwargs and PipelineOptions(flags).view_as(StandardOptions).runner is not None:
         del kwargs["runner"]  # who calls the program has the last word
     found: PipelineOptions = ViewedOptions(flags, **kwargs)
@@ -73,9 +75,17 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
         usage.show_help(str(standard.runner))
         raise SystemExit(0)
     if not found.view_as(usage.LeniencyOptions).allow_unknown_options:
-        unknown = unknown_flags(found)
-        if unknown and (wrong := usage.misspelt(unknown, PipelineOptions([]).get_all_options())):
+        unknown = [each for each in unknown_flags(found) if each.startswith("--")]
+        if unknown and (wrong := usage.misspelt(unknown, usage.parse(flags)[1])):
             raise LocalError(wrong)
+    return found
+
+
+def strict_options(argv: Sequence[str], *, runner: str | None = None) -> PipelineOptions:
+    """Returns `options` of a program that has taken its own ones. Also raises `LocalError` for an unknown argument."""
+    found = options(argv, runner=runner or "DirectRunner")
+    if unknown := unknown_flags(found):
+        raise LocalError(f"unknown argument {unknown[0]!r}")
     return found
 
 
@@ -121,34 +131,39 @@ def _path_of(name: str) -> str:
 
 
 def unknown_flags(found: PipelineOptions) -> list[str]:
-    """Returns flags that no option class knows, so that a program can refuse a mistyped one, which Beam only logs.
+    """Returns the arguments that no option class knows, so that a program can refuse them: Beam only logs them.
 
-    Empty for runners with a job server that we do not know: it can know options that Beam's Python side does not.
+    They are words that are no value of an option, and options without their values, such as `--stpo`. Not those options
+    for runners with a job server that we do not know: it can know options that Beam's Python side does not.
+
+    Raises:
+      LocalError: the value of an option is missing or wrong.
     """
-    from apache_beam.options.pipeline_options import (
-        FlinkRunnerOptions,
-        PipelineOptions,
-        PortableOptions,
-        StandardOptions,
-    )
+    from apache_beam.options.pipeline_options import FlinkRunnerOptions, PortableOptions, StandardOptions
 
     from rmqio.runners.beam.portable import given_flags
 
     if not given_flags(found):
         return []
+    from rmqio.runners import usage
+    from rmqio.runners.flags import stray
+
     runner = str(found.view_as(StandardOptions).runner)
-    known: set[str] = set()
-    if runner == FLINK_RUNNER and not (
+    known: Set[str] = frozenset()
+    is_ours = runner == FLINK_RUNNER and not (
         found.view_as(PortableOptions).job_endpoint or found.view_as(FlinkRunnerOptions).flink_job_server_jar
-    ):
+    )
+    if is_ours:
         import rmqio.runners.flink.options  # noqa: F401 - its flags are known then
         from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
 
-        known |= JOB_SERVER_OPTIONS
-    elif any(name in runner for name in _PORTABLE):
-        return []
-    known |= set(PipelineOptions([]).get_all_options())
-    return sorted(f"--{name}" for name in found.get_all_options(retain_unknown_options=True) if name not in known)
+        known = JOB_SERVER_OPTIONS
+    unparsed, _ = usage.parse(given_flags(found))
+    words = stray(unparsed)
+    if not is_ours and any(name in runner for name in _PORTABLE):
+        return words
+    flags = {each.partition("=")[0] for each in unparsed if each.startswith("-") and each not in words}
+    return [*words, *sorted(each for each in flags if each.removeprefix("--") not in known)]
 
 
 def _require_spark_runner() -> None:

@@ -6,7 +6,7 @@ import argparse
 import difflib
 import importlib
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from apache_beam.options.pipeline_options import (
     DirectOptions,
@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 
+from rmqio.errors import LocalError
 from rmqio.runners.beam.portable import add_arguments
 from rmqio.runners.checkpoints.options import CheckpointOptions
 from rmqio.runners.report import ReportOptions
@@ -64,11 +65,38 @@ def show_help(runner: str) -> None:
     parser.print_help()
 
 
-def misspelt(unknown: Sequence[str], known: Collection[str]) -> str | None:
+def parse(argv: Sequence[str]) -> tuple[list[str], frozenset[str]]:
+    """Returns the arguments that no class of options takes, and the options of all classes.
+
+    Raises `LocalError` for a value that is missing or wrong. Beam's own parser ends the program then, below its usage
+    of a hundred lines.
+    """
+    parsers: list[argparse.ArgumentParser] = []
+
+    def take(parser: argparse.ArgumentParser) -> None:
+        vars(parser)["error"] = lambda _: None  # Beam parses no arguments: a program's required options are missing
+        parsers.append(parser)
+
+    PipelineOptions([]).get_all_options(add_extra_args_fn=take)
+    (parser,) = parsers
+    vars(parser)["error"] = _refuse
+    try:
+        parsed, unparsed = parser.parse_known_args(argv)
+    except LocalError:
+        raise
+    except Exception as error:  # of an option that argparse does not read, such as --gcs_custom_audit_entries
+        raise LocalError(f"the value of an option of Beam is wrong: {error}") from error
+    return [each for each in unparsed if each != "--"], frozenset(f"--{name}" for name in vars(parsed))
+
+
+def _refuse(message: str) -> NoReturn:
+    raise LocalError(" ".join(message.split()))
+
+
+def misspelt(unknown: Collection[str], known: Collection[str]) -> str | None:
     """Returns what is wrong with the first unknown option that is near a known one."""
-    flags = [f"--{name}" for name in known]
     for flag in unknown:
-        near = difflib.get_close_matches(flag, flags, n=1, cutoff=_CUTOFF)
+        near = difflib.get_close_matches(flag, known, n=1, cutoff=_CUTOFF)
         if near:
             return f"unknown option {flag}: did you mean {near[0]}? (--allow_unknown_options ignores unknown options)"
     return None

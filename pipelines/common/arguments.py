@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqio import security
 from rmqio.command_line.arguments import add_name_server, start_parser, stop_parser
+from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
-from rmqio.near_names import did_you_mean
 from rmqio.options import parse_name_server
-from rmqio.runners.flags import misspelt
-from rmqio.runners.options import known_runner
+from rmqio.runners.flags import wrong_argument
+from rmqio.runners.options import known_runner, strict_options
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.start.texts import TIME_HELP
@@ -41,6 +39,7 @@ Each written message carries the unique id of its source message. Delivery is at
 exactly once for every consumer of the sink topic.
 
 exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
+
 example: province.py --name_server=127.0.0.1:9876 --source_topic=addresses --sink_topic=provinces --stop=latest
 """
 
@@ -99,15 +98,9 @@ parse_start = start_parser("earliest", "latest", "group", "group:RESET", "timest
 parse_stop = stop_parser("none", "latest", "timestamp:TIME")
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser, without the options that go to Beam."""
-    parser = argparse.ArgumentParser(
-        prog="province.py",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(prog="province.py", description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add(
         "--runner",
@@ -151,19 +144,12 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def options_of(parser: argparse.ArgumentParser) -> set[str]:
-    """Return the options that the help of a program names."""
-    return set(re.findall(r"--\w+", parser.format_help()))
-
-
 def parse(argv: Sequence[str]) -> Arguments:
     """Parse a command line. Wrong usage and `--help` end the program as argparse does, with status 2 or 0."""
     parser = make_parser()
-    if wrong := misspelt(argv, options_of(parser)):
+    if wrong := wrong_argument(argv, parser.option_names):
         parser.error(wrong)
     found, rest = parser.parse_known_args(argv)
-    from rmqio import runners
-
     try:
         parse_name_server(found.name_server)
         province = ProvinceOptions(
@@ -178,19 +164,7 @@ def parse(argv: Sequence[str]) -> Arguments:
             exactly_once=found.exactly_once,
             security=security.from_arguments(found),
         )
-        beam_options = runners.options(rest, runner=found.runner)
+        beam_options = strict_options(rest, runner=found.runner)
     except LocalError as error:
         parser.error(str(error))
-    unknown = [*_stray(rest), *runners.unknown_flags(beam_options)]
-    if unknown:
-        parser.error(f"unknown argument {unknown[0]}" + did_you_mean(unknown[0], options_of(parser)))
     return Arguments(province, beam_options, found.verbose)
-
-
-def _stray(rest: Sequence[str]) -> list[str]:
-    """Return the arguments that belong to no option."""
-    return [
-        argument
-        for before, argument in zip(("", *rest), rest, strict=False)
-        if not argument.startswith("-") and not (before.startswith("-") and "=" not in before)
-    ]

@@ -16,29 +16,21 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from rmqio import security
 from rmqio.command_line.arguments import add_name_server
 from rmqio.command_line.exits import FAILED, WRONG_USAGE
+from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
-from rmqio.pipelines.common.arguments import options_of, parse_start, parse_stop
-from rmqio.runners.flags import misspelt
-from rmqio.runners.options import options as pipeline_options
-from rmqio.runners.options import unknown_flags
+from rmqio.pipelines.common.arguments import parse_start, parse_stop
+from rmqio.runners.flags import wrong_argument
+from rmqio.runners.options import strict_options
 from rmqio.runners.program import count, count_written, failure_text, run_program
 from rmqio.sending.failures import FailedMessage
 from rmqio.skew import SkewReport, measure_shuffles
 from rmqio.start import StartFrom
 
 
-def make_parser(
-    name: str, description: str, epilog: str, *, source: str, sink: str = "totals"
-) -> argparse.ArgumentParser:
+def make_parser(name: str, description: str, epilog: str, *, source: str, sink: str = "totals") -> Parser:
     """Return a parser with the options of every such job; `source` and `sink` say what the topics hold."""
-    parser = argparse.ArgumentParser(
-        prog=name,
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(prog=name, description=description, epilog=epilog)
     add = parser.add_argument
     add_name_server(parser)
     add("--source_topic", required=True, metavar="TOPIC", help=f"topic with the {source}")
@@ -68,7 +60,7 @@ def make_parser(
 
 
 def run_job(
-    parser: argparse.ArgumentParser,
+    parser: Parser,
     build: Callable[[beam.Pipeline, argparse.Namespace], None],
     argv: Sequence[str] | None,
     *,
@@ -81,14 +73,12 @@ def run_job(
     `check` raises `LocalError` for bad options, and another `RmqioError` for servers that do not answer as they should.
     """
     argv = sys.argv[1:] if argv is None else argv
-    if wrong := misspelt(argv, options_of(parser)):
+    if wrong := wrong_argument(argv, parser.option_names):
         print(f"{parser.prog}: {wrong}", file=sys.stderr)
         return WRONG_USAGE
     arguments, rest = parser.parse_known_args(argv)
     try:
-        found = pipeline_options(rest)
-        if unknown := unknown_flags(found):
-            raise LocalError(f"unknown option {', '.join(unknown)}; --help lists the job's own options")
+        found = strict_options(rest)
         if arguments.source_topic == arguments.sink_topic:
             raise LocalError(f"{arguments.source_topic!r} is both read and written, so the job would never end")
         secured = security.from_arguments(arguments)

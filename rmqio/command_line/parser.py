@@ -217,6 +217,7 @@ class _Formatter(argparse.HelpFormatter):
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
-        value = action.metavar or "{" + ",".join(map(str, action.choices or ())) + "}"
+        choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+        value = action.metavar or choices
         shown = f"[={value}]" if action.nargs == "?" else f" {value}"
         return ", ".join(action.option_strings) + shown

@@ -12,8 +12,8 @@ from rmqio.command_line.arguments import require_usable, start_parser, stop_pars
 from rmqio.command_line.exits import OK, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
-from rmqio.runners.flags import misspelt
-from rmqio.runners.options import connects_from_here, known_runner
+from rmqio.runners.flags import wrong_argument
+from rmqio.runners.options import connects_from_here, known_runner, strict_options
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.fitting import for_terminal
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns the exit status."""
     if arguments.jobs is not None:
         jobs.refuse_others(arguments)
-    if wrong := misspelt(arguments.rest, arguments.parser.option_names):
+    if wrong := wrong_argument(arguments.rest, arguments.parser.option_names):
         arguments.parser.error(wrong)
     if arguments.jobs is not None:
         return jobs.run(arguments)
@@ -117,6 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
             raise SqlError(f"{arguments.file}: there is nothing to do: no INSERT INTO")
         if arguments.stop is None:
             script.require_no_feedback()
+        if arguments.rest and arguments.runner is None and (arguments.explain or arguments.check):
+            strict_options(arguments.rest)  # it is not used
         is_unchanged = is_same(script, arguments)
         if not arguments.explain and not arguments.check:
             require_files(script.sinks, runs_here=arguments.runner in (None, "DirectRunner"))
@@ -211,20 +213,17 @@ def _connection(script: Script, arguments: argparse.Namespace) -> Any:
 
 def _options(script: Script, arguments: argparse.Namespace) -> Any:
     """The options of the job's pipeline. Raises `LocalError` for flags that contradict the script, or are unknown."""
-    from rmqio import runners
     from rmqio.runners.report import ReportOptions
     from rmqio.sql.runtime.kept_signature import check_signature, checkpoint_of
 
     runner = arguments.runner or "DirectRunner"
     endless = [] if arguments.stop is not None else endless_reads(script.sinks)
     flags = [*arguments.rest, *options_of(script.settings, runner, arguments.rest, endless)]
-    options = runners.options(flags, runner=runner)
+    options = strict_options(flags, runner=runner)
     if arguments.explain:
         options.view_as(ReportOptions).report = True
     elif (folder := checkpoint_of(options)) is not None:
         script.sinks = check_signature(folder, script.sinks, stores=not arguments.check)
-    if unknown := runners.unknown_flags(options):
-        raise LocalError(f"unknown argument {unknown[0]!r}")
     return options
 
 

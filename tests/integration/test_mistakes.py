@@ -138,6 +138,15 @@ ROWS: Final = {
         {"job.sql": JOB},
     ),
     "option": Row("rmqio sql job.sql --stopp latest", "rmqio sql: unknown argument '--stopp'; did you mean --stop?..."),
+    "value of an option of Beam missing": job("--checkpoint_dir", "argument --checkpoint_dir: expected one argument"),
+    "value of an option of Beam wrong": copy(
+        "--from some.csv --to out/?format=csv --parallelism x",
+        "argument --parallelism: invalid int value: 'x'",
+        {"some.csv": "a\n1\n"},
+    ),
+    "a second file": Row(
+        "rmqio sql job.sql other.sql", "rmqio sql: unknown argument 'other.sql' ...", {"job.sql": JOB, "other.sql": JOB}
+    ),
     "topic": Row(
         "rmqio peek {topic}s --name_server {mq}", "rmqio: topic '{topic}s' does not exist; did you mean {topic}?"
     ),
@@ -292,7 +301,7 @@ ROWS: Final = {
         by_spark=True,
     ),
 }
-assert len(ROWS) == 50
+assert len(ROWS) == 53
 
 
 class Places:

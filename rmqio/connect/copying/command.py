@@ -14,8 +14,8 @@ from rmqio.command_line.values import parse_topic
 from rmqio.connect.copying.checking import check, require_files
 from rmqio.connect.copying.urls import FORMS, End, parse_end
 from rmqio.errors import LocalError
-from rmqio.runners.flags import misspelt
-from rmqio.runners.options import connects_from_here, known_runner
+from rmqio.runners.flags import wrong_argument
+from rmqio.runners.options import connects_from_here, known_runner, strict_options
 
 _MORE: Final = f"""\
 URLs: {FORMS}
@@ -50,7 +50,7 @@ def add_options(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns the exit status."""
-    if wrong := misspelt(arguments.rest, arguments.parser.option_names):
+    if wrong := wrong_argument(arguments.rest, arguments.parser.option_names):
         arguments.parser.error(wrong)
     try:
         secured = security.from_arguments(arguments)
@@ -61,12 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
             require_files(source, target)
         if where and connects_from_here(arguments.runner):
             require_usable(secured)
-        from rmqio.runners.options import options as pipeline_options  # with Beam
-        from rmqio.runners.options import unknown_flags
-
-        options = pipeline_options(arguments.rest, runner=arguments.runner or "DirectRunner")
-        if unknown := unknown_flags(options):
-            raise LocalError(f"unknown option {', '.join(unknown)}; --help lists the options of the command")
+        options = strict_options(arguments.rest, runner=arguments.runner)  # imports Beam
     except LocalError as error:
         print(f"rmqio copy: {error}", file=sys.stderr)
         return WRONG_USAGE

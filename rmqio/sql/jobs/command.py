@@ -17,6 +17,7 @@ from rmqio.command_line.parser import Parser
 from rmqio.command_line.terminal import safe
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
+from rmqio.runners.options import strict_options
 from rmqio.sql.jobs.listing import table
 from rmqio.sql.jobs.log import follow, last_lines
 from rmqio.sql.jobs.state import DONE, REFUSED, RESTARTING, RUNNING, STOPPED, JobFolder, StateFolder
@@ -153,11 +154,7 @@ def refuse_others(arguments: argparse.Namespace) -> None:
 def _refuse_unknown_flags(arguments: argparse.Namespace) -> None:
     """Each job would refuse them, one after the other."""
     if arguments.rest or arguments.runner is not None:
-        from rmqio import runners
-
-        options = runners.options(arguments.rest, runner=arguments.runner or "DirectRunner")
-        if unknown := runners.unknown_flags(options):
-            raise LocalError(f"unknown argument {unknown[0]!r}")
+        strict_options(arguments.rest, runner=arguments.runner)
 
 
 def _check_all(folder: Path, state: StateFolder, commands: _Commands) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from rmqio.errors import LocalError
+from rmqio.runners.options import strict_options
 from rmqio.sql.catalog.file import CatalogFile
 from rmqio.sql.catalog.further import file_of, further_of
 from rmqio.sql.errors import SqlError
@@ -83,11 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_options(arguments: argparse.Namespace) -> None:
     if arguments.rest or arguments.runner != "DirectRunner":
-        from rmqio import runners
-
-        options = runners.options(arguments.rest, runner=arguments.runner)
-        if unknown := runners.unknown_flags(options):
-            raise LocalError(f"unknown argument {unknown[0]!r}")
+        strict_options(arguments.rest, runner=arguments.runner)
 
 
 def _session(arguments: argparse.Namespace, path: Path | None) -> Session:

@@ -164,7 +164,7 @@ def test_a_total_that_cannot_be_sent_fails_the_job() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "required: --source_topic, --sink_topic"),
+        ([], "--source_topic and --sink_topic are missing"),
         ([*TOPICS, "--every_ms=1500"], "argument --every_ms: '1500' is not a multiple of 1000 milliseconds"),
         ([*TOPICS, "--every_ms=-1000"], "'-1000' is not a multiple"),
         ([*TOPICS, "--every_ms=often"], "'often' is not a multiple"),
@@ -189,7 +189,9 @@ def test_wrong_usage_is_refused_by_the_parser(
         ([SERVER, "--streaming"], "DirectRunner does not stream"),
         ([SERVER, "--stop=latest", "--streaming"], "DirectRunner does not stream"),
         ([SERVER, "--stop=latest", "--evry_ms=1000"], "unknown argument '--evry_ms'; did you mean --every_ms?"),
-        ([SERVER, "--stop=latest", "--other=1"], "unknown option --other"),
+        ([SERVER, "--stop=latest", "--other=1"], "unknown argument '--other'"),
+        ([SERVER, "--stop=latest", "stray"], "unknown argument 'stray'"),
+        ([SERVER, "--stop=latest", "--job_name"], "argument --job_name: expected one argument"),
         ([SERVER, "--stop=latest", "--runner=SprakRunner"], "the nearest known one is 'SparkRunner'"),
         ([SERVER, "--stop=latest", "--sink_topic=src"], "'src' is both read and written"),
         ([SERVER, "--stop=latest", "--sink_topic=a b"], "a b"),

@@ -18,7 +18,7 @@ from rmqio import runners
 from rmqio.errors import LocalError
 from rmqio.runners.beam.portable import add_arguments
 from rmqio.runners.direct import DirectRunner
-from rmqio.runners.flags import beams_runners, misspelt
+from rmqio.runners.flags import beams_runners, wrong_argument
 from rmqio.runners.flink import FlinkRunner
 from rmqio.runners.options import connects_from_here
 
@@ -118,6 +118,8 @@ def test_other_options_are_kept() -> None:
     [
         (["--streaming", "--direct_num_workers", "3", "--report"], []),
         (["--stpo=latest", "--streaming", "--wrong", "value"], ["--stpo", "--wrong"]),
+        (["--streaming", "stray", "--wrong", "value", "more"], ["stray", "more", "--wrong"]),
+        (["-f", "-", "--runner=PortableRunner", "--job_endpoint=host:1", "--new", "value", "a", "-"], ["a", "-"]),
         (["--runner=FlinkRunner", "--checkpointing_interval=1000", "--latency_tracking_interval=5"], []),
         (["--runner=FlinkRunner", "--flink_heap_mb=600", "--flink_conf=a=b", "--checkpoint_dir=x", "--report"], []),
         (["--runner=FlinkRunner", "--checkpointing_intervall=1000"], ["--checkpointing_intervall"]),
@@ -148,6 +150,45 @@ def test_an_option_near_a_known_one_is_refused(argv: list[str], wrong: str) -> N
     runners.options([*argv, "--allow_unknown_options"])
 
 
+@pytest.mark.parametrize(
+    ("argv", "wrong"),
+    [
+        (["--checkpoint_dir"], "argument --checkpoint_dir: expected one argument"),
+        (["--job_name", "--streaming"], "argument --job_name: expected one argument"),
+        (["--parallelism", "x"], "argument --parallelism: invalid int value: 'x'"),
+        (["--spark_version=9"], "argument --spark_version: invalid choice: '9' .*"),
+        (["--streaming=maybe"], "argument --streaming: ignored explicit argument 'maybe'"),
+        (["--runner"], "argument --runner: expected one argument"),
+        (["--beam_services=x"], "argument --beam_services: invalid .* value: 'x'"),
+        (["--gcs_custom_audit_entries=x"], "the value of an option of Beam is wrong: Expecting value: .*"),
+        (["--runner=FlinkRunner", "--flink_heap_mb=x"], "argument --flink_heap_mb: invalid int value: 'x'"),
+        (["--streaming", "--allow_unknown_options=1"], "argument --allow_unknown_options: ignored explicit .*"),
+    ],
+)
+def test_a_value_that_is_missing_or_wrong_is_refused_without_beams_usage(
+    argv: list[str], wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(LocalError, match=f"^{wrong}$"):
+        runners.options(argv)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_program_can_require_options_of_its_own() -> None:
+    class Required(PipelineOptions):
+        @classmethod
+        def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+            parser.add_argument("--required_by_a_test", required=required)
+
+    required = True
+    try:
+        found = runners.options(["--required_by_a_test=x", "--of_the_program=y"])
+        assert found.view_as(Required).required_by_a_test == "x"
+        with pytest.raises(LocalError, match="required: --required_by_a_test"):
+            runners.options(["--of_the_program=y"])
+    finally:
+        required = False  # Beam knows the class as long as it lives
+
+
 def test_options_that_somebody_knows_are_not_misspelt() -> None:
     """Their names come from the text of sources: what Beam defines must be there, however near it is to another one."""
     from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
@@ -160,10 +201,11 @@ def test_options_that_somebody_knows_are_not_misspelt() -> None:
     given += [f"--{name}" for name in JOB_SERVER_OPTIONS]
     own = {"--stop", "--start", "--from", "--to", "--runner", "--jobs", "--check", "--catalog", "--name_server", "-v"}
     assert len(given) > 200
-    assert {flag: wrong for flag in given if (wrong := misspelt([flag], own))} == {}
-    assert misspelt(["--alike=none", "-vv", "stopp", "--", "--stopp"], own) is None
-    assert misspelt(["--strat", "latest"], own) == "unknown argument '--strat'; did you mean --start?"
-    assert misspelt(["--strat", "latest", "--allow_unknown_options"], own) is None
+    assert {flag: wrong for flag in given if (wrong := wrong_argument([flag], own))} == {}
+    assert wrong_argument(["--alike=none", "-vv", "stopp", "--", "--stopp"], own) is None
+    assert wrong_argument(["--x", "1", "2"], own) == "unknown argument '2'"
+    assert wrong_argument(["--strat", "latest"], own) == "unknown argument '--strat'; did you mean --start?"
+    assert wrong_argument(["--strat", "latest", "--allow_unknown_options"], own) is None
 
 
 def test_an_option_like_no_other_may_belong_to_the_program() -> None:

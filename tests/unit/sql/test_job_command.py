@@ -124,6 +124,20 @@ def test_the_text_of_a_job_that_is_no_text_has_the_name_of_its_file(
     assert "jobs/clicks.sql is not UTF-8: byte 8 is not" in capsys.readouterr().err
 
 
-def test_an_option_that_nobody_knows_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sql", str(file), "--name_server=127.0.0.1:1", "--nonsense=1"]) == 2
-    assert "--nonsense" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--nonsense=1", "unknown argument '--nonsense'"),
+        ("b.sql", "unknown argument 'b.sql' (see rmqio sql --help)"),
+        ("--check b.sql", "unknown argument 'b.sql' (see rmqio sql --help)"),
+        ("--streaming b.sql", "unknown argument 'b.sql'"),
+        ("--checkpoint_dir", "argument --checkpoint_dir: expected one argument"),
+        ("--check --parallelism=x", "argument --parallelism: invalid int value: 'x'"),
+        ("--explain --parallelism=x", "argument --parallelism: invalid int value: 'x'"),
+    ],
+)
+def test_an_argument_that_beam_does_not_take_is_refused(
+    arguments: str, message: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sql", str(file), "--name_server=127.0.0.1:1", *arguments.split()]) == 2
+    assert capsys.readouterr() == ("", f"rmqio sql: {message}\n")

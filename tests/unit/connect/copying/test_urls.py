@@ -135,8 +135,21 @@ def test_a_url_that_cannot_be_used_is_one_line(
 def test_follow_is_for_topics(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["copy", "--from", "x.jsonl", "--to", "-", "--follow"]) == 2
     assert "x.jsonl has an end: --follow works only with topics" in capsys.readouterr().err
-    assert main(["copy", "--from", "x.jsonl", "--to", "-", "--folow"]) == 2
-    assert "unknown argument '--folow'; did you mean --follow?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--folow", "unknown argument '--folow'; did you mean --follow? (see rmqio copy --help)"),
+        ("y.jsonl", "unknown argument 'y.jsonl' (see rmqio copy --help)"),
+        ("--direct_running_mode=no", "argument --direct_running_mode: invalid choice: 'no' (choose from 'in_memory', "),
+    ],
+)
+def test_arguments_that_beam_does_not_take(argument: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["copy", "--from", "/dev/null?format=csv", "--to", "-", argument]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"rmqio copy: {message}")
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ def test_a_folder_is_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
         ),
         (["--jobs={}", "--savepoint_path=/x"], "--savepoint_path is that of one job: omit it with --jobs"),
         (["--jobs={}", "--no_such_flag=1"], "unknown argument '--no_such_flag'"),
+        (["--jobs={}", "--parallelism=x"], "argument --parallelism: invalid int value: 'x'"),
         (["--jobs={}/away"], "cannot list {}/away: No such file or directory"),
         (["ps", "--jobs={}/away"], "cannot list {}/away: No such file or directory"),
         (["logs", "a", "--jobs={}"], "there is no job 'a'; there is none"),
