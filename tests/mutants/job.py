@@ -41,7 +41,8 @@ def _nearest_first(job: Job, changed: Sequence[str]) -> list[str]:
     def shared(argument: str) -> int:
         return max((len(_words(argument) & _words(each)) for each in changed), default=0)
 
-    files = [each for each in job.command if each.startswith("tests/")]
+    # pytest does not ignore a file that it is given.
+    files = [each for each in job.command if each.startswith("tests/") and each != TEST]
     options = [each for each in job.command if not each.startswith("tests/")]
     return [*options, *sorted(files, key=shared, reverse=True)]
 
