@@ -27,14 +27,20 @@ def shown_url(url: str) -> str:
     return re.split("[?&;#]", _CREDENTIALS.sub(r"\1//", url), maxsplit=1)[0]
 
 
+def shown_address(address: str) -> str:
+    """Returns the text of an address for a message that refuses it: what is before an @ can be a password."""
+    before, _, host = address.rpartition("@")
+    return f"***@{host}" if before else address
+
+
 def parse_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[ipv6]:port`. Raises `LocalError`."""
     host, _, port = address.rpartition(":")
     found = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not is_host(found) or (found != host and ":" not in found):
-        raise LocalError(f"address {address!r} is not host:port")
+        raise LocalError(f"address {shown_address(address)!r} is not host:port")
     if not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
-        raise LocalError(f"address {address!r} is not host:port")
+        raise LocalError(f"address {shown_address(address)!r} is not host:port")
     return found, int(port)
 
 
@@ -92,15 +98,16 @@ class AddressPattern(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> AddressPattern:
         """Parses one pattern. Raises `LocalError`."""
-        if "/" in text:
+        if "/" in text and "@" not in text:
             try:
                 return cls(ipaddress.ip_network(text), "", None)
             except ValueError as error:
                 raise LocalError(f"allowed_addresses: {text!r} is not a network: {error}") from error
         host, port = split_port(text)
         if not _HOST_PATTERN.fullmatch(host) or (port is not None and not _PORT_PATTERN.fullmatch(port)):
+            shown = shown_address(text)
             raise LocalError(
-                f"allowed_addresses: {text!r} is not a host, host:port or network; * matches anything in the first two"
+                f"allowed_addresses: {shown!r} is not a host, host:port or network; * matches anything in the first two"
             )
         return cls(None, canonical_host(host), port)
 

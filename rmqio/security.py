@@ -19,8 +19,17 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, runtime_checkable
 from urllib.parse import parse_qsl
 
-from rmqio.addresses import AddressPattern, canonical_host, is_host, join_address, parse_address, split_port
+from rmqio.addresses import (
+    AddressPattern,
+    canonical_host,
+    is_host,
+    join_address,
+    parse_address,
+    shown_address,
+    split_port,
+)
 from rmqio.errors import LocalError, SetupError
+from rmqio.near_names import nearest
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -173,7 +182,9 @@ _SECRET: Final = re.compile(r"pass(word|wd|phrase)|^pwd$|\bpwd=|secret|token", r
 def holds_password(url: str) -> bool:
     """Returns whether a URL has a password, before the host or as a parameter."""
     return _IN_URL.match(url) is not None or any(
-        _SECRET.search(name) or (name == "odbc_connect" and _SECRET.search(value))  # which has several in its value
+        _SECRET.search(name)
+        or nearest(name.lower(), ("password",), cutoff=0.8)  # it is misspelt
+        or (name == "odbc_connect" and _SECRET.search(value))  # which has several in its value
         for name, value in parse_qsl(url.partition("?")[2])
     )
 
@@ -377,7 +388,7 @@ class Security:
         for origin, target in self._pairs():
             _check_rule(origin, target)
         if isinstance(self.allowed_addresses, str):
-            raise LocalError(f"allowed_addresses is one text, {self.allowed_addresses!r}; it must be a list of texts")
+            raise LocalError("allowed_addresses is one text, and must be a list of texts")
         object.__setattr__(self, "allowed_addresses", tuple(self.allowed_addresses))
         for pattern in self.allowed_addresses:
             AddressPattern.parse(pattern)
@@ -422,7 +433,7 @@ def _check_rule(origin: str, target: str) -> None:
         try:
             parse_address(join_address(host, port or 1))
         except LocalError as error:
-            raise LocalError(f"address_map: {text!r} is neither a host nor host:port") from error
+            raise LocalError(f"address_map: {shown_address(text)!r} is neither a host nor host:port") from error
     if (split_port(origin)[1] is None) != (split_port(target)[1] is None):
         raise LocalError(f"address_map: {origin!r} to {target!r}: give a port for both or for neither")
 
@@ -479,7 +490,9 @@ def from_arguments(args: argparse.Namespace) -> Security:
     for pair in args.address_map:
         origin, equals, target = pair.partition("=")
         if not equals or not origin or not target:
-            raise LocalError(f"--address_map {pair!r}: it must be A=B, e.g. 10.0.0.5:10911=localhost:30911")
+            raise LocalError(
+                f"--address_map {shown_address(pair)!r}: it must be A=B, e.g. 10.0.0.5:10911=localhost:30911"
+            )
         address_map[origin] = target
     allowed = [part.strip() for part in (args.allowed_addresses or "").split(",") if part.strip()]
     return Security(args.credentials, tls, address_map, tuple(allowed))

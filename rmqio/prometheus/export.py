@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rmqio import telemetry
+from rmqio.addresses import shown_address
 from rmqio.errors import LocalError
 from rmqio.prometheus.folder import Collector, forget_ended_run, is_alive, process_name, server_of, shared_folder
 from rmqio.prometheus.values import Values
@@ -47,7 +48,9 @@ def parse_address(text: str) -> Address:
     """Parses `host:port`, `[v6]:port`, `:port` or `port`; no host means loopback. Raises `LocalError`."""
     host, _, port = text.strip().rpartition(":")
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or (":" in host and host[:1] != "["):
-        raise LocalError(f"{text!r} is not an address for Prometheus; it must be host:port, e.g. 127.0.0.1:9464")
+        raise LocalError(
+            f"{shown_address(text)!r} is not an address for Prometheus; it must be host:port, e.g. 127.0.0.1:9464"
+        )
     return Address(host.strip("[]") or "127.0.0.1", int(port))
 
 

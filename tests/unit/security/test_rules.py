@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 import pytest
 
 from rmqio import security
+from rmqio.addresses import AddressPattern, parse_address
 from rmqio.errors import LocalError
+from rmqio.prometheus import export
 from rmqio.security import EnvironmentCredentials, Security, Tls
 
 # ---- TLS -------------------------------------------------------------------------------------------------------------
@@ -143,3 +146,20 @@ def test_the_command_line() -> None:
 def test_a_command_line_that_will_not_do(argv: list[str]) -> None:
     with pytest.raises(LocalError):
         parsed(*argv)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: parse_address("u:pw7@x:pw7@h:1"),
+        lambda: AddressPattern.parse("u:pw7/@h:1"),
+        lambda: AddressPattern.parse("u:pw7@h:1"),
+        lambda: Security(address_map={"h:1": "u:pw7@h:1"}),
+        lambda: parsed("--address_map=u:pw7@h:1"),
+        lambda: export.parse_address("u:pw7@h:x"),
+    ],
+)
+def test_what_is_before_an_at_sign_is_not_shown(refused: Callable[[], object]) -> None:
+    with pytest.raises(LocalError, match=r"'\*\*\*@h:[1x]'") as raised:
+        refused()
+    assert "pw7" not in str(raised.value)
