@@ -30,6 +30,8 @@ SOURCES: Final = (_ENV, "_file")
 """Behind the name of a password: what names the environment variable or the file that has it."""
 _SECRETS: Final = (f"username{_ENV}", *(f"password{source}" for source in SOURCES))
 """The options of a database that can stand in its URL, before the #."""
+_CLOSE: Final = 0.85
+"""How near a parameter is to a name of ours that was meant for sure: drivers have parameters of their own."""
 _QUERY: Final = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
 
 
@@ -175,10 +177,13 @@ def _database(text: str) -> End:
     url, found, fragment = text.partition("#")
     if "@" in fragment and not _QUERY.match(fragment):
         raise LocalError(f"{shown_url(text)}: write %40 for an @ behind the first #, and %23 for a # in a password")
-    url, secrets = _without_secrets(url)
     scheme, shown = url.partition(":")[0], shown_url(url)
+    form = f"as in {'sqlite:///FILE' if scheme == 'sqlite' else f'{scheme}://USER@HOST/DB'}#TABLE"
     if not found or not fragment:
-        raise LocalError(f"{shown} names no table: add it after a #, as in {scheme}://USER@HOST/DB#TABLE")
+        raise LocalError(f"{shown} names no table: add it after a #, {form}")
+    if "://" not in url:
+        raise LocalError(f"{shown} is not the URL of a database: write it {form}")
+    url, secrets = _without_secrets(url)
     if _QUERY.match(fragment):
         return End(scheme.partition("+")[0], url, fragment, secrets, shown)
     name, options = _query(fragment)
@@ -189,7 +194,11 @@ def _without_secrets(url: str) -> tuple[str, dict[str, str]]:
     """The URL without the variables of secrets, which drivers do not know. A query has no options behind it."""
     body, _, query = url.partition("?")
     parts = query.split("&") if query else []
-    ours = [part for part in parts if part.partition("=")[0] in _SECRETS]
+    names = {part: part.partition("=")[0] for part in parts}
+    for name in names.values():
+        if name not in _SECRETS and (near := nearest(name, ("password", *_SECRETS), cutoff=_CLOSE)):
+            raise LocalError(f"{shown_url(url)} has no option {name}{did_you_mean(near, _SECRETS)}")
+    ours = [part for part in parts if names[part] in _SECRETS]
     others = "&".join(part for part in parts if part not in ours)
     return f"{body}?{others}" if others else body if ours else url, _query(f"?{'&'.join(ours)}")[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -108,10 +109,10 @@ class Database:
             if pooled:
                 # With psycopg2, SQLAlchemy would put many rows into one INSERT, and PostgreSQL refuses to change a row
                 # twice in one.
-                return sa.create_engine(
-                    url, pool_size=1, max_overflow=0, pool_pre_ping=False, use_insertmanyvalues=False, **more
-                )
-            return sa.create_engine(url, poolclass=sa.pool.NullPool, **more)
+                more |= {"pool_size": 1, "max_overflow": 0, "pool_pre_ping": False, "use_insertmanyvalues": False}
+            engine = sa.create_engine(url, **(more if pooled else {"poolclass": sa.pool.NullPool, **more}))
+            _require_parameters(engine, self.shown)
+            return engine
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ValueError) as error:
             if isinstance(error, LocalError):
                 raise
@@ -203,6 +204,17 @@ def is_away(error: Exception) -> bool:
     if type(original).__module__.startswith("sqlite3"):
         return "locked" in str(original)
     return verdict_of(error) is Verdict.RETRY
+
+
+def _require_parameters(engine: Any, shown: str) -> None:
+    """A driver in Python would raise a `TypeError` for a parameter that it does not have, when it connects."""
+    args, given = engine.dialect.create_connect_args(engine.url)
+    try:
+        inspect.signature(engine.dialect.loaded_dbapi.connect).bind(*args, **given)
+    except TypeError as error:
+        raise LocalError(f"{shown}: the driver {engine.driver} refuses a parameter of the url: {error}") from error
+    except ValueError:  # a function in C
+        return
 
 
 def _require_file(path: str | None, shown: str) -> None:

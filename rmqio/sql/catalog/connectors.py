@@ -51,7 +51,7 @@ _OF_CONNECTOR: Final = {
     "rocketmq": _OF_LOOKUP,
 }
 _SHARED: Final = ("connector", "on_error", "dead_letters", "name_server", "zone", "ignored")
-_URL: Final = re.compile(r"[a-z][a-z0-9+_]*:")
+_URL: Final = re.compile(r"[a-z][a-z0-9+_]*://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,8 @@ def _url(option: Option) -> str:
             )
     if not _URL.match(url):
         raise Refusal(
-            f"{option.key} is {option.value!r}; it must be like 'postgresql://host:5432/database'", option.value_span
+            f"{option.key} is {option.value!r}; it must be like 'postgresql://host:5432/database' or 'sqlite:///file.db'",
+            option.value_span,
         )
     if holds_password(url):
         raise Refusal(

@@ -86,6 +86,8 @@ def test_a_password_is_read_by_the_process_that_connects(
     [
         (lambda: WriteToSql(f"mysql://me:{SECRET}@h/x", "t"), "mysql://h/x: the URL holds a pass.* password_env="),
         (lambda: ReadFromSql(f"mysql://h/x?passwd={SECRET}", "t"), "mysql://h/x: the URL holds a password"),
+        (lambda: ReadFromSql(f"mysql://h/x?pasword={SECRET}", "t"), "mysql://h/x: the URL holds a password"),
+        (lambda: WriteToSql(f"mysql://h/x?charsett={SECRET}", "t"), "mysql://h/x: .* unexpected .*'charsett'"),
         (lambda: WriteToSql(DATABASE, "t", password_env="A", password_file="b"), "are both given"),
         (lambda: WriteToSql(DATABASE, "t", password_env=f"{SECRET}!"), "password_env is not the name of an env"),
         (lambda: Table.from_sql(f"postgresql://me:{SECRET}@h/x", "t"), "postgresql://h/x: the URL holds a password"),

@@ -105,6 +105,10 @@ def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str
         ("rocketmq:t?x", "-", "options are like"),
         ("x.jsonl", "sqlite:///x.db#t?password_env=Spw7", r"environment variable \*\*\* .* is not set"),
         ("x.jsonl", "mysql://me:p?w@/pw:@h/shop", "mysql://h/shop names no table"),
+        ("x.jsonl", "mysql://h/shop?pasword=pw#t", "mysql://h/shop has no option pasword; did you mean password_env?"),
+        ("x.jsonl", "mysql://h/shop?user_name_env=X#t", "has no option user_name_env; did you mean username_env?"),
+        ("sqlite:x.db#t", "-", "sqlite:x.db is not the URL of a database: write it as in sqlite:///FILE#TABLE"),
+        ("x.jsonl", "mysql:/me:pw@h/shop#t", "mysql://h/shop is not .* as in mysql://USER@HOST/DB#TABLE"),
         ("x.jsonl", "mysql://h/shop;password=pw", "mysql://h/shop names no table"),
         ("x.jsonl", "mysql://h/shop?user=me@h2&password=pw", "mysql://h2 names no table"),
         ("x.jsonl", "mysql://h:3306/shop?email=pw@h2", "mysql://h2 names no table"),  # h2 is SQLAlchemy's host, too

@@ -127,12 +127,15 @@ STATEMENTS = [
     (table("'connector' = 'jdbc', 'url' = 'jdbc:mysql://h/d?useSSL=false', 'table-name' = 't'"),
      "the parameters of url are those of a driver in Java: leave out '?useSSL=false'"),
     (table("'connector' = 'jdbc', 'url' = 'localhost', 'table-name' = 't'"),
-     "url is 'localhost'; it must be like 'postgresql://host:5432/database'"),
+     "url is 'localhost'; it must be like 'postgresql://host:5432/database' or 'sqlite:///file.db'"),
+    (table("'connector' = 'jdbc', 'url' = 'jdbc:sqlite:x.db', 'table-name' = 't'"),
+     "url is 'jdbc:sqlite:x.db'; it must be like 'postgresql://host:5432/database' or 'sqlite:///file.db'"),
     *(
         (table(f"'connector' = 'jdbc', 'url' = '{url}', 'table-name' = 't'"),
          "url holds a password, which would travel with the pipeline: give 'username', and 'password_env', an "
          "environment variable of each process that connects, or 'password_file'")
-        for url in ("postgresql://me:hunter2@h/d", "jdbc:mysql://me:hunter2@h/d", "mysql://h/d?password=hunter2")
+        for url in ("postgresql://me:hunter2@h/d", "jdbc:mysql://me:hunter2@h/d", "mysql://h/d?password=hunter2",
+                    "mysql://h/d?Pasword=hunter2")
     ),
     (table(f"{FILE}, 'sink.parallelism' = '0'"), "sink.parallelism is '0'; it must be a whole number from 1 to 9999"),
     (table(f"{FILE}, 'format' = 'csv', 'csv.ignore-first-line' = 'maybe'"),
