@@ -58,6 +58,8 @@ _URLS: Final = (
 )
 """What is behind a user. A URL that a quote begins can have any characters; another one ends at a space."""
 _PARAMETER: Final = re.compile(r"[?&;\s'](?P<key>[\w.\-]+)=(?P<value>''[^']*''|(?:[^&\s'\"]|'')++)")
+_PROSE: Final = re.compile(r"(?<=['\"]): (?=[A-Za-z])")
+"""In a message, as in `'password': did you mean`: no value of an option, which would be in quotes."""
 _SIGN: Final = re.compile(r"\s*[=:]")
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _SECRETS: Final = (
@@ -189,4 +191,4 @@ def masked_message(message: str, text: str) -> str:
             message = message.replace(value, HIDDEN)
         elif value:
             message = message.replace(f"'{value}'", f"'{HIDDEN}'")
-    return masked(message)
+    return ": ".join(map(masked, _PROSE.split(message)))

@@ -116,7 +116,8 @@ def test_carets_stand_below_their_place(place: str, carets: int) -> None:
     start = text.index(place)
     shown = str(Source(text, "job.sql").error(f"unexpected {place}: it is hunter2", Span(start, start + len(place))))
     assert "hunter2" not in shown
-    _, line, marks = shown.splitlines()
+    message, line, marks = shown.splitlines()
+    assert message.endswith(": it is ***")
     assert line == "  WITH ('pasword' = '***', 'tabel' = 'c')"
     assert marks.count("^") == carets
     assert line[marks.index("^")] == place[0]
