@@ -107,7 +107,12 @@ def run(arguments: argparse.Namespace) -> int:
         if shell.is_wanted(arguments):
             arguments.runner = arguments.runner or "DirectRunner"
             return shell.run(arguments)
-        text = _text(arguments)
+        try:
+            text = _text(arguments)
+        except SqlError:
+            if arguments.rest:  # the word behind an option that nobody knows is taken for the file
+                strict_options(arguments.rest, runner=arguments.runner)
+            raise
         if _is_for_session(arguments, text):
             arguments.runner = arguments.runner or "DirectRunner"
             return shell.run_text(arguments, text)

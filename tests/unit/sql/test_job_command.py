@@ -141,3 +141,19 @@ def test_an_argument_that_beam_does_not_take_is_refused(
 ) -> None:
     assert main(["sql", str(file), "--name_server=127.0.0.1:1", *arguments.split()]) == 2
     assert capsys.readouterr() == ("", f"rmqio sql: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("-e SHOW --on-error null", "unknown argument '--on-error'"),
+        ("--on-error null job.sql", "unknown argument '--on-error'"),
+        ("--on-error null", "unknown argument '--on-error'"),
+        ("--parallelism 4", "argument --parallelism: expected one argument"),
+    ],
+)
+def test_a_word_behind_an_option_is_taken_for_the_file(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sql", *arguments.split()]) == 2
+    assert capsys.readouterr() == ("", f"rmqio sql: {message}\n")
