@@ -430,7 +430,13 @@ def test_a_mistake_is_told(name: str, request: pytest.FixtureRequest, tmp_path: 
     command, *arguments = shlex.split(places.filled(row.command))
     command = str(programs / command) if (programs / command).exists() else command
     done = subprocess.run(
-        [command, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=at_most(240), check=False
+        [command, *arguments],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=at_most(240),
+        check=False,
     )
     imports = re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.MULTILINE)
     said = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
