@@ -346,7 +346,7 @@ class _Broken(LocalBrokerError):
     pass
 
 
-def _caused(error: Exception, cause: Exception) -> Exception:
+def _caused(error: BaseException, cause: BaseException) -> BaseException:
     error.__cause__ = cause
     return error
 
@@ -367,7 +367,7 @@ def _caused(error: Exception, cause: Exception) -> Exception:
     ],
     ids=str,
 )
-def test_these_are_inconclusive(error: Exception, in_setup: bool, is_one: bool) -> None:
+def test_these_are_inconclusive(error: BaseException, in_setup: bool, is_one: bool) -> None:
     assert inconclusive(error, in_setup=in_setup) == is_one
 
 
