@@ -52,12 +52,12 @@ class Clone:
         """Returns what the job of the gate says of the fault."""
         self._git("apply", str(mutant.file))
         try:
-            found = self._job(mutant.lane)
+            found = self._job(mutant.lane, f"--near={mutant.fault} {' '.join(mutant.changed)}")
         finally:
             self._git("checkout", "--quiet", "--", ".")
             if left := self._git("status", "--porcelain"):
                 sys.exit(f"after {mutant.file.name}, the clone is not clean:\n{left}")
-        if found["verdict"] == _SEEN and self._job(mutant.lane, found["test"])["verdict"] != _NOT_SEEN:
+        if found["verdict"] == _SEEN and self._job(mutant.lane, f"--test={found['test']}")["verdict"] != _NOT_SEEN:
             return {**found, "verdict": _NOTHING, "test": f"without the fault, it fails too: {found['test']}"}
         return found
 

@@ -1,11 +1,11 @@
 """Runs a stage or a job of the gate to its first failure: `python -m tests.mutants.job NAME`, in its environment.
 
-With a test's id as a second argument, it runs this test alone. What came out goes to `VERDICT`, a file of JSON.
-Nothing that the jobs have started is left.
+What came out goes to `VERDICT`, a file of JSON. Nothing that the jobs have started is left.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -19,7 +19,7 @@ from tests.gate.ending import Ended
 from tests.gate.jobs import Job, Result, Running, some_of, wait
 from tests.gate.patience import measured
 from tests.gate.processes import adopt, end_all
-from tests.gate.report import ROOT, git
+from tests.gate.report import ROOT
 from tests.helpers.waiting import PATIENCE
 from tests.mutants.patch import TEST, VERDICT
 
@@ -28,18 +28,18 @@ _SHOWN: Final = 5_000
 """Characters of the log of a run that says nothing."""
 
 
-def jobs_of(name: str, changed: Sequence[str] = ()) -> list[Job]:
+def jobs_of(name: str, near: str = "") -> list[Job]:
     """Returns the jobs of the gate that have this name, or whose stage has it. Each ends at its first failure.
 
-    It has all of its files, and begins with those whose path has the most words of a `changed` file.
+    It has all of its files, and begins with those whose path has the most words of `near`.
     """
     found = [job for stage in STAGES for job in stage.jobs if name in {stage.name, job.name}]
-    return [job._replace(command=(*_nearest_first(job, changed), "-x", f"--ignore={TEST}")) for job in found]
+    return [job._replace(command=(*_nearest_first(job, near), "-x", f"--ignore={TEST}")) for job in found]
 
 
-def _nearest_first(job: Job, changed: Sequence[str]) -> list[str]:
-    def shared(argument: str) -> int:
-        return max((len(_words(argument) & _words(each)) for each in changed), default=0)
+def _nearest_first(job: Job, near: str) -> list[str]:
+    def shared(file: str) -> int:
+        return len(_words(file) & _words(near))
 
     # pytest does not ignore a file that it is given.
     files = [each for each in job.command if each.startswith("tests/") and each != TEST]
@@ -47,8 +47,8 @@ def _nearest_first(job: Job, changed: Sequence[str]) -> list[str]:
     return [*options, *sorted(files, key=shared, reverse=True)]
 
 
-def _words(path: str) -> set[str]:
-    return {*re.findall("[a-z]+", path)}
+def _words(text: str) -> set[str]:
+    return {*re.findall("[a-z]+", text.lower())}
 
 
 def verdict(found: Result, *, is_whole: bool) -> tuple[str, str]:
@@ -93,10 +93,15 @@ def _joined(running: Sequence[Running]) -> Result:
     )
 
 
-def main(name: str, *tests: str) -> int:
-    jobs = jobs_of(name, (git(ROOT, "diff", "--name-only") or "").splitlines())
-    if tests:
-        jobs = [some_of(jobs[0], name, tests)]
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.job", description=__doc__)
+    parser.add_argument("name", help="of a stage or a job of the gate")
+    parser.add_argument("--near", default="", help="it begins with files whose paths have words of this text")
+    parser.add_argument("--test", help="the id of a test, which runs alone")
+    given = parser.parse_args(argv)
+    jobs = jobs_of(given.name, given.near)
+    if given.test:
+        jobs = [some_of(jobs[0], given.name, [given.test])]
     os.environ[PATIENCE] = str(patience := measured())
     adopt()
     try:
@@ -110,4 +115,4 @@ def main(name: str, *tests: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))
