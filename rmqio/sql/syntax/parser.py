@@ -93,7 +93,7 @@ _OF_JSON: Final = {
 
 _QUOTES: Final = dict.fromkeys("‘’‚‛′", "'")  # noqa: RUF001 - what editors make of single quotes
 _TAKEN_FOR_ALIAS: Final = re.compile(
-    r"\bMATCH_RECOGNIZE\b|\b(?:UN)?PIVOT(?=\s*\()|\b(?:QUALIFY|TABLESAMPLE|ILIKE|USE|JAR|MODULE)(?=\s*\(?\s*$)"
+    r"\bMATCH_RECOGNIZE\b|\b(?:UN)?PIVOT(?=\s*\()|\b(?:QUALIFY|TABLESAMPLE|ILIKE|OVERLAPS|USE|JAR|MODULE)(?=\s*\(?\s*$)"
     r"|\bWITHIN(?=\s+GROUP\s*$)|(?<=\bSELECT\s)TOP(?=\s*$)",
     re.IGNORECASE,
 )

@@ -15,6 +15,7 @@ REFUSED: Final = {
     "QUALIFY": "QUALIFY is not supported: use a sub-query with WHERE",
     "TABLESAMPLE": "TABLESAMPLE is not supported: use WHERE RAND() < 0.1",
     "ILIKE": "ILIKE is not supported: use LOWER(...) LIKE",
+    "OVERLAPS": "OVERLAPS is not supported: (a, b) and (c, d) do so if a <= d AND c <= b",
     "TRUNCATE": "TRUNCATE is not supported: a topic cannot be emptied",
     "ANALYZE": "ANALYZE is not supported: plans need no statistics",
     "WITHIN": "WITHIN GROUP is not supported: rows of a group come in no order",

@@ -83,7 +83,12 @@ _ALWAYS: Final = (
     ("JSON_QUERY(c0, '$.a[1].b' WITH WRAPPER EMPTY ARRAY ON EMPTY EMPTY OBJECT ON ERROR)", "STRING"),
     ("JSON_VALUE(c0, 'lax $.a[1].b' DEFAULT 'x' ON EMPTY DEFAULT 'y' ON ERROR)", "STRING"),
     ("JSON_EXISTS(c0, '$[*].b[*]' TRUE ON ERROR)", "STRING"),
-)
+    ("c0 IN (c1)", "INT", "DOUBLE"), ("(c0, 1) IN ((c1, 1))", "STRING", "TIMESTAMP(3)"),
+    ("c0 = CAST(c0 AS TIMESTAMP_LTZ(3))", "TIMESTAMP(3)"), ("EXTRACT(EPOCH FROM c0)", "TIMESTAMP_LTZ(3)"),
+    ("TRY_CAST(c0 || 'd' AS DOUBLE)", "STRING"), ("(c0, c1) OVERLAPS (c1, c0)", "DATE", "DATE"),
+    ("c0 = c1", "BOOLEAN", "STRING"),
+    ("EXTRACT(DAY FROM (c0 - c1) DAY TO SECOND)", "TIMESTAMP(3)", "TIMESTAMP(3)"),
+)  # fmt: skip
 """Calls and types of arguments that were wrong, or differ from Flink, and are seldom among the random ones."""
 
 _COLUMN: Final = re.compile(r"\bc(\d)\b")

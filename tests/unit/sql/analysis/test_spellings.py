@@ -134,6 +134,8 @@ REFUSED = {
     "SELECT FOO(s) FROM t GROUP BY k": "there is no function FOO",
     "SELECT s::INT FROM t": r"a cast is CAST\(... AS type\), and not ::",
     "SELECT id & 1 FROM t": "there are no operators of bits",
+    "SELECT (ts, ts) OVERLAPS (ts, ts) FROM t": r"OVERLAPS is not supported: \(a, b\) and \(c, d\) do so if",
+    "SELECT id FROM t WHERE (ts, INTERVAL '1' DAY) OVERLAPS (ts, ts)": "OVERLAPS is not supported",
     "SELECT TOP 5 * FROM t": "TOP is not supported: use LIMIT",
     "SELECT LISTAGG(s) WITHIN GROUP (ORDER BY v) FROM t": "WITHIN GROUP is not supported: rows of a group",
     "SELECT id FROM default_catalog.t": "a table's name has one part, and catalogs are given by --catalog",

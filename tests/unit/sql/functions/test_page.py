@@ -21,7 +21,7 @@ JSON = {"IS", "JSON", "VALUE", "SCALAR", "OBJECT", "NOT", "ON", "ABSENT", "OVER"
 OPERATORS = (
     JSON
     | {"NEGATE", "SIMILAR", "TO", "CASE", "NULL", "DISTINCT", "FILTER", "WHERE", "FROM", "RETURNING", "ESCAPE"}
-    | {"ELSE", "TRY_CAST"}
+    | {"ELSE", "TRY_CAST", "OVERLAPS", "INTERVAL", "DAY"}
     | {"GROUP", "BY", "IN", "ROW", "TUMBLE", "EPOCH", "TIMESTAMP_LTZ", "N", "U", "FFFF", "FLOAT"}
     | TYPES
 )
