@@ -73,6 +73,7 @@ _RULES: Final[Mapping[str, tuple[str, ...]]] = {
         "TRY_CAST({str} AS INT)", "TRY_CAST({str} AS BIGINT)", "CAST({dec} AS BIGINT)", "CAST({dbl} AS BIGINT)",
         "CAST({bool} AS INT)", "GREATEST({int}, {int})", "LEAST({int}, {int}, {int})", "ASCII({str})",
         "CAST(FLOOR({dbl}) AS BIGINT)", "HOUR({ltz})", "DAYOFMONTH({ltz})", "REGEXP_COUNT({str}, 'a')",
+        "UNIX_TIMESTAMP(CAST({ts} AS STRING), 'yyyy-MM-dd HH:mm:ss.SSS')",
     ),
     "dec": (
         "m", "n", "1.5", "-0.25", "({dec} + {dec})", "({dec} - {dec})", "({dec} * {dec})", "({dec} * {int})",
@@ -98,7 +99,7 @@ _RULES: Final[Mapping[str, tuple[str, ...]]] = {
         "CAST({dbl} AS STRING)", "CAST({bool} AS STRING)", "CAST({ts} AS STRING)", "CAST({date} AS STRING)",
         "CAST({ltz} AS STRING)", "CAST({str} AS VARCHAR(3))", "DATE_FORMAT({ts}, 'yyyy-MM-dd HH:mm')",
         "DATE_FORMAT({ltz}, 'yyyyMMdd HH')", "GREATEST({str}, {str})", "TO_BASE64({str})", "MD5({str})",
-        "SPLIT_INDEX({str}, 'b', {small})",
+        "SPLIT_INDEX({str}, 'b', {small})", "DATE_FORMAT(SUBSTRING(CAST({ts} AS STRING), 1, 19), 'dd.MM. HH:mm z')",
     ),
     "ts": (
         "t", "TIMESTAMP '2024-03-31 02:00:00.000'", "({ts} + INTERVAL '1' HOUR)", "({ts} - INTERVAL '1' DAY)",
