@@ -55,11 +55,16 @@ def runs(process: subprocess.Popen[Any], log: Callable[[], object] = lambda: "")
 @contextmanager
 def needed(is_up: Callable[[], object]) -> Iterator[None]:
     """Makes `is_up` a part of `alive` of all waits inside, e.g. of a broker that nothing kills while a test waits."""
-    _needed.append(is_up)
+    owner = os.getpid()
+
+    def lives() -> object:
+        return os.getpid() != owner or is_up()  # a forked child has no processes of its parent
+
+    _needed.append(lives)
     try:
         yield
     finally:
-        _needed.remove(is_up)
+        _needed.remove(lives)
 
 
 def missing(wanted: Iterable[object], found: Iterable[object]) -> str:

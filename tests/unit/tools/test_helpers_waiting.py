@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from itertools import count
@@ -69,6 +70,20 @@ def test_what_all_waits_need_is_not_named_by_each_of_them() -> None:
             until(condition, "it", alive=[fails])
         with needed(lambda: True), pytest.raises(ConnectionError):
             until(condition, "it", alive=[fails])
+
+
+def test_a_forked_child_does_not_ask_for_what_its_parent_has_started() -> None:
+    parent = os.getpid()
+    with needed(lambda: os.getpid() == parent):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                until(after(1), "it")
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_rows_that_do_not_come_are_named_and_those_that_come_let_it_go_on() -> None:
