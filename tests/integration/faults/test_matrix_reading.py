@@ -5,18 +5,17 @@ What fails its checksum is reported in its place, and what cannot be cut into me
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import Final
 
 import pytest
 
 import rmqio.client.reading.reader as reader_module
 from rmqio.client.client import RemotingQueueClient
+from rmqio.client.connections.pool import ConnectionPool
 from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import CorruptMessage, RequestTimeout, TransportError
 from rmqio.local import LocalRocketMQ
@@ -236,8 +235,6 @@ def test_long_polls(net: Net, name: str) -> None:
 
 # ---- TLS: what no checksum covers in plain text is noticed, wherever a byte is changed -------------------------------
 
-_HEARTBEAT_IS_OVER_S: Final = 0.3
-"""A new connection sends a heartbeat. If its answer came late, it would be the one to be cut: the proxy cannot tell."""
 CIPHERED: dict[str, Harm] = {
     "first byte of an answer": Harm(faults.corrupt_record(0)),
     "length of an answer": Harm(faults.corrupt_record(3, flip=0x80)),
@@ -266,10 +263,16 @@ def test_tls(guarded: Guarded, ciphered: tuple[Proxy, MessageQueue], name: str) 
     options = guarded.options(security, request_timeout_ms=timeout_ms, max_retries=0)
     ids, before, after = new_ids(1), new_ids(1), new_ids(1)
     with nothing_is_left():
-        with closing(RemotingProducer(options, "faulty")) as producer:
+        with closing(ConnectionPool(options)) as pool, RemotingProducer(options, "faulty", pool=pool) as producer:
             (begin,) = recovered(lambda: send(producer, queue, "send", before))
-            hits = proxy.hits
-            time.sleep(_HEARTBEAT_IS_OVER_S)
+            hits, connection = proxy.hits, pool.connection(guarded.broker.broker)
+
+            def is_answered() -> bool:
+                connection.pump(10)
+                return connection.session is not None and not connection.session.calls_in_flight
+
+            # A new connection sends a heartbeat. Its answer would be the one to be cut: the proxy cannot tell.
+            until(is_answered, "the answer to the heartbeat", details=lambda: connection, pause_s=0)
             proxy.on(harm.fault, harm.side)
             with pytest.raises(TransportError) as caught:
                 within(WATCHDOG_S, lambda: send(producer, queue, "send", ids))

@@ -98,24 +98,25 @@ def test_busy_queues_are_read_in_order_over_many_bundles_while_they_are_written(
     assert run.bundles >= 8
 
 
+def bundles_of(monkeypatch: pytest.MonkeyPatch, fn: Any) -> list[Any]:
+    """Returns a list that grows with each bundle that a DoFn begins in this process."""
+    begun: list[Any] = []
+    start_bundle = fn.start_bundle
+
+    def start(self: Any) -> None:
+        begun.append(self)
+        start_bundle(self)
+
+    monkeypatch.setattr(fn, "start_bundle", start)
+    return begun
+
+
 @pytest.mark.parametrize("discovery_interval_ms", [30_000, 0], ids=["looks for queues", "looks once"])
 def test_seven_idle_queues_do_not_hold_up_the_eighth(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, discovery_interval_ms: int
 ) -> None:
     """How long bundles wait: tests/unit/transforms/reading, test_in_process.py and test_read_fn.py."""
-    calls = 0
-
-    def counted(cls: Any) -> None:
-        start_bundle = cls.start_bundle
-
-        def count(self: Any) -> None:
-            nonlocal calls
-            calls += 1
-            start_bundle(self)
-
-        monkeypatch.setattr(cls, "start_bundle", count)
-
-    counted(ReadSubscriptionFn if discovery_interval_ms else UnboundedReadFn)
+    begun = bundles_of(monkeypatch, ReadSubscriptionFn if discovery_interval_ms else UnboundedReadFn)
     queues = lab.topic(*[1] * 8)
     busy = queues[3]
     group = new_group()
@@ -123,8 +124,8 @@ def test_seven_idle_queues_do_not_hold_up_the_eighth(
     with running(lab.read(busy.topic, consumer_group=group, options=options), stop_after=8 + 20 + 1) as run:
         run.wait_for(8)
         lab.until_committed(run, group, dict.fromkeys(queues, 1))
-        idle = calls
-        run.wait_until(lambda: calls > idle + 8, "bundles in which nothing comes")
+        idle = len(begun)
+        run.wait_until(lambda: len(begun) > idle + 8, "bundles in which nothing comes")
         for number in range(20):
             lab.send(busy, 1)
             run.wait_for(8 + number + 1)

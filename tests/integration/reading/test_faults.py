@@ -16,9 +16,11 @@ from rmqio import MessageQueue, ReadOptions, StartFrom, StopAt
 from rmqio.client.connections.connection import Connection
 from rmqio.local import LocalRocketMQ
 from rmqio.local.config import Config
+from rmqio.transforms.reading.in_process import ReadSubscriptionFn
 from rmqio.wire.command import Command
 from tests.helpers.ledgers.ledger import QUICK, Entry, Lab, Run, check, failure, finished, new_group, running
 from tests.helpers.waiting import at_most, settled, until
+from tests.integration.reading.test_endless import bundles_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -161,14 +163,15 @@ def test_an_endless_read_rides_out_a_broker_that_is(lab: Lab, fault: str, discov
     assert_survived(run, lab, queues, struck)
 
 
-def test_an_idle_endless_read_rides_out_a_broker_that_is_killed(lab: Lab) -> None:
+def test_an_idle_endless_read_rides_out_a_broker_that_is_killed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     q0, q1 = lab.topic(10, 0)
+    begun = bundles_of(monkeypatch, ReadSubscriptionFn)
     with running(lab.read(q0.topic, options=IMPATIENT), stop_after=16, still_s=90) as run:
         run.wait_for(10)
-        time.sleep(0.5)
-        lab.broker.kill()
-        time.sleep(3)  # longer than anything is remembered of a queue
-        lab.broker.restart()
+        for act in (lab.broker.kill, lab.broker.restart):
+            before = len(begun)
+            run.wait_until(lambda before=before: len(begun) > before + 20, "bundles in which nothing comes")  # type: ignore[misc]
+            act()
         lab.send(q0, 5)
         lab.send(q1, 1)
     assert not check(run.entries, lab.sent_to(q0, q1))
