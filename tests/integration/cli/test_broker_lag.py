@@ -64,7 +64,7 @@ def test_the_metrics_of_a_broker_have_the_lag_of_a_pipelines_group(
     said = rmqio("groups", "billing", "--subscribe", read[0].topic)
     assert said == f"group billing reads {read[0].topic}, as the brokers know now\n"
     assert rmqio.err == ""
-    until(lambda: lags() == {("billing", read[0].topic): 12.0}, "the lag")
+    until(lambda: lags() == {("billing", read[0].topic): 12.0}, "the lag", details=lags)
 
 
 def test_a_group_keeps_what_else_was_set_and_a_broker_that_ignores_subscriptions_is_named(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import UNIQ_KEY, MessageQueue
 from tests.helpers.client.raw_send import send_all, send_one
 from tests.helpers.command_line import Tool
-from tests.helpers.waiting import until
+from tests.helpers.waiting import missing, until
 
 pytestmark = pytest.mark.broker
 
@@ -191,12 +192,12 @@ def test_a_trace_shows_each_message_once_and_marks_copies(rmqio: Tool, rocketmq:
         for message_id in message_ids:
             send_one(rocketmq.broker, at, b"x", properties=f"{UNIQ_KEY}\x01{message_id}\x02")
 
-    def has_all(at: MessageQueue, message_ids: list[str]) -> bool:
+    def left(at: MessageQueue, message_ids: list[str]) -> list[int]:
         found = {line for each in set(message_ids) for line in rmqio_quiet(rmqio, at.topic, each).splitlines()}
-        return all(any(f"{at.queue_id} @ {n}" in line for line in found) for n in range(len(message_ids)))
+        return [n for n in range(len(message_ids)) if not any(f"{at.queue_id} @ {n}" in line for line in found)]
 
-    for at, message_ids in sends.items():
-        until(lambda at=at, message_ids=message_ids: has_all(at, message_ids), "the index")  # type: ignore[misc]
+    for each in sends.items():
+        until(lambda each=each: not left(*each), "the index", details=partial(left, *each))  # type: ignore[misc]
     to = ["--to", source, "--to", sink, "--to", sink]
     trace = rmqio.json("trace", source, "--queue", "0", "--offset", "0", *to)
     assert [(each["kind"], each["topic"], each["queue_offset"]) for each in trace["found"]] == [
@@ -242,7 +243,7 @@ def test_a_trace_goes_on_with_what_replays_have_sent_again(rmqio: Tool, rocketmq
 
     wanted = [("dead letter", topics.dead, 0), ("replay", topics.source, 1), ("dead letter", topics.dead, 1)]
     wanted += [("replay", topics.source, 2), ("output", topics.sink, 0)]
-    until(lambda: found() == wanted, "the index has all")
+    until(lambda: found() == wanted, "the index has all", details=lambda: missing(wanted, found()))
     text = rmqio("trace", topics.source, *place, "--steps", "/Parse")
     assert f"by its dead letter {topics.dead} {rocketmq.name}:0 @ 0\n" in text
     assert f"steps /Parse, of the replay {topics.source} {rocketmq.name}:0 @ 2\n" in text

@@ -89,13 +89,13 @@ def test_a_topic_that_was_made_anew_and_filled_to_the_same_offsets_is_a_change(
 
     fill(b"amount > 1")
     rules = RuleSet.from_topic(topic, name_server=rocketmq.name_server)
-    until(lambda: len(rules.load()) == 2, "the messages to be in their queue")
+    until(lambda: len(rules.load()) == 2, "the messages to be in their queue", details=rules.load)
     old, before = rules.load(), rules.signature()
     assert rules.signature() == before
     rocketmq.delete_topic(topic)
     rocketmq.create_topic(topic, queues=4)
     fill(b"amount > 2")
-    until(lambda: len(rules.load()) == 2, "the messages to be in their queue")
+    until(lambda: len(rules.load()) == 2, "the messages to be in their queue", details=rules.load)
     assert [each.id for each in rules.load()] == [each.id for each in old]
     assert rules.load() != old
     assert rules.signature() != before

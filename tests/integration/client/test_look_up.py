@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import pytest
 
@@ -59,7 +60,8 @@ def cluster() -> Iterator[Cluster]:
 def client(cluster: Cluster) -> Iterator[RemotingQueueClient]:
     with contextlib.closing(RemotingQueueClient(options(cluster))) as client:
         assert len(client.queues(TOPIC)) == 8
-        until(lambda: all(end == COUNT for end in look(client).values()), "all to be visible")
+        seen = partial(look, client)
+        until(lambda: all(end == COUNT for end in seen().values()), "all to be visible", details=seen)
         yield client
 
 
@@ -128,7 +130,7 @@ def test_reads_follow_the_masters_suggestion_and_offsets_are_the_replicas_while_
     assert "requests 0" not in repr(client._pool.connection(replica.address)), "its master suggested it"
     master.kill()
     try:
-        until(lambda: of("a", look(client)) == [COUNT] * 4, "the replica to be asked")
+        until(lambda: of("a", look(client)) == [COUNT] * 4, "the replica to be asked", details=lambda: look(client))
         for kind, expected in (("min", 0), ("max", COUNT), ("time", 0)):
             assert look(client, kind) == dict.fromkeys(queues(client), expected)
         expected_offsets = dict.fromkeys(queues(client), 7)
@@ -185,7 +187,7 @@ def test_a_broker_that_hangs_is_missed_once_then_left_alone_and_asked_again_when
         assert {queue.state.lag for queue in watcher.frame().queues if not queue.is_away} == {COUNT - 2}
     finally:
         cluster.brokers["b"].resume()
-    until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again")
+    until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again", details=lambda: look(client))
     assert of("a", look(client, "committed", group)) == [2] * 4
     assert of("b", look(client, "committed", group)) == [1] * 4
     watcher.poll()
@@ -204,4 +206,4 @@ def test_a_broker_that_is_killed_holds_nobody_up_and_is_asked_again_when_it_is_b
             assert all(isinstance(each, TransportError) for each in of("b", found))
     finally:
         cluster.brokers["b"].restart()
-    until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again")
+    until(lambda: of("b", look(client)) == [COUNT] * 4, "b to be asked again", details=lambda: look(client))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -78,7 +79,8 @@ class Answers:
         return [record for record in list(self._asked) if record.body == body]
 
     def wait(self, body: bytes, times: int = 1) -> list[Record]:
-        until(lambda: len(self.asked(body)) >= times, f"the broker to ask {times} times about {body!r}")
+        asked = partial(self.asked, body)
+        until(lambda: len(asked()) >= times, f"the broker to ask {times} times about {body!r}", details=asked)
         return self.asked(body)
 
 

@@ -220,7 +220,9 @@ def test_traces_of_a_pipeline_are_found_and_read_by_javas_tools(
     def traces() -> str:
         return b"".join(record.body for record in read_all(factory, TRACE_TOPIC)).decode()
 
-    text = until(lambda: text if (text := traces()).count("\x02") == 9 else "", "three traces of each message")
+    text = until(
+        lambda: text if (text := traces()).count("\x02") == 9 else "", "three traces of each message", details=traces
+    )
     found = java.ask("traces", data=text)
     assert found["again"] == text, "Java's encoder writes what its decoder has read of it"
     kinds = [(each["type"], each["id"]) for each in found["read"]]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.pipelines.check import read_topic
+from tests.helpers.client.raw_send import stored
 from tests.helpers.doc_blocks import BLOCKS, NAME_SERVER
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import at_most, until
+from tests.helpers.waiting import at_most
 from tests.integration.pipelines.test_province import ENGINE_TIMEOUT_S, RUNNERS
 
 pytestmark = pytest.mark.broker
@@ -32,6 +32,5 @@ def test_a_program_of_readme_runs_where_the_command_line_says(runner: str, lab: 
         command, cwd=tmp_path, capture_output=True, text=True, timeout=at_most(ENGINE_TIMEOUT_S), check=False
     )
     assert done.returncode == 0, done.stderr
-    until(lambda: len(list(read_topic(lab.client, topic))) > 0, "the message")
-    (found,) = read_topic(lab.client, topic)
+    (found,) = stored(lab.client, topic, [b"paid"])
     assert (found.body, found.tags, found.keys) == (b"paid", "vip", ("o-1",))

@@ -22,7 +22,7 @@ from rmqio.runners import runner_path
 from rmqio.yaml import PROVIDERS
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
-from tests.helpers.waiting import at_most, until
+from tests.helpers.waiting import at_most, until_found
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 EXAMPLE = Path(__file__).parents[3] / "examples/totals.yaml"
@@ -58,10 +58,13 @@ def test_totals_of_a_topic(runner: str, lab: Lab, rocketmq: LocalRocketMQ, tmp_p
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(240), check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    until(lambda: len(list(read_topic(lab.client, totals))) >= 3, "all totals")
-    rows: list[dict[str, Any]] = [json.loads(each.body) for each in read_topic(lab.client, totals)]
     wanted = [{"customer": f"c{key}", "total": sum(n / 2 for n in range(60) if n % 3 == key)} for key in range(3)]
-    assert sorted(rows, key=lambda row: str(row["customer"])) == wanted
+
+    def rows() -> list[dict[str, Any]]:
+        return [json.loads(each.body) for each in read_topic(lab.client, totals)]
+
+    until_found(rows, wanted)
+    assert sorted(rows(), key=lambda row: str(row["customer"])) == wanted
     assert {each.keys for each in read_topic(lab.client, totals)} == {("c0",), ("c1",), ("c2",)}
     (letter,) = (json.loads(each.body) for each in read_topic(lab.client, letters))
     assert letter["row"] == "{"
