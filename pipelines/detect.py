@@ -203,7 +203,7 @@ def check(options: PipelineOptions, arguments: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line and return the exit status."""
-    return run_job(make_parser(), build, argv, source="events", sink="hits", check=check)
+    return run_job(make_parser(), build, argv, source="event", sink="hit", check=check)
 
 
 if __name__ == "__main__":

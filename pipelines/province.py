@@ -21,7 +21,7 @@ from apache_beam.transforms.error_handling import ErrorHandler
 from rmqio.audit import Audit
 from rmqio.batches import Batch
 from rmqio.dead_letters.letters import letter_id
-from rmqio.errors import NoPermission, RmqioError, SerdeError, TopicNotExist
+from rmqio.errors import NoPermission, RmqioError, SerdeError, TopicNotExist, counted
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Message, Record
 from rmqio.pipelines.common.arguments import ProvinceOptions, parse
@@ -174,11 +174,10 @@ def summary(result: Any, options: ProvinceOptions) -> str:
     broken = count(result, "decode_failures")
     bad = count(result, "bad") + broken
     went = f"went to {options.dead_letter_topic}" if options.dead_letter_topic else "left out"
-    return (
-        f"{count(result, 'addresses') + broken} addresses read from {options.source_topic}, "
-        f"{count(result, 'messages_sent', step='Write provinces')} provinces written to {options.sink_topic}, "
-        f"{bad} bad" + (f" ({went})" if bad else "")
-    )
+    read = counted(count(result, "addresses") + broken, "address")
+    written = counted(count(result, "messages_sent", step="Write provinces"), "province")
+    more = f" ({went})" if bad else ""
+    return f"{read} read from {options.source_topic}, {written} written to {options.sink_topic}, {bad} bad{more}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -132,7 +132,7 @@ def make_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line and return the exit status."""
-    return run_job(make_parser(), build, argv, source="orders")
+    return run_job(make_parser(), build, argv, source="order")
 
 
 if __name__ == "__main__":

@@ -171,7 +171,7 @@ def check_runner(options: PipelineOptions, arguments: argparse.Namespace) -> Non
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line and return the exit status."""
-    return run_job(make_parser(), build, argv, source="sentences", check=check_runner)
+    return run_job(make_parser(), build, argv, source="sentence", check=check_runner)
 
 
 if __name__ == "__main__":

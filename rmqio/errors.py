@@ -16,6 +16,11 @@ def quoted(text: str) -> str:
     return repr(text).replace(r"\\", "\\")
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns `1 row`, `2 rows`, or `2 addresses`."""
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
 class RmqioError(Exception):
     """Base of every error that rmqio raises on purpose; any other exception that escapes is a bug."""
 

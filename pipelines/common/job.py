@@ -17,7 +17,7 @@ from rmqio import security
 from rmqio.command_line.arguments import add_name_server
 from rmqio.command_line.exits import FAILED, WRONG_USAGE
 from rmqio.command_line.parser import Parser
-from rmqio.errors import LocalError, RmqioError
+from rmqio.errors import LocalError, RmqioError, counted
 from rmqio.interfaces import ClientFactory
 from rmqio.pipelines.common.arguments import parse_start, parse_stop
 from rmqio.runners.flags import wrong_argument
@@ -65,10 +65,10 @@ def run_job(
     argv: Sequence[str] | None,
     *,
     source: str,
-    sink: str = "totals",
+    sink: str = "total",
     check: Callable[[PipelineOptions, argparse.Namespace], None] = lambda options, arguments: None,
 ) -> int:
-    """Run the job of a command line and return the exit status.
+    """Run the job of a command line and return the exit status. `source` and `sink` name what is read and written.
 
     `check` raises `LocalError` for bad options, and another `RmqioError` for servers that do not answer as they should.
     """
@@ -96,9 +96,9 @@ def run_job(
             measure_shuffles(pipeline)
 
     def summary(result: Any) -> str:
-        text = f"{count(result, 'records_read')} {source} read, {count_written(result)} {sink} written"
+        text = f"{counted(count(result, 'records_read'), source)} read, {counted(count_written(result), sink)} written"
         if letters := count(result, "dead_letters"):
-            text = f"{text}, {letters} dead letters"
+            text = f"{text}, {counted(letters, 'dead letter')}"
         return f"{text}\n{SkewReport.of(result)}" if arguments.skew_report else text
 
     return run_program(parser.prog, found, measured, summary, security=secured, verbose=arguments.verbose)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rmqio.claims.cleaning import clean
 from rmqio.command_line.commands import optional_command
-from rmqio.command_line.output import print_json
+from rmqio.command_line.output import plural, print_json
 from rmqio.command_line.parser import Parser
 from rmqio.start.texts import DURATION, SECONDS
 
@@ -62,7 +62,7 @@ def _clean(arguments: argparse.Namespace) -> int:
         return 0
     of = f" of {cleaned.days[0]} to {cleaned.days[-1]}" if cleaned.days else ""
     what = "would be removed" if arguments.dry_run else "removed"
-    print(f"{cleaned.objects:,} objects{of} {what}, {cleaned.bytes:,} bytes")
+    print(f"{plural(cleaned.objects, 'object')}{of} {what}, {plural(cleaned.bytes, 'byte')}")
     return 0
 
 

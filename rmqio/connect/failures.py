@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-from rmqio.connect.rows import rows_text, to_json
+from rmqio.connect.rows import to_json
 from rmqio.connect.sink.base import RowRefused
 from rmqio.connect.sink.outage import EVERY_S
-from rmqio.errors import SerdeError
+from rmqio.errors import SerdeError, counted
 from rmqio.logs import event
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.serde.json_numbers import JsonEncoder
@@ -48,7 +48,7 @@ def warn_refused(name: str, destination: Hashable, count: int, first: Exception)
     """Logs how many rows go to the failures. None: rows without a destination, or a sink that has only one."""
     where = "" if destination is None else f" for {destination}"
     text = "%s refuses %s%s; the first: %s: %s"
-    _LOGGER.warning(text, name, rows_text(count), where, type(first).__name__, first, extra=event(count=count))
+    _LOGGER.warning(text, name, counted(count, "row"), where, type(first).__name__, first, extra=event(count=count))
 
 
 def refusal(name: str, count: int, first: ReadFailure, error: Exception, advice: str) -> str:
@@ -56,7 +56,7 @@ def refusal(name: str, count: int, first: ReadFailure, error: Exception, advice:
     text = f"{error}" if isinstance(error, RowRefused) else f"{type(error).__name__}: {error}"
     text = text.removeprefix(f"{name}: ")
     where = f" ({first.topic}/{first.broker}/{first.queue_id}, offset {first.queue_offset})" if first.topic else ""
-    return f"{name} refuses {rows_text(count)}; the first{where}: {text}; to continue without such rows, {advice}"
+    return f"{name} refuses {counted(count, 'row')}; the first{where}: {text}; to continue without such rows, {advice}"
 
 
 def failure_of(value: Any, place: tuple[MessageQueue, int] | None, error: Exception) -> ReadFailure:

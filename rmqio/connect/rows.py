@@ -118,8 +118,3 @@ def _nested(value: Any) -> int:
     if isinstance(value, dict):
         return size_of(value)
     return 60 + sum(map(size_of, value)) if isinstance(value, (list, tuple)) else 40
-
-
-def rows_text(count: int) -> str:
-    """Returns `1 row` or `2 rows`."""
-    return "1 row" if count == 1 else f"{count} rows"

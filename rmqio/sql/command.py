@@ -11,7 +11,7 @@ from rmqio import security
 from rmqio.command_line.arguments import require_usable, start_parser, stop_parser
 from rmqio.command_line.exits import OK, WRONG_USAGE
 from rmqio.command_line.parser import Parser
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, counted
 from rmqio.runners.flags import wrong_argument
 from rmqio.runners.options import connects_from_here, known_runner, strict_options
 from rmqio.sql.catalog.further import load_catalogs
@@ -264,4 +264,4 @@ def summary(result: Any) -> str:
     from rmqio.runners.program import count, count_written
 
     failed = count(result, "rows_failed")
-    return f"{count_written(result)} rows written" + (f", {failed} failed" if failed else "")
+    return counted(count_written(result), "row") + " written" + (f", {failed} failed" if failed else "")

@@ -81,11 +81,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return ""
 
 
-def counted(number: int, noun: str) -> str:
-    """Returns `1 name` or `2 names`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def listed(names: Iterable[Any], last: str = "or") -> str:
     """Returns `a, b or c`."""
     *first, end = map(str, names)

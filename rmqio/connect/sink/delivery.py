@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
-from rmqio.connect.rows import rows_text
 from rmqio.connect.sink.base import BatchSink, PerhapsRefused, SinkFailed, Verdict, Written
 from rmqio.connect.sink.buffer import Item
 from rmqio.connect.sink.options import Retry
 from rmqio.connect.sink.outage import Outage
 from rmqio.connect.sink.tries import Tries
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, counted
 
 _DOUBTS: Final = 20
 """So many rows that are `PerhapsRefused`, with none written before or between, are the fault of the set-up."""
@@ -80,8 +79,8 @@ class Delivery:
         _doubts[key] += len(perhaps)
         if _doubts[key] >= _DOUBTS:
             raise LocalError(
-                f"{self._sink.name} takes none of {rows_text(_doubts[key])}, and has taken no other, so it seems to be "
-                f"set up for other rows: {perhaps[0]}. Change it, or what the rows contain; nothing is dropped"
+                f"{self._sink.name} takes none of {counted(_doubts[key], 'row')}, and has taken no other, so it seems "
+                f"to be set up for other rows: {perhaps[0]}. Change it, or what the rows contain; nothing is dropped"
             ) from perhaps[0]
         return refused
 

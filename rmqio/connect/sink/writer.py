@@ -8,11 +8,11 @@ import time
 from collections.abc import Hashable
 from typing import Final, NamedTuple
 
-from rmqio.connect.rows import rows_text
 from rmqio.connect.sink.base import BatchSink
 from rmqio.connect.sink.buffer import Buffer, Item
 from rmqio.connect.sink.delivery import Delivery
 from rmqio.connect.sink.options import Batching, Retry
+from rmqio.errors import counted
 from rmqio.logs import event
 
 _LOGGER = logging.getLogger("rmqio.connect")
@@ -153,5 +153,5 @@ class Writer:
         error, count = self._refused[0][1], len(self._refused)
         _LOGGER.warning(
             "%s refuses %s; the first: %s: %s; the next element, or the end of the bundle, takes them further",
-            self._sink.name, rows_text(count), type(error).__name__, error, extra=event(count=count),
+            self._sink.name, counted(count, "row"), type(error).__name__, error, extra=event(count=count),
         )  # fmt: skip

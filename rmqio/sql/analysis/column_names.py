@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rmqio.sql.errors import Refusal, Span, counted
+from rmqio.errors import counted
+from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import InputRef
 from rmqio.sql.planning.plan import Calc, Field, Relation
 from rmqio.sql.syntax import nodes

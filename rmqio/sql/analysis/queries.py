@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
+from rmqio.errors import counted
 from rmqio.sql import types
 from rmqio.sql.analysis.column_names import check_names, name_of, renamed
 from rmqio.sql.analysis.grouping import Grouping, require_key
@@ -26,7 +27,7 @@ from rmqio.sql.analysis.windows.over import with_results
 from rmqio.sql.analysis.windows.windowing import WINDOW_FUNCTIONS, partition_of, refuse_rows, table_window
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Catalog, Table, View
-from rmqio.sql.errors import Refusal, Span, counted
+from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Expr, InputRef, is_processing_time
 from rmqio.sql.planning.plan import Aggregate, Calc, Constants, Field, Relation, Scan, Union, Windowed, window_fields
 from rmqio.sql.scripts.emitting import EmitSettings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rmqio.errors import counted
 from rmqio.sql.analysis.sinks.endings import ends_by_itself
 from rmqio.sql.constant_text import duration
 from rmqio.sql.explain.analytic import analytic_lines, call_text, order_text
@@ -125,7 +126,7 @@ def _kept(over: Over) -> str:
     rows = [each.preceding for each in over.calls if each.unit == "ROWS" and each.preceding is not None]
     spans = [each.preceding for each in over.calls if each.unit == "RANGE" and each.preceding is not None]
     if rows:
-        kept.append(f"{max(rows)} rows")
+        kept.append(counted(max(rows), "row"))
     if spans:
         kept.append(f"the rows of {duration(max(spans) // 1000)}")
     if any(each.preceding is None for each in over.calls):
@@ -159,7 +160,7 @@ def _sorted(relation: Sorted, names: Names) -> list[str]:
     keys = [order_text(each, own) for each in relation.keys]
     head = f"Order by {', '.join(keys)}" if keys else "Limit"
     if relation.limit is not None:
-        head += f", the first {relation.limit}" if keys else f" to {relation.limit} rows"
+        head += f", the first {relation.limit}" if keys else f" to {counted(relation.limit, 'row')}"
     if relation.offset:
         head += f" after {relation.offset}"
     lines = [f"{head}, once when the input ends"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rmqio.errors import counted
 from rmqio.sql import types
 from rmqio.sql.compile.expressions.places import shortened
 from rmqio.sql.constant_text import constant_text, duration
@@ -91,7 +92,7 @@ def _described(relation: Relation, reads: Reads) -> list[str]:
         case Union():
             return [f"Union of {len(relation.members)}"]
         case Constants():
-            return [f"{len(relation.rows)} rows of the statement"]
+            return [counted(len(relation.rows), "row") + " of the statement"]
         case SubqueryJoin() | Over() | Analytic() | Sorted() | Repeated():
             return more_described(relation, _names)
     return [type(relation).__name__]

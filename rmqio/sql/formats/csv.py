@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rmqio.errors import counted
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.errors import counted
 from rmqio.sql.formats import texts
 from rmqio.sql.formats.base import (
     CONVERSIONS,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, counted
 from rmqio.sql.catalog.connectors import FILES
 from rmqio.sql.compile.description import Fragment, FromTable, ToRows
 from rmqio.sql.compile.expressions.purity import is_pure
@@ -93,7 +93,9 @@ def _decoder(dimension: Dimension) -> Callable[[Sequence[Line]], Iterator[tuple[
         where = f"{line.path}, row {line.number}"
         if not skips:
             raise LocalError(f"{where}: {error}") from error
-        _LOGGER.warning("dimension %s: %d rows left out, the first at %s: %s", table.name, count, where, error)
+        _LOGGER.warning(
+            "dimension %s: %s left out, the first at %s: %s", table.name, counted(count, "row"), where, error
+        )
 
     def of(lines: Sequence[Line]) -> Iterator[tuple[bytes, bytes]]:
         mapped = run(lines)

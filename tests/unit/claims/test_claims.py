@@ -420,7 +420,7 @@ def test_the_command_cleans(check: ClaimCheck, capsys: pytest.CaptureFixture[str
         return out + err
 
     assert run("clean", check.path, "--older_than", "7d", "--dry_run") == (
-        "1 objects of 2026-03-05 to 2026-03-05 would be removed, 3,000 bytes\n"
+        "1 object of 2026-03-05 to 2026-03-05 would be removed, 3,000 bytes\n"
     )
     assert json.loads(run("clean", check.path, "--older-than", "7d", "--json")) == {
         "objects": 1, "bytes": 3_000, "days": ["2026-03-05"], "dry_run": False,

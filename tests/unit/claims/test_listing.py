@@ -167,7 +167,7 @@ def test_the_command_takes_the_options_of_hdfs(capsys: pytest.CaptureFixture[str
     assert main(["claims", "clean", "hdfs://data/claims", "--older_than=7d"]) == 1
     assert "hdfs_host is not set" in capsys.readouterr().err
     assert main(["claims", "clean", "hdfs://data/claims", "--older_than=7d", *HDFS]) == 0
-    assert capsys.readouterr().out.startswith("1 objects of 2026-02-03")
+    assert capsys.readouterr().out.startswith("1 object of 2026-02-03")
 
 
 # ---- object stores ---------------------------------------------------------------------------------------------------

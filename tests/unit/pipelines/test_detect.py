@@ -59,7 +59,7 @@ def test_a_hit_says_what_matched_and_where(
     }  # fmt: skip
     (letter,) = broker.cluster.records("dead")
     assert letter.body == b"{"
-    assert capsys.readouterr().out == "detect.py: 3 events read, 1 hits written, 1 dead letters\n"
+    assert capsys.readouterr().out == "detect.py: 3 events read, 1 hit written, 1 dead letter\n"
 
 
 def test_rules_see_columns_of_a_table(broker: FakeBroker, tmp_path: Path) -> None:

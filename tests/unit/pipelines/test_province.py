@@ -120,7 +120,7 @@ def test_bad_input_goes_to_the_dead_letter_topic_as_it_came(cluster: InMemoryClu
     }
     tally = compare(cluster.records("src"), cluster.records("dst"), letters)
     assert (tally.read, tally.written, tally.is_good) == (3, 3, True)
-    assert summary(result, options) == ("3 addresses read from src, 1 provinces written to dst, 2 bad (went to bad)")
+    assert summary(result, options) == ("3 addresses read from src, 1 province written to dst, 2 bad (went to bad)")
 
 
 def test_an_audit_names_the_step_that_bad_input_did_not_get_past(cluster: InMemoryCluster) -> None:
@@ -143,7 +143,7 @@ def test_bad_input_without_a_dead_letter_topic_is_counted_and_logged(
         result, options = run(cluster)
     assert len(cluster.records("dst")) == 1
     assert "bad input: 2 no province, 1 not JSON" in caplog.text
-    assert summary(result, options).endswith("1 provinces written to dst, 3 bad (left out)")
+    assert summary(result, options).endswith("1 province written to dst, 3 bad (left out)")
 
 
 @pytest.mark.parametrize("dead_letter_topic", [None, "bad"])
@@ -154,7 +154,7 @@ def test_a_broken_stored_message_does_not_stop_the_job(cluster: InMemoryCluster,
     result, options = run(cluster, dead_letter_topic=dead_letter_topic)
     assert len(cluster.records("dst")) == 1
     assert len(cluster.records("bad")) == (1 if dead_letter_topic else 0)
-    assert "2 addresses read from src, 1 provinces written to dst, 1 bad" in summary(result, options)
+    assert "2 addresses read from src, 1 province written to dst, 1 bad" in summary(result, options)
 
 
 @pytest.mark.parametrize("changes", [{"sink_topic": "none"}, {"dead_letter_topic": "none"}])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+from rmqio.errors import counted
 from rmqio.sql import types
 from rmqio.sql.analysis.scope import Scope, ScopeColumn
 from rmqio.sql.analysis.values import user_calls
@@ -12,7 +13,7 @@ from rmqio.sql.analysis.values.binder import ExpressionBinder, is_aggregate
 from rmqio.sql.analysis.values.elsewhere import OPERATORS
 from rmqio.sql.analysis.values.functions import require_function
 from rmqio.sql.analysis.windows.windowing import WINDOW_FUNCTIONS
-from rmqio.sql.errors import Refusal, Span, counted
+from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.expressions import Expr, InputRef, inputs, transform
 from rmqio.sql.planning.expanding import ELEMENT, ENTRY, ROW, TUPLE, Expand, Shape
 from rmqio.sql.planning.plan import Calc, Constants, Field, Relation, Windowed, window_fields

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from rmqio.errors import counted
 from rmqio.sql.analysis.sinks.bounded import require_written
 from rmqio.sql.analysis.values.conversions import can_overflow, fits, same_but_null
 from rmqio.sql.catalog.metadata import METADATA
 from rmqio.sql.catalog.tables import Column, Table
-from rmqio.sql.errors import Refusal, Span, counted, nearest
+from rmqio.sql.errors import Refusal, Span, nearest
 from rmqio.sql.expressions import Constant, Conversion, Expr, InputRef, NotNull
 from rmqio.sql.formats import require_writable
 from rmqio.sql.planning.plan import Calc, Field, Relation, Sink

@@ -13,7 +13,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.batches import Batch
-from rmqio.errors import SerdeError
+from rmqio.errors import SerdeError, counted
 from rmqio.model import Record
 from rmqio.sql.compile.description import Fragment, Mapped, OtherTarget, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.fragment import compiled, has_variants
@@ -112,5 +112,8 @@ class FragmentFn(beam.DoFn):
         if self._on_error in ("skip", "null"):
             position, error = next(iter(mapped.failed.items()))
             _LOGGER.warning(
-                "%d rows left out, the first at %s: %s", len(mapped.failed), place_of(batch[position]), error
+                "%s left out, the first at %s: %s",
+                counted(len(mapped.failed), "row"),
+                place_of(batch[position]),
+                error,
             )

@@ -13,7 +13,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.batches import Batch
-from rmqio.errors import SerdeError
+from rmqio.errors import SerdeError, counted
 from rmqio.model import Record
 from rmqio.sql.compile.description import Fragment, ToGroups, ToKeys, ToRanks
 from rmqio.sql.compile.shared import compiled_together
@@ -112,5 +112,5 @@ class SharedFragmentFn(beam.DoFn):
                 raise SerdeError(f"{record.queue}, offset {record.queue_offset}: {error}") from error
         if self._on_error in ("skip", "null"):
             position, error = min(failed.items())
-            _LOGGER.warning("%d rows left out, the first at %s, offset %d: %s", len(failed),
+            _LOGGER.warning("%s left out, the first at %s, offset %d: %s", counted(len(failed), "row"),
                             batch[position].queue, batch[position].queue_offset, error)  # fmt: skip

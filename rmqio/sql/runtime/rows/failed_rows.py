@@ -17,6 +17,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.dead_letters.letters import ELEMENT
+from rmqio.errors import counted
 from rmqio.sql.compile.description import Fragment, FromRows
 from rmqio.sql.compile.expressions.casts import text_of
 from rmqio.sql.compile.expressions.places import names_of
@@ -68,7 +69,7 @@ class FailedRows:
         if failed and self._statement.on_error != "dead-letter":
             position, error = next(iter(failed.items()))
             row = _bounded(row_text(rows[position], self._fields))
-            _LOGGER.warning("%d rows left out, the first is %s: %s", len(failed), row, error)
+            _LOGGER.warning("%s left out, the first is %s: %s", counted(len(failed), "row"), row, error)
         return found
 
     def of_results(

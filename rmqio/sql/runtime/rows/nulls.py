@@ -21,4 +21,5 @@ class Nulls:
         """Counts values. `errors`: why they are NULL."""
         if errors:
             self._count.inc(len(errors))
-            _LOGGER.warning("%d values are NULL, the first one: %s", len(errors), errors[0])
+            values = "1 value is" if len(errors) == 1 else f"{len(errors)} values are"
+            _LOGGER.warning("%s NULL, the first one: %s", values, errors[0])

@@ -12,6 +12,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 import apache_beam as beam
 
+from rmqio.errors import counted
 from rmqio.sql.command import summary
 from rmqio.testing import InMemoryCluster
 from tests.unit.sql.job_support import SINK, cluster, job, put, rows, stored, table
@@ -103,7 +104,7 @@ def test_a_row_goes_to_the_dead_letters_of_its_table(cluster: InMemoryCluster, n
     (letter,) = stored(cluster, "letters")
     said = {key: value for key, value in json.loads(letter.body).items() if key in row}
     assert (letter.properties["RMQIO_ERROR_REASON"], said) == (reason + PLACE, row)
-    assert summary(result) == f"{len(wanted)} rows written, 1 failed", "the letter is not a row of the sink"
+    assert summary(result) == f"{counted(len(wanted), 'row')} written, 1 failed", "the letter is not a row of the sink"
 
 
 def test_a_large_row_has_a_letter_that_can_be_sent(cluster: InMemoryCluster) -> None:
@@ -142,7 +143,7 @@ def test_a_row_is_left_out_and_counted(cluster: InMemoryCluster, caplog: pytest.
     put(cluster, "t", *T)
     job(cluster, script(GROUP, "skip"))
     assert rows(cluster) == [(2, "5")]
-    assert '1 rows left out, the first is {"a": 1, "SUM(a - 1)": 0}: 10 / (SUM(a - 1)): division by' in caplog.text
+    assert '1 row left out, the first is {"a": 1, "SUM(a - 1)": 0}: 10 / (SUM(a - 1)): division by' in caplog.text
 
 
 def test_the_strictest_of_several_tables_counts(cluster: InMemoryCluster) -> None:
