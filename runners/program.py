@@ -18,6 +18,7 @@ from apache_beam.runners.runner import PipelineState
 from rmqio.command_line.arguments import require_usable
 from rmqio.command_line.exits import FAILED, INTERRUPTED, OK, WRONG_USAGE
 from rmqio.errors import LocalError, RmqioError
+from rmqio.runners.errors import PipelineFailed
 from rmqio.runners.options import connects_from_here
 from rmqio.runners.report import Refused, ReportOptions, report_of
 from rmqio.security import UNSECURED, Security
@@ -109,13 +110,15 @@ def failure_text(error: Exception) -> str:
     """Return the line that explains a failure.
 
     A failure in a worker arrives as our error with text that Beam appends, or as a `RuntimeError` of which only the
-    text says what it was: with the error's full name, in the last line of a traceback, or deep in a runner's report.
+    text says what it was: with the error's full name, in the first line of `PipelineFailed`, in the last line of a
+    traceback, or deep in a runner's report.
     """
     if isinstance(error, RmqioError):
         return " ".join(_WHERE.sub("", str(error)).split())  # a broker's remark may have several lines
     ours: list[str] = _OURS.findall(str(error))
     if ours:
-        return _WHERE.sub("", ours[-1])
+        is_first = isinstance(error, PipelineFailed) and _OURS.match(str(error))  # below it are its causes
+        return _WHERE.sub("", ours[0 if is_first else -1])
     lines = _RAISED.findall(str(error)) or [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{lines[-1] if lines else type(error).__name__} (-v shows more)"
 

@@ -14,6 +14,7 @@ from apache_beam.metrics import Metrics
 
 from rmqio import runners
 from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
+from rmqio.runners.errors import PipelineFailed
 from rmqio.runners.program import count, failure_text, run_program
 from tests.helpers.waiting import at_most
 
@@ -150,6 +151,17 @@ def test_a_job_elsewhere_that_does_not_end_well(
                 "rmqio.errors.RmqioError: last [while running 'ref_Write']\n\n\tat org.apache.beam.X\n"
             ),
             "last",
+        ),
+        (
+            PipelineFailed(  # of Spark; Flink's is the same without the frame of rmqio
+                "Select from f: rmqio.errors.SerdeError: in.csv, row 2: column a: 'x' is not a whole number\n"
+                "Traceback (most recent call last):\n"
+                '  File "<sql fragment>", line 11, in fragment\n'
+                '  File "/lib/rmqio/sql/formats/csv.py", line 139, in exact\n'
+                "    raise RowFailure(reason_of(error), each.name) from None\n"
+                "rmqio.sql.formats.base.RowFailure: column a: 'x' is not a whole number"
+            ),
+            "in.csv, row 2: column a: 'x' is not a whole number",
         ),
         (RuntimeError("Traceback\n  File x\nKeyError: 'a'\n\n"), "KeyError: 'a' (-v shows more)"),
         (
