@@ -20,6 +20,7 @@ from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions
 from rmqio.security import Credentials, EnvironmentCredentials, FileCredentials, Security, Tls
 from tests.helpers.servers.guarded import ACCESS_KEY, SECRET, Guarded, credentials_file
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -29,11 +30,20 @@ def topic(guarded: Guarded) -> str:
     return guarded.create_topic(f"secured-{uuid.uuid4().hex[:12]}", queues=2)
 
 
-def read(options: ClientOptions, topic: str) -> list[Record]:
-    """All that the topic holds, and the group's offset committed at its end."""
+def read(options: ClientOptions, topic: str, count: int = 0) -> list[Record]:
+    """All that the topic holds as soon as it is so much, and the group's offset committed at its end.
+
+    A broker shows messages a moment after it has acknowledged them.
+    """
     found: list[Record] = []
     with closing(RemotingQueueClient(options)) as client:
-        for queue in client.queues(topic):
+        queues = client.queues(topic)
+
+        def stored() -> int:
+            return sum(client.max_offset(queue) for queue in queues)
+
+        until(lambda: stored() >= count, f"{count} messages", progress=stored, details=stored)
+        for queue in queues:
             end = client.max_offset(queue)
             reader = client.open_reader(queue, 0, message_filter=MessageFilter("*"))
             while reader.position < end:
@@ -59,7 +69,7 @@ def test_with_credentials_and_tls_all_works(guarded: Guarded, topic: str) -> Non
         queue = producer.queues(topic)[0]
         producer.send_batch([Message(b"three"), Message(b"four")], queue)
         producer.submit([Message(b"%d of a batch" % n) for n in range(300)], queue).result()
-    assert len(read(options, topic)) == 304
+    assert len(read(options, topic, 304)) == 304
     with closing(RemotingQueueClient(options)) as client:  # a look makes its connections without blocking
         queues = [MessageQueue(topic, queue.broker, number) for number in range(2)]
         ends = client.look_up([OffsetQuery(queue, "max") for queue in queues])
@@ -70,7 +80,7 @@ def test_with_credentials_and_tls_all_works(guarded: Guarded, topic: str) -> Non
 def test_large_bodies_travel_through_tls(guarded: Guarded, topic: str) -> None:
     bodies = [bytes([n]) * 3_000_000 for n in range(4)]
     send(guarded.options(), topic, *bodies)
-    assert sorted(record.body for record in read(guarded.options(), topic)) == bodies
+    assert sorted(record.body for record in read(guarded.options(), topic, 4)) == bodies
 
 
 def test_credentials_of_the_environment(guarded: Guarded, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,14 +90,14 @@ def test_credentials_of_the_environment(guarded: Guarded, topic: str, monkeypatc
     monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", ACCESS_KEY)
     monkeypatch.setenv("ROCKETMQ_SECRET_KEY", SECRET)
     send(options, topic, b"one")
-    assert len(read(options, topic)) == 1
+    assert len(read(options, topic, 1)) == 1
 
 
 def test_a_security_token_is_signed_with_the_rest(guarded: Guarded, topic: str, tmp_path: Path) -> None:
     path = credentials_file(tmp_path / "with-token", ACCESS_KEY, SECRET, "a-token")
     options = guarded.options(replace(guarded.security, credentials=FileCredentials(path)))
     send(options, topic, b"one")
-    assert len(read(options, topic)) == 1
+    assert len(read(options, topic, 1)) == 1
 
 
 @pytest.mark.parametrize(
@@ -213,7 +223,7 @@ def test_the_rights_that_are_needed(
         with pytest.raises(NoPermission, match=f"User:{name} has no permission to access Topic:{topic}"):
             send(options, topic, b"x")
     if may_read:
-        assert read(options, topic)
+        assert read(options, topic, 1)
     else:
         with pytest.raises(NoPermission, match=f"User:{name} has no permission to access"):
             read(options, topic)
@@ -238,7 +248,7 @@ def test_addresses_of_routes_are_mapped(guarded: Guarded, topic: str) -> None:
     port = address.rpartition(":")[2]
     security = replace(guarded.security, address_map={address: f"localhost:{port}"}, allowed_addresses=("10.0.0.1",))
     send(guarded.options(security), topic, b"x")
-    assert len(read(guarded.options(security), topic)) == 1
+    assert len(read(guarded.options(security), topic, 1)) == 1
     nowhere = replace(guarded.security, address_map={address: "127.0.0.1:1"})
     with pytest.raises(TransportError, match=r"cannot connect to 127\.0\.0\.1:1\b"):
         send(guarded.options(nowhere, max_retries=0), topic, b"x")
