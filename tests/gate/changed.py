@@ -19,16 +19,23 @@ def changed_tests(root: Path) -> list[str]:
     """Returns pytest's ids, without parameters, of tests whose body, with its decorators and the tables that they name,
     is that of no test of the other commit. A renamed or moved test is not there; nothing is, if there is no parent, as
     in a shallow clone. Raises `ValueError` for a `RMQIO_BASE` that is no commit."""
-    base = os.environ.get(BASE) or _landed(root)
-    names = git(root, "diff", "--name-only", "--no-renames", base, "HEAD", "--", "tests")
-    if names is None:
-        if os.environ.get(BASE):
-            raise ValueError(f"{BASE}={base} is no commit")
+    base = base_of(root)
+    if base is None:
         return []
+    names = git(root, "diff", "--name-only", "--no-renames", base, "HEAD", "--", "tests") or ""
     files = [name for name in names.splitlines() if Path(name).name.startswith("test_") and name.endswith(".py")]
     before = {body for name in files for _, body in _bodies(git(root, "show", f"{base}:{name}") or "")}
     now = ((name, git(root, "show", f"HEAD:{name}") or "") for name in files)
     return [f"{name}::{test}" for name, text in now for test, body in _bodies(text) if body not in before]
+
+
+def base_of(root: Path) -> str | None:
+    """Returns the id of the commit to compare with, or None if there is none. Raises `ValueError` as above."""
+    given = os.environ.get(BASE)
+    found = git(root, "rev-parse", "--verify", "--quiet", f"{given or _landed(root)}^{{commit}}")
+    if given and found is None:
+        raise ValueError(f"{BASE}={given} is no commit")
+    return found and found.strip()
 
 
 def _landed(root: Path) -> str:

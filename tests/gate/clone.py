@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from tests.gate.changed import BASE, base_of
 from tests.gate.ending import Ended, heed_signals
 from tests.gate.report import CANNOT_BEGIN, ROOT
 
@@ -27,14 +29,22 @@ _COLUMNS: Final = ("passed", "failed", "inconclusive", "skipped")
 
 
 def run_in_clone() -> int:
-    """Returns the exit status of the gate. A signal goes on to it, and this waits for its end."""
+    """Returns the exit status of the gate. A signal goes on to it, and this waits for its end.
+
+    The clone's `origin` is this folder, which is no commit that landed. So the gate is told what to compare with.
+    """
     for name in _REPORTS:
         (BUILD / name).unlink(missing_ok=True)
     shutil.rmtree(BUILD / "gate", ignore_errors=True)
+    changes = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True)
+    if changes.stdout:
+        print(f"not in HEAD, so not in the clone:\n{changes.stdout}", flush=True)
+    base = base_of(ROOT)
+    environment = {**os.environ, **({BASE: base} if base else {})}
     with tempfile.TemporaryDirectory(prefix="rmqio-gate-") as folder:
         clone = Path(folder) / "rmqio"
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)
-        gate = subprocess.Popen(["bash", ".ci/run"], cwd=clone, start_new_session=True)
+        gate = subprocess.Popen(["bash", ".ci/run"], cwd=clone, env=environment, start_new_session=True)
         try:
             status = gate.wait()
         except Ended as ended:
@@ -88,7 +98,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         heed_signals()
         return run(given.times, given.busy)
-    except (Ended, OSError, subprocess.CalledProcessError) as error:
+    except (Ended, OSError, ValueError, subprocess.CalledProcessError) as error:
         print(CANNOT_BEGIN.format(error), flush=True)
         return error.status if isinstance(error, Ended) else 1
 
@@ -97,12 +107,9 @@ def run(times: int, loops: int) -> int:
     """Returns the exit status of the gate, or the worst one. `times`: 0 keeps nothing.
 
     Raises:
-      Ended, OSError, CalledProcessError: a gate has not begun.
+      Ended, OSError, ValueError, CalledProcessError: a gate has not begun.
     """
     BUILD.mkdir(exist_ok=True)
-    changes = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True)
-    if changes.stdout:
-        print(f"not in HEAD, so not in the clone:\n{changes.stdout}", flush=True)
     if not times:
         with busy(loops):
             return run_in_clone()

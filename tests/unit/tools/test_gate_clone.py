@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+import pytest
 
 from tests.helpers.imports import ROOT
 from tests.helpers.waiting import runs, until
@@ -29,20 +30,28 @@ exec %s "$@"
 
 
 class Clone:
-    """The program in a repository whose gate is this script. An earlier run has passed."""
+    """The program in a repository whose gate is this script. An earlier run has passed.
 
-    def __init__(self, folder: Path, gate: str, *arguments: str) -> None:
+    `commits`: so many follow the first one. `landed`: the one of `origin/main`. `base`: of the environment.
+    """
+
+    def __init__(
+        self, folder: Path, gate: str, *arguments: str, commits: int = 0, landed: str = "", base: str = ""
+    ) -> None:
         self.root, self._temporary, self._begun = folder / "root", folder / "temporary", folder / "begun"
         self._temporary.mkdir()
         code = self.root / "tests" / "gate"
         code.mkdir(parents=True)
-        for name in ("__init__", "clone", "ending", "report"):
+        for name in ("__init__", "changed", "clone", "ending", "report"):
             shutil.copy(ROOT / "tests" / "gate" / f"{name}.py", code)
         (self.root / ".ci").mkdir()
         (self.root / ".ci" / "run").write_text(gate)
         (self.root / ".gitignore").write_text("build/\n__pycache__/\n")
         git = ["git", "-c", "user.name=x", "-c", "user.email=x"]
-        for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
+        more = [["commit", "-qm", "x", "--allow-empty"]] * (1 + commits)
+        if landed:
+            more.append(["update-ref", "refs/remotes/origin/main", landed])
+        for command in (["init", "-q"], ["add", "-A"], *more):
             subprocess.run([*git, *command], cwd=self.root, check=True)
         (self.root / "build").mkdir()
         (self.root / "build" / "gate.json").write_text('{"result": "passed"}\n')
@@ -54,6 +63,7 @@ class Clone:
                 "PATH": f"{folder}:{os.environ['PATH']}",
                 "TMPDIR": str(self._temporary),
                 "BEGUN": str(self._begun),
+                "RMQIO_BASE": base,  # else, that of the run that this is a test of
             },
             stdout=subprocess.PIPE,
             text=True,
@@ -79,6 +89,36 @@ def test_its_status_and_reports_are_those_of_the_gate(tmp_path: Path) -> None:
     clone = Clone(tmp_path, f"{GATE}exit 3\n")
     assert clone.wait() == (3, ["of the gate"], '{"result": "failed"}')
     assert (clone.root / "build" / "gate" / "unit.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("commits", "landed", "base", "arguments", "expected"),
+    [
+        (3, "HEAD~2", "", (), "HEAD~2"),
+        (3, "HEAD~2", "", ("--times", "1"), "HEAD~2"),
+        (3, "", "", (), "HEAD~1"),
+        (3, "HEAD", "", (), "HEAD~1"),
+        (3, "HEAD~2", "HEAD~3", (), "HEAD~3"),
+        (3, "HEAD~2", "origin/main", (), "HEAD~2"),
+        (0, "", "", (), None),
+    ],
+)
+def test_the_clone_compares_with_what_this_folder_comes_after(
+    commits: int, landed: str, base: str, arguments: tuple[str, ...], expected: str | None, tmp_path: Path
+) -> None:
+    """In the clone, `origin/main` is HEAD, or a branch of this folder."""
+    says = 'echo "base ${RMQIO_BASE:-none}"\n'
+    clone = Clone(tmp_path, says, *arguments, commits=commits, landed=landed, base=base)
+    wanted = "none"
+    if expected:
+        command = ["git", "rev-parse", expected]
+        wanted = subprocess.run(command, cwd=clone.root, capture_output=True, text=True, check=True).stdout.strip()
+    assert f"base {wanted}" in clone.process.communicate()[0].splitlines()
+
+
+def test_a_base_that_is_no_commit_is_told(tmp_path: Path) -> None:
+    last = ["FAILED the gate cannot begin: RMQIO_BASE=nowhere is no commit", "0 passed, 1 failed, 0 skipped"]
+    assert Clone(tmp_path, GATE, base="nowhere").wait() == (1, last, "none")
 
 
 def test_a_signal_goes_on_to_the_gate(tmp_path: Path) -> None:
