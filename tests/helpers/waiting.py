@@ -45,9 +45,9 @@ def runs(process: subprocess.Popen[Any], log: Callable[[], object] = lambda: "")
         if status is None:
             return True
         if status >= 0:
-            raise AssertionError(f"it ended with {status}\n{log()}")
+            raise AssertionError(f"it ended with {status}\n{_text(log)}")
         name = signal.Signals(-status).name
-        raise (AssertionError if name in _CRASHES else Inconclusive)(f"it was ended by {name}\n{log()}")
+        raise (AssertionError if name in _CRASHES else Inconclusive)(f"it was ended by {name}\n{_text(log)}")
 
     return is_up
 
@@ -117,8 +117,8 @@ def until(
       condition: it holds if its result is true.
       what: is waited for; a part of the error.
       progress: as long as its result changes, this goes on, for four minutes or `still_s` at most.
-      alive: each returns whether something runs that this needs, e.g. a broker. One that raises an error ends the wait
-        with it, e.g. of a job that has failed.
+      alive: each returns whether something runs that this needs, e.g. a broker, or raises an error, e.g. of a job that
+        has failed. The condition is asked once more then, before the wait ends with it.
       details: are a part of the error, e.g. the ids that are missing.
       still_s: for so long nothing may change on a quiet machine.
       pause_s: between two looks; the first ones follow each other more quickly.
@@ -128,33 +128,62 @@ def until(
       Inconclusive: something of `alive` has ended unasked, or there was progress, but the time is up.
     """
     began = changed = time.monotonic()
-    seen, pause = progress(), min(0.005, pause_s)
-    while not (result := _asked(condition, what)):
-        for lives in alive:
-            if not lives():
-                if result := condition():
+    pause = min(0.005, pause_s)
+
+    def ended() -> Exception | None:
+        if not _has_all():
+            return Inconclusive(f"a server ended before: {what}")
+        try:
+            has_ended = not all(lives() for lives in alive)
+        except Exception as error:  # noqa: BLE001 (the wait raises it)
+            return error
+        return Inconclusive(f"something ended before: {what}; {_text(details)}") if has_ended else None
+
+    with _judged(ended):
+        seen = progress()
+        while not (result := condition()):
+            if (error := ended()) is not None:
+                if result := condition():  # what it waits for came before the end
                     return result
-                raise Inconclusive(f"something ended before: {what}; {details()}")
-        now = time.monotonic()
-        if (found := progress()) != seen:
-            seen, changed = found, now
-        if now - changed > still_s * patience():
-            raise AssertionError(f"nothing changed for {now - changed:.0f} s before: {what}; {details()}")
-        if now - began > max(_LIMIT_S, still_s) * patience():
-            raise Inconclusive(f"not within {now - began:.0f} s, though there was progress: {what}; {details()}")
-        time.sleep(pause)
-        pause = min(pause * 1.2, pause_s)
-    return result
+                raise error
+            now = time.monotonic()
+            if (found := progress()) != seen:
+                seen, changed = found, now
+            if now - changed > still_s * patience():
+                raise AssertionError(f"nothing changed for {now - changed:.0f} s before: {what}; {_text(details)}")
+            if now - began > max(_LIMIT_S, still_s) * patience():
+                late = f"not within {now - began:.0f} s, though there was progress"
+                raise Inconclusive(f"{late}: {what}; {_text(details)}")
+            time.sleep(pause)
+            pause = min(pause * 1.2, pause_s)
+        return result
 
 
-def _asked(condition: Callable[[], T], what: str) -> T:
-    """Returns the condition's result. Without what is needed, neither False nor an error says anything."""
+@contextmanager
+def _judged(ended: Callable[[], Exception | None]) -> Iterator[None]:
+    """Whatever was asked and has failed: if something has ended, that is raised, since the error comes of it.
+
+    An assertion is wrong all the same, also after the end of what the test has started. Without a server it says
+    nothing.
+    """
     try:
-        result, error = condition(), None
-    except Exception as raised:  # noqa: BLE001 (it is raised again)
-        result, error = None, raised
-    if not result and not all(is_up() for is_up in _needed):
-        raise Inconclusive(f"a server ended before: {what}") from error
-    if error is not None:
-        raise error
-    return result  # type: ignore[return-value]
+        yield
+    except Inconclusive:
+        raise
+    except Exception as error:
+        told = None if isinstance(error, AssertionError) and _has_all() else ended()
+        if told is None or told is error:
+            raise
+        raise told from error
+
+
+def _has_all() -> bool:
+    return all(is_up() for is_up in _needed)
+
+
+def _text(told: Callable[[], object]) -> object:
+    """What cannot be told does not change what an error says."""
+    try:
+        return told()
+    except Exception as error:  # noqa: BLE001 (it is a part of the text)
+        return f"no details: {error!r}"

@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -61,15 +62,59 @@ def test_what_has_ended_is_inconclusive_unless_the_condition_holds_by_then() -> 
     assert until(after(1), "it", alive=[lambda: False])
 
 
-def test_what_all_waits_need_is_not_named_by_each_of_them() -> None:
-    def fails() -> bool:
-        raise ConnectionError("no answer")
+class Asked:
+    """What a wait asks fails at the look with this number, and what it needs ends just then."""
 
-    for condition in (lambda: False, fails):
-        with needed(lambda: False), pytest.raises(Inconclusive, match="a server ended before: it"):
-            until(condition, "it", alive=[fails])
-        with needed(lambda: True), pytest.raises(ConnectionError):
-            until(condition, "it", alive=[fails])
+    def __init__(self, error: Exception, look: int = 0) -> None:
+        self.is_up, self._error, self._look, self._numbers = True, error, look, count()
+
+    def __call__(self) -> bool:
+        if next(self._numbers) < self._look:
+            return False
+        self.is_up = False
+        raise self._error
+
+
+_NO_ANSWER = ConnectionError("no answer")
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "error"),
+    [
+        ("condition", Asked(_NO_ANSWER), "no answer"),
+        ("condition", Asked(_NO_ANSWER, 2), "no answer"),
+        ("condition", Asked(AssertionError("2 copies")), "2 copies"),
+        ("alive", Asked(_NO_ANSWER), "no answer"),
+        ("alive", Asked(AssertionError("the job ended with 1")), "the job ended with 1"),
+        ("progress", Asked(_NO_ANSWER), "no answer"),
+        ("progress", Asked(_NO_ANSWER, 2), "no answer"),
+        ("details", Asked(_NO_ANSWER), r"nothing changed .* no details: ConnectionError\('no answer'\)"),
+    ],
+)
+def test_without_what_all_waits_need_no_error_says_anything(name: str, asked: Asked, error: str) -> None:
+    given: dict[str, Any] = {"condition": lambda: False, name: [asked] if name == "alive" else asked}
+    with needed(lambda: asked.is_up), pytest.raises(Inconclusive, match="a server ended before: it"):
+        until(what="it", **given)
+    with needed(lambda: True), pytest.raises((AssertionError, ConnectionError), match=error) as raised:
+        until(what="it", **given)
+    assert raised.value.__cause__ is None
+
+
+def test_what_all_waits_need_is_not_named_by_each_of_them() -> None:
+    with needed(lambda: False), pytest.raises(Inconclusive, match="a server ended before: it"):
+        until(lambda: False, "it")
+
+
+@pytest.mark.parametrize("name", ["condition", "progress"])
+def test_that_something_has_ended_is_told_before_an_error_that_comes_of_it(name: str) -> None:
+    given: dict[str, Any] = {"condition": lambda: False, name: Asked(_NO_ANSWER)}
+    with pytest.raises(Inconclusive, match="something ended before: it"):
+        until(what="it", alive=[lambda: False], **given)
+    with pytest.raises(AssertionError, match="the job ended with 1"):
+        until(what="it", alive=[Asked(AssertionError("the job ended with 1"))], **given)
+    given[name] = Asked(AssertionError("2 copies"))
+    with pytest.raises(AssertionError, match="2 copies"):
+        until(what="it", alive=[lambda: False], **given)
 
 
 def test_a_forked_child_does_not_ask_for_what_its_parent_has_started() -> None:
@@ -105,6 +150,7 @@ def test_what_lives_may_say_itself_what_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("program", "raised", "said"),
     [
+        ("exit 0", AssertionError, "it ended with 0\nits log"),
         ("exit 3", AssertionError, "it ended with 3\nits log"),
         ("ulimit -c 0; kill -SEGV $$", AssertionError, "it was ended by SIGSEGV\nits log"),
         ("kill -KILL $$", Inconclusive, "it was ended by SIGKILL\nits log"),
@@ -118,3 +164,5 @@ def test_a_program_that_ends_or_crashes_is_wrong_and_one_that_is_killed_is_incon
     process.wait()
     with pytest.raises(raised, match=said):
         until(lambda: False, "it", alive=[runs(process, lambda: "its log")])
+    # It may have done what the wait is for between two looks, just before its end.
+    assert until(after(1), "it", alive=[runs(process)])
