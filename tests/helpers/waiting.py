@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -16,7 +17,6 @@ T = TypeVar("T")
 PATIENCE: Final = "RMQIO_PATIENCE"
 """A variable of the environment: by how much all limits of time grow. The gate measures it, tests/gate/patience.py."""
 _LIMIT_S: Final = 240.0
-"""Less than pytest's limit for a test, which calls what takes longer wrong."""
 _needed: Final[list[Callable[[], object]]] = []
 _CRASHES: Final = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"})
 
@@ -128,7 +128,7 @@ def until(
       Inconclusive: something of `alive` has ended unasked, or there was progress, but the time is up.
     """
     began = changed = time.monotonic()
-    pause = min(0.005, pause_s)
+    pause, limit_s = min(0.005, pause_s), max(_LIMIT_S, still_s) * patience()
 
     def ended() -> Exception | None:
         if not _has_all():
@@ -139,7 +139,7 @@ def until(
             return error
         return Inconclusive(f"something ended before: {what}; {_text(details)}") if has_ended else None
 
-    with _judged(ended):
+    with _longer(limit_s), _judged(ended):
         seen = progress()
         while not (result := condition()):
             if (error := ended()) is not None:
@@ -151,12 +151,30 @@ def until(
                 seen, changed = found, now
             if now - changed > still_s * patience():
                 raise AssertionError(f"nothing changed for {now - changed:.0f} s before: {what}; {_text(details)}")
-            if now - began > max(_LIMIT_S, still_s) * patience():
+            if now - began > limit_s:
                 late = f"not within {now - began:.0f} s, though there was progress"
                 raise Inconclusive(f"{late}: {what}; {_text(details)}")
             time.sleep(pause)
             pause = min(pause * 1.2, pause_s)
         return result
+
+
+@contextmanager
+def _longer(limit_s: float) -> Iterator[None]:
+    """What is in here has a limit of its own, and takes nothing of pytest's limit for the test.
+
+    pytest-timeout calls what takes longer wrong, also two waits that go on well. It has set the timer of the process.
+    """
+    left_s, _ = signal.getitimer(signal.ITIMER_REAL)
+    if not left_s or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.setitimer(signal.ITIMER_REAL, left_s + limit_s)
+    try:
+        yield
+    finally:
+        if signal.getitimer(signal.ITIMER_REAL)[0]:  # else, the test has failed by it
+            signal.setitimer(signal.ITIMER_REAL, left_s)
 
 
 @contextmanager

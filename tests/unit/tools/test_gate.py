@@ -97,6 +97,24 @@ def test_leaves():
     if IS_LATER: subprocess.Popen(["sleep", "600"], start_new_session=True)
 """
 )
+WAITS = """
+import time
+from itertools import count
+from tests.helpers import waiting
+from tests.helpers.waiting import until
+def wait():
+    looks, steps = count(), count()
+    until(lambda: next(looks) > 20, "it", progress=lambda: next(steps))
+def test_waits():
+    wait()
+    wait()
+def test_hangs_in_a_wait(monkeypatch):
+    monkeypatch.setattr(waiting, "_LIMIT_S", 1.0)
+    until(lambda: time.sleep(600), "it", still_s=1)
+def test_hangs_after_a_wait():
+    wait()
+    time.sleep(600)
+"""
 COUNTS = """
 import pathlib
 def test_counts():
@@ -205,6 +223,13 @@ def test_what_the_change_is_about_is_judged_in_its_second_run_too(tmp_path: Path
     assert (status, lines[-1]) == (1, "2 passed, 2 failed, 0 skipped")
     assert "FAILED test_hangs.py::test_hangs" in lines
     assert "FAILED test_leaves.py::test_leaves has left this process: sleep 600" in lines
+
+
+def test_waits_take_nothing_of_the_time_of_a_test(tmp_path: Path) -> None:
+    """Each takes 0.8 s at least."""
+    status, lines, _ = Run(tmp_path, options=("--timeout=1",), waits=WAITS).wait()
+    assert (status, lines[-1]) == (1, "2 passed, 2 failed, 0 skipped")
+    assert {f"FAILED test_waits.py::test_hangs_{at}_a_wait" for at in ("in", "after")} <= {*lines}
 
 
 def test_no_test_begins_after_the_last_time_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
