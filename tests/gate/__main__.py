@@ -19,6 +19,7 @@ from typing import Final
 from tests.gate.changed import changed_tests
 from tests.gate.durations import shares
 from tests.gate.ending import Ended, heed_no_signals
+from tests.gate.flakes import noted
 from tests.gate.jobs import Result, Running, Stage, module_job, of_gate, some_of, wait
 from tests.gate.judging import SKIPS
 from tests.gate.patience import measured
@@ -137,6 +138,7 @@ class Gate:
             inconclusive=tuple(name for each in results for name in each.inconclusive),
             skipped=sum(len(each.skipped) for each in results),
             flakes=tuple(self._flakes),
+            flaked_before=noted(self._flakes, self._report.commit.id),
         )
         return self._report.close(end)
 

@@ -7,6 +7,7 @@ import json
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -37,13 +38,18 @@ def commit() -> Commit:
 
 
 class End(NamedTuple):
-    """What a run says at its end: numbers, and names of tests. `flakes`: were inconclusive, and passed once more."""
+    """What a run says at its end: numbers, and names of tests.
+
+    `flakes`: were inconclusive, and passed once more. `flaked_before`: the commit of the last time, of those of them
+    that were flakes in an earlier run.
+    """
 
     passed: int = 0
     wrong: tuple[str, ...] = ()
     inconclusive: tuple[str, ...] = ()
     skipped: int = 0
     flakes: tuple[str, ...] = ()
+    flaked_before: Mapping[str, str] = {}
 
     @property
     def failed(self) -> int:
@@ -63,7 +69,7 @@ class Report:
 
     def __init__(self, build: Path, began: float) -> None:
         self._build, self._began = build, began
-        self._commit = commit()
+        self.commit = commit()
         self.seconds: dict[str, float] = {}
         build.mkdir(parents=True, exist_ok=True)
         (build / "junit.xml").unlink(missing_ok=True)
@@ -89,7 +95,9 @@ class Report:
             print(f"INCONCLUSIVE {name}")
         for name in end.flakes:
             print(f"FLAKE {name}")
-        if commit() != self._commit:
+        for name, when in end.flaked_before.items():
+            print(f"flaked before, on {when}, so mend it before anything else: {name}")
+        if commit() != self.commit:
             print("the sources changed meanwhile, so this says nothing about a commit")
         print("seconds: " + ", ".join(f"{name} {each}" for name, each in self._rounded().items()))
         print(f"{end.passed} passed, {end.failed} failed, {end.skipped} skipped", flush=True)
@@ -97,8 +105,8 @@ class Report:
 
     def _json(self, end: End) -> str:
         content = {
-            "commit": self._commit.id,
-            "clean": self._commit.is_clean and commit() == self._commit,
+            "commit": self.commit.id,
+            "clean": self.commit.is_clean and commit() == self.commit,
             "result": "failed" if end.failed else "passed",
             "passed": end.passed,
             "failed": end.failed,

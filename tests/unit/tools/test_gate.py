@@ -18,6 +18,7 @@ import pytest
 
 from rmqio.local.errors import LocalBrokerError
 from tests.gate.changed import changed_tests
+from tests.gate.flakes import noted
 from tests.gate.jobs import Running, pytest_job
 from tests.gate.judging import inconclusive
 from tests.gate.selection import GATE, LEFT_OUT, SAMPLED, Part, chosen, is_in
@@ -146,7 +147,12 @@ class Run:
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *limited, *command, folder, json.dumps(given)],
-                env=os.environ | {"PYTEST_ADDOPTS": "-p no:cacheprovider", "PYTHONPATH": str(ROOT)},
+                env={
+                    **os.environ,
+                    "PYTEST_ADDOPTS": "-p no:cacheprovider",
+                    "PYTHONPATH": str(ROOT),
+                    "RMQIO_CACHE": str(folder / "cache"),
+                },
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -184,12 +190,31 @@ def test_what_is_lost_is_told_at_once_and_does_not_run_again(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("times", "status", "last"), [(1, 0, "3 passed, 0 failed"), (2, 1, "2 passed, 1 failed")])
 def test_what_is_inconclusive_runs_once_more(tmp_path: Path, times: int, status: int, last: str) -> None:
+    flakes = tmp_path / "cache" / "flakes.jsonl"
+    flakes.parent.mkdir()
+    before = [
+        '{"test": "test_slow.py::test_slow", "commit": "c0ffee00", "date": "2026-01-02"}',
+        '{"test": "test_slow.py::test_slow", "commit": "decaf000000", "date": "2026-01-03"}',
+        '{"test": "test_other.py::test_it", "commit": "decaf000000", "date": "2026-01-03"}',
+        '{"test": "test_slow',
+    ]
+    flakes.write_text("\n".join([*before, ""]))
     run = Run(tmp_path, good=GOOD, slow=INCONCLUSIVE.format(times=times))
     found, lines, report = run.wait()
     assert (found, lines[-1]) == (status, f"{last}, 1 skipped")
     assert f"{'INCONCLUSIVE' if status else 'FLAKE'} test_slow.py::test_slow" in lines
     assert report["flakes"] == ([] if status else ["test_slow.py::test_slow"])
     assert report["inconclusive"] == status
+    again = "flaked before, on decaf000 (2026-01-03), so mend it before anything else: test_slow.py::test_slow"
+    assert [line for line in lines if line.startswith("flaked")] == ([] if status else [again])
+    noted = [json.loads(line) for line in flakes.read_text().splitlines()[len(before) :]]
+    assert [(each["test"], each["commit"]) for each in noted] == [(each, report["commit"]) for each in report["flakes"]]
+
+
+def test_flakes_that_cannot_be_noted_are_told_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cache").touch()
+    assert noted(["test_it"], None, tmp_path / "cache" / "flakes.jsonl") == {}
+    assert capsys.readouterr().out.startswith("flakes cannot be noted: [Errno")
 
 
 @pytest.mark.parametrize("why", ["it needs no server", "something else is wrong", "the change is about it"])
