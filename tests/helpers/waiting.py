@@ -34,7 +34,7 @@ def patience() -> float:
 
 def at_most(seconds: float) -> int:
     """Returns the limit, in seconds, of what takes so long at most on a quiet machine: for `timeout=`, `wait()` etc."""
-    return round(seconds * patience())
+    return max(1, round(seconds * patience()))
 
 
 def runs(process: subprocess.Popen[Any], log: Callable[[], object] = lambda: "") -> Callable[[], bool]:
@@ -50,6 +50,33 @@ def runs(process: subprocess.Popen[Any], log: Callable[[], object] = lambda: "")
         raise (AssertionError if name in _CRASHES else Inconclusive)(f"it was ended by {name}\n{_text(log)}")
 
     return is_up
+
+
+@contextmanager
+def repeated(act: Callable[[], object], every_s: float) -> Iterator[None]:
+    """Does something again and again in a thread of its own, until the end of the block, e.g. sends a message.
+
+    An error ends it, and is raised after the block.
+    """
+    is_over, errors = threading.Event(), list[BaseException]()
+
+    def repeat() -> None:
+        try:
+            while not is_over.wait(every_s):
+                act()
+        except BaseException as error:  # noqa: BLE001 (the block raises it)
+            errors.append(error)
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(at_most(120))
+    assert not thread.is_alive(), f"{act} does not end"
+    if errors:
+        raise errors[0]
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import threading
 import time
 import uuid
 from collections import Counter
@@ -34,7 +33,7 @@ from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic
 from tests.helpers.servers.cluster import Cluster
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import at_most
+from tests.helpers.waiting import repeated
 
 pytestmark = [
     pytest.mark.slow,
@@ -134,28 +133,27 @@ def test_a_stream_that_is_killed_counts_each_event_once(mode: Mode, lab: Lab, tm
     assert set(found().values()) == {3}
 
 
-class Pairs(threading.Thread):
+class Pairs:
     """Sends the first event of each user to the broker that goes, and the second one to the broker that stays."""
 
     def __init__(self, cluster: Cluster, topic: Topic) -> None:
-        super().__init__(daemon=True)
         patient = ClientOptions(cluster.name_server, max_retries=0)
         hasty = ClientOptions(cluster.name_server, max_retries=0, request_timeout_ms=500)
-        self._ends = ((hasty, GOES, "first"), (patient, STAYS, "second"))
+        ends = ((hasty, GOES, "first"), (patient, STAYS, "second"))
+        self._ends = [(RemotingProducer(options, f"pairs-{broker}"), broker, rule) for options, broker, rule in ends]
         self._topic = topic
-        self.is_over = threading.Event()
         self.users = 0
 
-    def run(self) -> None:
-        producers = [RemotingProducer(options, f"pairs-{broker}") for options, broker, _ in self._ends]
-        while not self.is_over.wait(0.1):
-            for producer, (_, broker, rule_id) in zip(producers, self._ends, strict=True):
-                queues = self._topic.of(broker)
-                body = json.dumps({"user": f"u{self.users}", "rule": rule_id}).encode()
-                with contextlib.suppress(RmqioError):  # the broker hangs, and may store it later
-                    producer.send(Message(body, topic=self._topic.name), queues[self.users % len(queues)])
-            self.users += 1
-        for producer in producers:
+    def send(self) -> None:
+        for producer, broker, rule_id in self._ends:
+            queues = self._topic.of(broker)
+            body = json.dumps({"user": f"u{self.users}", "rule": rule_id}).encode()
+            with contextlib.suppress(RmqioError):  # the broker hangs, and may store it later
+                producer.send(Message(body, topic=self._topic.name), queues[self.users % len(queues)])
+        self.users += 1
+
+    def close(self) -> None:
+        for producer, _, _ in self._ends:
             producer.close()
 
 
@@ -175,16 +173,12 @@ def test_no_correlation_is_lost_or_found_twice_while_a_broker_hangs(mode: Mode, 
         program = [sys.executable, "-m", "tests.helpers.pipelines.correlating", topic.name, topic.sink]
         flags = [*mode.with_workers(2), f"--checkpoint_dir={tmp_path / 'checkpoint'}"]
         with started(Job([*program, cluster.name_server, *flags], tmp_path)) as job:
-            pairs.start()
-            try:
+            with contextlib.closing(pairs), repeated(pairs.send, 0.1):
                 job.wait_until(lambda: bool(found()), "the first correlations")
                 cluster.brokers[GOES].pause()
                 time.sleep(8)
                 cluster.brokers[GOES].resume()
                 time.sleep(2)
-            finally:
-                pairs.is_over.set()
-                pairs.join(at_most(30))
             users = _users(topic)
             assert max(users.values()) > 5_000, "a first event was stored long after its second one"
             wanted = {(rule, user) for rule in ("pair", "order") for user in users}

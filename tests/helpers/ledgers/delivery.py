@@ -19,10 +19,9 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -37,7 +36,7 @@ from tests.helpers.servers.flink_cluster import Cluster as FlinkCluster
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.servers.spark_cluster import END_WITH_THE_TESTS, below, command_of, parent_of
 from tests.helpers.servers.spark_cluster import Cluster as SparkCluster
-from tests.helpers.waiting import at_most
+from tests.helpers.waiting import at_most, repeated
 
 _REST: Final = re.compile(r"Flink's REST endpoint is (\S+)")
 
@@ -103,22 +102,9 @@ class Copies:
         for queue in self.sources:
             self.lab.send(queue, count, body_size=100)
 
-    @contextmanager
-    def incoming(self) -> Iterator[None]:
+    def incoming(self) -> AbstractContextManager[None]:
         """Keeps sending messages inside the context."""
-        is_enough = threading.Event()
-
-        def send() -> None:
-            while not is_enough.wait(0.05):
-                self.send(10)
-
-        thread = threading.Thread(target=send)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_enough.set()
-            thread.join()
+        return repeated(lambda: self.send(10), 0.05)
 
     def command(self, *flags: str) -> list[str]:
         topics = [f"--source={self.sources[0].topic}", f"--sink={self.sink}", f"--group={self.group}"]

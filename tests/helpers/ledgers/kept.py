@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from rmqio.model import Message, MessageQueue
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.orders import QUEUES, WINDOW_MS, Bench
 from tests.helpers.servers.jobs import Job
-from tests.helpers.waiting import Inconclusive
+from tests.helpers.waiting import Inconclusive, repeated
 
 RINGING = 20
 """The number of keys whose processing-time timer is to survive a failure."""
@@ -41,22 +40,9 @@ class KeptBench(Bench):
         if time.time() >= self.rings_at_s:
             raise Inconclusive("timers that were to survive have fired before the failure")
 
-    @contextmanager
-    def incoming(self) -> Iterator[None]:
+    def incoming(self) -> AbstractContextManager[None]:
         """Keeps sending orders inside the context, so that something is always in flight."""
-        is_enough = threading.Event()
-
-        def send() -> None:
-            while not is_enough.wait(0.05):
-                self.send(200)
-
-        thread = threading.Thread(target=send)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_enough.set()
-            thread.join()
+        return repeated(lambda: self.send(200), 0.05)
 
     def end_windows(self) -> None:
         """Sends an order that is a minute later to each queue, where the watermark would wait for idle queues.

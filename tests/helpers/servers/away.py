@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,7 @@ from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
 from tests.helpers.servers.cluster import SMALL, Cluster
-from tests.helpers.waiting import at_most, until
+from tests.helpers.waiting import repeated, until
 
 STAYS, GOES = "stays", "goes"
 CONFIG: Config = {**SMALL, "flushConsumerOffsetInterval": 300}
@@ -115,40 +115,24 @@ def _holds(file: Path, text: str) -> bool:
     return False
 
 
-class Sender(threading.Thread):
-    """Sends one message to each queue of a broker, again and again. If the broker is away, only this sender waits."""
-
-    def __init__(self, cluster: Cluster, topic: Topic, broker: str) -> None:
-        super().__init__(daemon=True)
-        options = ClientOptions(cluster.name_server, max_retries=0)
-        self._producer = RemotingProducer(options, f"sender-{broker}")
-        self._queues = topic.of(broker)
-        self._topic = topic.name
-        self._is_over = threading.Event()
-
-    def run(self) -> None:
-        while not self._is_over.wait(at_most(_EVERY_S)):
-            for queue in self._queues:
-                with contextlib.suppress(RmqioError):
-                    self._producer.send(Message(b"m", topic=self._topic), queue)
-
-    def stop(self) -> None:
-        self._is_over.set()
-        self.join(at_most(30))
-        self._producer.close()
-
-
 @contextlib.contextmanager
 def sending(cluster: Cluster, topic: Topic, brokers: Sequence[str] = (STAYS, GOES)) -> Iterator[None]:
-    """Ten messages a second go to each queue, so that a broker that goes away has messages that were not read yet."""
-    senders = [Sender(cluster, topic, broker) for broker in brokers]
-    for sender in senders:
-        sender.start()
-    try:
+    """Ten messages a second go to each queue, so that a broker that goes away has messages that were not read yet.
+
+    Each broker has a thread of its own: if one is away, only its thread waits.
+    """
+    with contextlib.ExitStack() as stack:
+        for broker in brokers:
+            options = ClientOptions(cluster.name_server, max_retries=0)
+            producer = stack.enter_context(RemotingProducer(options, f"sender-{broker}"))
+            stack.enter_context(repeated(partial(_send, producer, topic.of(broker), topic.name), _EVERY_S))
         yield
-    finally:
-        for sender in senders:
-            sender.stop()
+
+
+def _send(producer: RemotingProducer, queues: Sequence[MessageQueue], topic: str) -> None:
+    for queue in queues:
+        with contextlib.suppress(RmqioError):
+            producer.send(Message(b"m", topic=topic), queue)
 
 
 def lose(cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import waiting
-from tests.helpers.waiting import Inconclusive, needed, runs, until, until_found
+from tests.helpers.waiting import Inconclusive, at_most, needed, repeated, runs, until, until_found
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +27,25 @@ def after(looks: int) -> Callable[[], bool]:
     """Returns a condition that holds after so many looks."""
     numbers = count()
     return lambda: next(numbers) >= looks
+
+
+@pytest.mark.parametrize(("seconds", "factor", "limit"), [(30, "1", 30), (30, "2.5", 75), (0.1, "2", 1)])
+def test_limits_grow_and_are_never_nothing(
+    seconds: float, factor: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(waiting.PATIENCE, factor)
+    assert at_most(seconds) == limit
+
+
+def test_what_is_repeated_goes_on_until_the_block_ends_or_it_fails() -> None:
+    times = count()
+    with repeated(lambda: next(times), 0.001):
+        until(lambda: next(times) > 20, "some times", still_s=1e6)
+    after_block = next(times)
+    assert next(times) == after_block + 1
+    fails = Asked(_NO_ANSWER, 3)
+    with pytest.raises(ConnectionError, match="no answer"), repeated(fails, 0.001):
+        until(lambda: not fails.is_up, "its error", still_s=1e6)
 
 
 def test_what_comes_is_returned() -> None:
