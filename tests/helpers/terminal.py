@@ -129,9 +129,9 @@ class Terminal:
             raise AssertionError(f"it ended with {ended.si_status} before: {what}")
         return False
 
-    def _read(self, timeout_s: float) -> bool:
+    def _read(self, pause_s: float) -> bool:
         """Returns whether something was shown."""
-        if select.select([self._descriptor], [], [], timeout_s)[0]:
+        if select.select([self._descriptor], [], [], pause_s)[0]:
             with contextlib.suppress(OSError):  # the program has ended
                 data = os.read(self._descriptor, 1 << 16)
                 self._raw += data.decode("utf-8", "replace")

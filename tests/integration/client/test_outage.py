@@ -15,7 +15,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
 from tests.helpers.client.raw_send import send_all, send_one
-from tests.helpers.waiting import until
+from tests.helpers.waiting import at_most, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -82,7 +82,7 @@ def test_reader_rides_out_a_paused_broker(own_broker: LocalRocketMQ, client: Rem
         nonlocal resumed
         if reader.position >= 3_000 and resumed is None:
             own_broker.pause()
-            resumed = threading.Timer(12, own_broker.resume)  # longer than a pull's timeout
+            resumed = threading.Timer(at_most(12), own_broker.resume)  # longer than a pull's timeout
             resumed.start()
         part = reader.poll()
         if part is None:

@@ -13,6 +13,7 @@ from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions
 from tests.helpers.peers.interop import JavaClient, given, java_client, same_for_both
 from tests.helpers.servers.cluster import Cluster
+from tests.helpers.waiting import missing, until
 
 pytestmark = pytest.mark.broker
 
@@ -61,11 +62,16 @@ def test_a_static_topic_is_one_topic_before_and_after_it_moves(java: JavaClient,
     of_queue = [record for record in after if record.queue == QUEUES[1]]
     read: list[Record] = []
     skipped = 0
-    while len(read) < len(of_queue) and client.wait([reader], 20_000):
-        fetched = reader.poll()
-        if fetched is not None:
-            read += fetched.records
+
+    def is_read() -> bool:
+        nonlocal skipped
+        client.wait([reader], 1_000)
+        if (fetched := reader.poll()) is not None:
+            read.extend(fetched.records)
             skipped += fetched.skipped
+        return len(read) >= len(of_queue)
+
+    until(is_read, "all", progress=lambda: len(read), details=lambda: missing(of_queue, read), pause_s=0)
     assert read == of_queue
     assert of_queue[-1].queue_offset > len(of_queue), "the second broker's offsets begin elsewhere"
     assert skipped == 0, "where no offsets were none are lost"

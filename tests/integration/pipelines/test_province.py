@@ -75,7 +75,9 @@ class Bench:
 
     def province(self, *arguments: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
         command = self.command(*arguments)
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
+        return subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=at_most(timeout_s), check=False
+        )
 
     def check(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         topics = [f"--name_server={self.name_server}", f"--source_topic={self.source}", f"--sink_topic={self.sink}"]
@@ -186,7 +188,7 @@ def test_a_missing_topic_is_one_line_and_status_2(bench: Bench, option: str) -> 
 @pytest.mark.slow
 def test_the_demo_ends_with_nothing_lost(bench: Bench) -> None:
     command = [sys.executable, "-m", "rmqio.pipelines.demo", "--count=300"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * TIMEOUT_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(4 * TIMEOUT_S), check=False)
     assert done.returncode == 0, done.stderr
     assert "addresses -> provinces by id: nothing lost or doubled" in done.stdout.splitlines()
     assert "广东省" in done.stdout

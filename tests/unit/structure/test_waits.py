@@ -12,21 +12,45 @@ import pytest
 
 from tests.helpers.imports import ROOT
 
+_SLEEPS = {"time.sleep", "asyncio.sleep", "sleep"}
 _WITH_LIMIT = {"awaitTermination", "flush", "join", "result", "settimeout", "wait"}
+"""Methods with a limit as their only argument."""
+_LIMIT_AT = {
+    "acquire": 1,
+    "asyncio.wait_for": 1,
+    "communicate": 1,
+    "create_connection": 1,
+    "select.select": 3,
+    "Timer": 0,
+    "urlopen": 2,
+}
+"""Where the limit of other calls is, if it has no name."""
 _SHORT_S, _MILLISECONDS = 4, 1_000
 _ELSEWHERE = ("gate", "chaos", "mutants")
 """They run tests, or run for a time that is given."""
 
 
 def own_waits(tree: ast.AST) -> Iterator[int]:
-    """Yields the lines of loops that sleep until something holds: those that have a condition, or leave the loop."""
+    """Yields the lines of loops that sleep until something holds: those that have a condition, or leave the loop.
+
+    A loop over numbers has none, so it waits if it leaves. One that waits for an event again and again does so, too.
+    """
     for loop in ast.walk(tree):
-        if isinstance(loop, ast.While):
+        if isinstance(loop, ast.While | ast.For | ast.AsyncFor):
             inside = [node for part in loop.body for node in ast.walk(part)]
-            sleeps = any(isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep" for node in inside)
+            sleeps = any(isinstance(node, ast.Call) and _name(node.func) in _SLEEPS for node in inside)
             leaves = any(isinstance(node, ast.Break | ast.Return | ast.Raise) for node in inside)
-            if sleeps and (leaves or not isinstance(loop.test, ast.Constant)):
+            has_condition = isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant)
+            if (sleeps and (leaves or has_condition)) or (isinstance(loop, ast.While) and _waits(loop.test)):
                 yield loop.lineno
+
+
+def _waits(condition: ast.expr) -> bool:
+    """Whether it calls a method `wait` with a number of seconds."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "wait" and node.args
+        for node in ast.walk(condition)
+    )
 
 
 def limits(tree: ast.AST) -> Iterator[int]:
@@ -34,19 +58,39 @@ def limits(tree: ast.AST) -> Iterator[int]:
     for call in ast.walk(tree):
         if isinstance(call, ast.Call):
             given = [each.value for each in call.keywords if each.arg == "timeout"]
+            name = _name(call.func)
             if isinstance(call.func, ast.Attribute) and call.func.attr in _WITH_LIMIT and len(call.args) == 1:
                 given += call.args
+            at = _LIMIT_AT.get(name, _LIMIT_AT.get(name.rpartition(".")[2], len(call.args)))
+            given += call.args[at : at + 1]
             yield from (each.lineno for each in given if _is_long(each))
 
 
 def _is_long(given: ast.expr) -> bool:
-    if isinstance(given, ast.Name):
-        return given.id.endswith("_S")
-    return (
-        isinstance(given, ast.Constant)
-        and isinstance(given.value, int | float)
-        and (_SHORT_S <= given.value < _MILLISECONDS)
-    )
+    if isinstance(given, ast.BinOp):
+        parts = (given.left, given.right)
+        return all(map(_is_number, parts)) and any(map(_is_long, parts))
+    if isinstance(given, ast.Constant):
+        return isinstance(given.value, int | float) and _SHORT_S <= given.value < _MILLISECONDS
+    return _is_number(given)
+
+
+def _is_number(given: ast.expr) -> bool:
+    if isinstance(given, ast.Constant):
+        return isinstance(given.value, int | float)
+    return _name(given).endswith(("_S", "timeout_s", "limit_s"))
+
+
+def _name(given: ast.expr) -> str:
+    """Returns the name of what is used or called, with what it is an attribute of, if that is a name."""
+    match given:
+        case ast.Name(name):
+            return name
+        case ast.Attribute(ast.Name(of), name):
+            return f"{of}.{name}"
+        case ast.Attribute(_, name):
+            return f".{name}"
+    return ""
 
 
 @pytest.mark.parametrize(
@@ -57,6 +101,14 @@ def _is_long(given: ast.expr) -> bool:
         ("while True:\n    time.sleep(3600)", False),
         ("time.sleep(1)\nuntil(holds, 'it')", False),
         ("while left:\n    clock.sleep(left)", False),
+        ("while left:\n    self.wire.clock.sleep(left)", False),
+        ("while not holds():\n    sleep(0.1)", True),
+        ("async def wait():\n    while not holds():\n        await asyncio.sleep(0.1)", True),
+        ("for _ in range(100):\n    if holds():\n        break\n    time.sleep(0.1)", True),
+        ("for _ in range(100):\n    if not holds():\n        time.sleep(0.1)\n    else:\n        return", True),
+        ("for each in events:\n    send(each)\n    time.sleep(0.1)", False),
+        ("while not event.wait(1):\n    look()", True),
+        ("while not reader.is_at_end:\n    client.wait([reader], 10)", False),
     ],
 )
 def test_loops_that_wait_are_found(source: str, found: bool) -> None:
@@ -74,6 +126,22 @@ def test_loops_that_wait_are_found(source: str, found: bool) -> None:
         ("call.result(10_000)", False),
         ("thread.join(1)", False),
         ("program.wait(timeout=None)", False),
+        ("subprocess.run(command, timeout=4 * LIMIT_S)", True),
+        ("process.wait(2 * 30)", True),
+        ("process.wait(2 * at_most(30))", False),
+        ("', '.join(['%s'] * 14)", False),
+        ("process.wait(limit_s)", True),
+        ("process.wait(self.LIMIT_S)", True),
+        ("process.communicate(b'1', 30)", True),
+        ("process.communicate(b'10')", False),
+        ("asyncio.wait_for(answer, 5)", True),
+        ("terminal.wait_for('sql>', still_s)", False),
+        ("found.get('k', 5)", False),
+        ("select.select([file], [], [], 5)", True),
+        ("socket.create_connection(address, 5)", True),
+        ("threading.Timer(5, end).start()", True),
+        ("Timer(45 * patience(), end)", False),
+        ("threading.Timer(0.1, send)", False),
     ],
 )
 def test_limits_that_do_not_grow_are_found(source: str, found: bool) -> None:
