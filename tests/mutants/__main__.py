@@ -3,7 +3,7 @@
 `python3 -m tests.mutants`, with any Python that has venv. A fault is seen if a test of the job fails. The job is run
 whole, but for what follows its first failure; without the fault, this test has to pass. A run without a failure and
 without an end, or with tests that are inconclusive only, says nothing, which is a failure. So is a patch that does not
-apply: then nothing is run.
+apply, or that an implementation in C may go past: then nothing is run.
 
 What came out is kept in `build/mutants/results.json`, for the commit and the text of each patch. The last lines are a
 table of Markdown. The exit status is 0 if all faults were seen.
@@ -125,7 +125,10 @@ def table(chosen: Sequence[Mutant], results: Results) -> list[str]:
 
 
 def run(chosen: Sequence[Mutant], left: Sequence[Mutant], results: Results, head: str) -> bool:
-    """Judges what is left of the chosen ones. Returns whether all patches apply; if not, nothing is judged."""
+    """Judges what is left of the chosen ones. Returns whether all patches are whole; if not, nothing is judged."""
+    if lacking := [f"{mutant.file.name}: {mutant.lacks}" for mutant in chosen if mutant.lacks]:
+        print("these do not say what they have to:\n  " + "\n  ".join(lacking))
+        return False
     with tempfile.TemporaryDirectory(prefix="rmqio-mutants-") as folder:
         clone = Clone(Path(folder) / "rmqio", head)
         if refused := [mutant.file.name for mutant in chosen if not clone.takes(mutant)]:

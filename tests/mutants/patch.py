@@ -19,6 +19,8 @@ TEST: Final = "tests/unit/tools/test_mutants.py"
 """It looks whether the patches apply, which they do not once one has been applied."""
 VERDICT: Final = "build/mutants/job/verdict.json"
 """Below the root of the clone: what a run of a job says of the fault."""
+_TWINS: Final = ("rmqio/wire/", "rmqio/serde/", "rmqio/enrich/table/")
+"""Folders with functions in C that stand for Python's."""
 _LINE: Final = re.compile(r"^([a-z-]+): (.+)$", re.MULTILINE)
 
 
@@ -39,6 +41,20 @@ class Mutant(NamedTuple):
     @property
     def lane(self) -> str:
         return self.header["lane"]
+
+    @property
+    def lacks(self) -> str:
+        """What its lines do not say, or the patch does not do: "" if all is there."""
+        twin = self.header.get("twin")
+        if "lane" not in self.header:
+            return "no lane"
+        if not self.changed:
+            return "it changes nothing"
+        if twin is not None and (twin not in self.changed or not twin.endswith((".c", ".h"))):
+            return f"it does not change {twin}, or that is not in C"
+        if twin is None and "python-only" not in self.header and any(each.startswith(_TWINS) for each in self.changed):
+            return "neither the twin in C, nor why no code in C goes past it"
+        return ""
 
 
 def mutants() -> list[Mutant]:

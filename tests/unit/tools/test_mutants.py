@@ -16,8 +16,6 @@ from tests.mutants import patch
 from tests.mutants.job import jobs_of, verdict
 from tests.mutants.patch import Mutant, mutants
 
-TWINS: Final = ("rmqio/wire/", "rmqio/serde/", "rmqio/enrich/table/")
-"""Folders with functions in C that stand for Python's."""
 ALL: Final = mutants()
 
 
@@ -25,14 +23,42 @@ ALL: Final = mutants()
 def test_a_planted_fault_is_described_and_applies(mutant: Mutant) -> None:
     assert mutant.lane in {"unit", *LANES}
     assert f"| {mutant.number} {mutant.fault} | {mutant.lane} |" in (ROOT / "tests" / "README.md").read_text()
-    assert mutant.changed
+    assert mutant.lacks == ""
     done = subprocess.run(
         ["git", "apply", "--check", mutant.file], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.stderr == ""
-    if any(each.startswith(TWINS) for each in mutant.changed) or "twin" in mutant.header:
-        assert "python-only" in mutant.header or mutant.header["twin"] in mutant.changed
-        assert mutant.header.get("twin", ".c").endswith((".c", ".h"))
+
+
+@pytest.mark.parametrize(
+    ("header", "changed", "lacks"),
+    [
+        ("lane: unit", ["rmqio/sql/a.py"], ""),
+        ("twin: rmqio/wire/a.c", ["rmqio/sql/a.py"], "no lane"),
+        ("lane: unit", [], "it changes nothing"),
+        ("lane: unit", ["rmqio/sql/a.py", "rmqio/serde/a.py"], "neither the twin in C"),
+        ("lane: unit", ["rmqio/wire/a.c"], "neither the twin in C"),
+        ("lane: unit\npython-only: it has none", ["rmqio/serde/a.py"], ""),
+        ("lane: unit\ntwin: rmqio/wire/a.c", ["rmqio/wire/a.py", "rmqio/wire/a.c"], ""),
+        ("lane: unit\ntwin: rmqio/wire/a.c", ["rmqio/wire/a.py"], "it does not change rmqio/wire/a.c"),
+        ("lane: unit\ntwin: rmqio/wire/a.py", ["rmqio/wire/a.py"], "it does not change rmqio/wire/a.py, or"),
+    ],
+)
+def test_what_a_planted_fault_lacks_is_told_before_anything_runs(
+    header: str,
+    changed: list[str],
+    lacks: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "01-x.patch").write_text(f"It.\n{header}\n\n" + "".join(f"+++ b/{each}\n" for each in changed))
+    monkeypatch.setattr(patch, "PATCHES", tmp_path)
+    (mutant,) = mutants()
+    assert mutant.lacks.startswith(lacks) if lacks else mutant.lacks == ""
+    if lacks:
+        assert not program.run([mutant], [mutant], program.Results(tmp_path / "results.json", "HEAD"), "HEAD")
+        assert f"  01-x.patch: {lacks}" in capsys.readouterr().out
 
 
 def test_their_numbers_go_without_gaps() -> None:
