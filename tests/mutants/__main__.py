@@ -167,7 +167,7 @@ def main(argv: Sequence[str]) -> int:
     left = [mutant for mutant in chosen if not (given.resume and results.is_known(mutant))]
     if not run(chosen, left, results, head):
         return 1
-    print("\n".join(table(chosen, results)))
+    print("\n".join([f"As of {head[:8]}:", "", *table(chosen, results)]))
     return 0 if all((results.of(mutant) or {}).get("verdict") == _SEEN for mutant in chosen) else 1
 
 
