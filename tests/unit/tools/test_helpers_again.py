@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+import os
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
 from typing import cast
 
 import pytest
@@ -51,6 +54,35 @@ def test_what_none_of_its_tests_need_is_not_imported() -> None:
 def test_what_is_named_is_there() -> None:
     named = [*LEFT_OUT.values(), *ALL_CASES.values()]
     assert [each for given in named for each in given if not (ROOT / each).exists()] == []
+
+
+WARNS = """
+import warnings
+def test_other(): warnings.warn_explicit("soon gone", DeprecationWarning, "module.py", 1, module="numpy.core")
+def test_ours(): warnings.warn_explicit("soon gone", DeprecationWarning, "module.py", 1, module="rmqio.wire.frame")
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ((), ["test_ours"]),
+        (("--again", "python", "-n", "1"), ["test_other", "test_ours"]),
+    ],
+    ids=" ".join,
+)
+def test_a_warning_of_another_package_is_an_error_only_where_the_versions_are_the_newest(
+    options: tuple[str, ...], wrong: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "test_warns.py").write_text(WARNS)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-q", *options]
+    command += ["-c", str(ROOT / "pyproject.toml"), str(tmp_path / "test_warns.py")]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTEST_ADDOPTS": ""}, capture_output=True, text=True, check=False
+    )
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    assert [line.partition("::")[2].partition(" ")[0] for line in failed] == wrong, done.stdout
+    assert all("DeprecationWarning: soon gone" in line for line in failed)
 
 
 def test_a_property_has_fewer_examples() -> None:
