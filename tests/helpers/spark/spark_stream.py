@@ -59,7 +59,7 @@ class Stream:
     def run(
         self,
         elements: Sequence[Element],
-        watermark: int | None,
+        watermark: float | None,
         clock: int = 0,
         silent: tuple[int, int] | None = None,
         learned: int | None = None,
@@ -72,7 +72,7 @@ class Stream:
         micro-batch, if it is another one.
         """
         spark_plan._FOUND.clear()
-        parts = {"a": None if watermark is None else watermark * SECOND, "b": MAX}
+        parts = {"a": None if watermark is None else round(watermark * SECOND), "b": MAX}
         ends = {} if silent is None else {"a": (silent[0] * SECOND, silent[1] * SECOND)}
         source = SourcePlan("Read", parts, ends, has_ended=False, is_done=False, rows=len(elements), lag={})
         planned_by = run or self.levels[0].run
@@ -96,7 +96,7 @@ class Stream:
         self.reports = [pickle.loads(value) for channel, _, _, value in rows if channel == REPORT]
         return sorted(spark_plan._FOUND, key=repr)
 
-    def values(self, elements: Sequence[Element], watermark: int | None, clock: int = 0, **more: Any) -> list[Any]:
+    def values(self, elements: Sequence[Element], watermark: float | None, clock: int = 0, **more: Any) -> list[Any]:
         return [value for value, _, _ in self.run(elements, watermark, clock, **more)]
 
     @staticmethod

@@ -79,8 +79,9 @@ class Told(beam.DoFn):
         yield key, "clock"
 
 
-def told(windowfn: Any = None) -> Stream:
-    return Stream(beam.WindowInto(windowfn or window.GlobalWindows()) | beam.ParDo(Told()))
+def told(windowfn: Any = None, lateness: int = 0) -> Stream:
+    windowed = beam.WindowInto(windowfn or window.GlobalWindows(), allowed_lateness=lateness)
+    return Stream(windowed | beam.ParDo(Told()))
 
 
 @settings(max_examples=15)
@@ -153,15 +154,24 @@ def test_processing_time_timers_wait_for_the_clock_and_are_pending() -> None:
     assert (stream.is_pending, stream.values([], 50, clock=1_000)) == (False, [])
 
 
-def test_state_of_windows_that_are_over_is_forgotten_and_what_comes_for_them_is_late() -> None:
-    stream = told(window.FixedWindows(10))
-    assert stream.values([("a", ["add", 1], 3), ("a", ["add", 2], 13)], 5) == [("a", [1]), ("a", [2])]
-    stream.run([], 10)
+@pytest.mark.parametrize(
+    ("lateness", "watermark", "is_kept"),
+    [(0, 9.999_999, True), (0, 10, False), (30, 12, True), (30, 39.999_999, True), (30, 40, False)],
+)
+def test_state_of_windows_that_are_over_is_forgotten_and_what_comes_for_them_is_late(
+    lateness: int, watermark: float, is_kept: bool
+) -> None:
+    stream = told(window.FixedWindows(10), lateness)
+    assert stream.values([("a", ["add", 1], 3), ("a", ["add", 2], 43)], 5) == [("a", [1]), ("a", [2])]
+    stream.run([], watermark)
     before = stream.kept()
-    assert stream.values([("a", ["add", 3], 3), ("a", ["add", 4], 13)], 10) == [("a", [2, 4])]
-    assert stream.late == 1
+    of_first = [("a", [1, 3])] if is_kept else []
+    assert stream.values([("a", ["add", 3], 3), ("a", ["add", 4], 43)], watermark) == [*of_first, ("a", [2, 4])]
+    assert stream.late == (not is_kept)
     assert before > 0
-    stream.run([], 20)
+    stream.run([], 49.999_999 + lateness)
+    assert stream.kept() > 0
+    stream.run([], 50 + lateness)
     assert stream.kept() == 0
 
 
