@@ -9,7 +9,7 @@ another one. They carry the marker `gate`. Two lanes run at the same time: `spar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from tests.helpers.again import of_each_function
@@ -262,43 +262,81 @@ LEFT_OUT: Final = (
     "unit/sql/lookup/test_loading.py::test_a_broker_that_is_away_holds_up_no_rows_of_others",
     # Tools of tests and benchmarks.
     *(f"unit/tools/test_{each}" for each in ("bench_", "chaos_", "fuzz_", "helpers_modes")),
+    "unit/tools/test_gate_sample.py::test_parameters_that_are_other_code_are_there",
 )
 """Unit tests that only `make test-all` runs, because they take seconds each."""
 
 SAMPLED: Final = (
     "contract/faults/test_reading.py::test_an_offset_request_survives",
     "contract/faults/test_sends.py::test_a_send_survives",
-    "unit/claims/test_claims.py::test_a_reference_cannot_leave_the_folder",
     "unit/enrich/table/test_tables.py::test_it_gives_what_a_dict_gives",
-    "unit/rules/match/test_engines_agree.py",
+    "unit/rules/match/test_engines_agree.py::test_hits_are_those_of_the_reference",
+    "unit/rules/match/test_engines_agree.py::test_columns_find_what_rows_find",
+    "unit/rules/match/test_engines_agree.py::test_a_joined_column_finds_what_rows_find",
+    "unit/rules/match/test_engines_agree.py::test_keywords_of_an_event_are_found_at_once",
+    "unit/rules/match/test_engines_agree.py::test_what_ends_with_the_text_is_found",
     "unit/rules/match/test_regex_classes.py",
     "unit/runners/beam/test_in_process.py",
     "unit/runners/beam/test_timers_apart.py",
-    "unit/runners/spark/worker/fusion/test_assigning.py",
+    "unit/runners/spark/worker/fusion/test_assigning.py::test_a_chain_with_windows",
     "unit/runners/spark/worker/fusion/test_failures.py",
     "unit/runners/spark/worker/test_task.py",
     "unit/runners/test_exactly_once.py::test_other_groups_and_topics_are_accepted",
     "unit/serde/test_contract.py",
-    "unit/sql/analysis/test_query_errors.py::test_what_needs_an_end",
     "unit/sql/functions/text/test_patterns.py::test_a_text_that_takes_too_long_makes_its_row_bad",
-    "unit/sql/planning/test_identity.py::test_again",
-    "unit/sql/runtime/groups/test_grouping_sets.py",
+    "unit/sql/runtime/groups/test_grouping_sets.py::test_a_group_of_no_rows_is_one_row",
     "unit/sql/runtime/joins/test_joins.py",
     "unit/sql/runtime/test_nexmark.py::test_which_queries_a_stream_can_have",
     "unit/sql/shell/test_terminal.py",
     "unit/sql/syntax/test_tables.py",
     "unit/transforms/test_write.py",
-    "unit/wire/messages/stored/test_room.py",
-    "unit/wire/test_fast.py",
+    "unit/wire/messages/stored/test_room.py::test_an_offset_to_go_on_at_that_cannot_be_is_refused",
 )
-"""Unit tests of which the gate runs the first and the last parameters: others are more data for the same code."""
+"""Unit tests of which the gate runs the first and the last parameters: others are more data for the same code, but for
+`OTHER_CODE`."""
+
+OTHER_CODE: Final[Mapping[str, tuple[str, ...]]] = {
+    "contract/faults/test_sends.py": ("batch", "submit"),
+    "unit/enrich/table/test_tables.py": (*("dictionary", "fixed", "int64", "uint64", "bool", "decimal", "text-int64"),),
+    "unit/runners/beam/test_timers_apart.py": ("side by side", "three and a map"),
+    # The first elements go Beam's way.
+    "unit/runners/spark/worker/fusion/test_assigning.py": (
+        *("fixed-300", "sliding-300", "sessions-300", "windows of windows-300", "behind a DoFn of Beam's-300"),
+        *("before a DoFn of Beam's-300", "two readers-300", "combined, the earliest-300"),
+    ),
+    "unit/runners/spark/worker/fusion/test_failures.py": (
+        *("middle-300", "generator-300", "arguments-300", "combine-300", "key-300", "coder-300"),
+    ),
+    "unit/runners/spark/worker/test_task.py": (
+        *("fixed", "sliding", "sessions", "latest", "count, discarding", "early and late, accumulating"),
+    ),
+    "unit/serde/test_contract.py": (
+        *("json", "avro bare read as bare to dict", "avro single_object read as single_object to row"),
+        *("avro confluent read as confluent to dataclass",),
+    ),
+    "unit/sql/runtime/joins/test_joins.py": ("LEFT JOIN", "RIGHT JOIN", "FULL JOIN"),
+    "unit/transforms/test_write.py": ("elements1", "elements2", "options1", "options2", "options3"),
+}
+"""By the file of sampled tests: parameters that other code handles. The gate runs the first case of each test with each
+of them, too."""
 
 
 def chosen(job: str, tests: Mapping[str, Collection[str]]) -> set[str]:
     """Returns the tests that a job of the gate has. `tests`: markers by pytest's ids, in pytest's order."""
     kept = [test for test, markers in tests.items() if is_in(job, test, markers)]
     sampled = [test for test in kept if _begins(test, SAMPLED)]
-    return set(kept).difference(sampled).union(of_each_function(sampled, has_last=True))
+    return set(kept).difference(sampled).union(of_each_function(sampled, has_last=True), _other_code(sampled))
+
+
+def _other_code(sampled: Iterable[str]) -> Iterator[str]:
+    """Yields the first case of each test with each parameter that other code handles."""
+    found = set()
+    for test in sampled:
+        path, _, of = test.removeprefix("tests/").partition("[")
+        for name in OTHER_CODE.get(path.partition("::")[0], ()):
+            if _names(of.removesuffix("]"), name) and (path, name) not in found:
+                found.add((path, name))
+                yield test
 
 
 def is_in(job: str, node_id: str, markers: Collection[str]) -> bool:
