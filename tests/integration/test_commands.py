@@ -26,12 +26,12 @@ from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.audit import Audit
 from rmqio.client import RemotingProducer, RemotingQueueClient
 from rmqio.client.admin import Admin
-from rmqio.local.processes.ports import free_port
 from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions
 from rmqio.runners import options
 from rmqio.serde import JsonDeserializer
 from tests.helpers.commands import LINES, ROOT, SPECIAL, Line
 from tests.helpers.doc_blocks import BLOCKS
+from tests.helpers.servers.ports import reserved_port
 from tests.helpers.terminal import CTRL_C, ENTER, Terminal, on_terminal
 from tests.helpers.waiting import at_most
 
@@ -61,7 +61,7 @@ EVENT: Final = Message(b'{"user": "u1", "CommandLine": "/bin/sh", "process.comma
 @pytest.fixture(scope="module")
 def ports() -> dict[str, str]:
     """The ports of the pages, and those that are taken instead."""
-    return {port: str(free_port()) for port in ("9876", "9464", "50000")}
+    return {port: str(reserved_port()) for port in ("9876", "9464", "50000")}
 
 
 @pytest.fixture(scope="module")
