@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import traceback
+from typing import Any
 
 import pytest
 
@@ -24,6 +27,12 @@ def _pull(
     return server.ask(
         requests.pull("contract-raw", queue, offset, max_messages=max_messages, message_filter=message_filter)
     )
+
+
+def stands_in(method: Any, thread: int) -> bool:
+    """Returns whether a thread is in a call of a method."""
+    frames = traceback.walk_stack(sys._current_frames()[thread])
+    return any(frame.f_code is method.__func__.__code__ for frame, _ in frames)
 
 
 def test_messages_come_in_order_dense_and_whole(backend: Backend) -> None:
@@ -55,12 +64,19 @@ def test_a_reader_at_the_end_says_so_and_is_woken_by_a_message(backend: Backend)
         reader.poll()
         return reader.position >= 1
 
+    def is_at_end() -> bool:
+        is_woken = client.wait([reader], 200)
+        return reader.poll() is None and reader.is_at_end and not reader.is_ready() and not is_woken
+
     until(is_read, "the first message", pause_s=0)
-    assert not client.wait([reader], 200)
-    assert reader.poll() is None
-    assert reader.is_at_end
-    assert not reader.is_ready()
-    sender = threading.Timer(0.1, lambda: producer.send(Message(b"second"), queue))
+    until(is_at_end, "the end", pause_s=0)
+    reading = threading.get_ident()
+
+    def send() -> None:
+        until(lambda: stands_in(client.wait, reading), "a reader that waits")
+        producer.send(Message(b"second"), queue)
+
+    sender = threading.Thread(target=send)
     sender.start()
     try:
         assert client.wait([reader], 60_000), "an answer ends the wait, no time"

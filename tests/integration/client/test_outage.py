@@ -9,13 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
+from rmqio.client.reading.reader import PipelinedReader
 from rmqio.errors import RequestTimeout, TransportError
 from rmqio.interfaces import QueueReader
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
 from tests.helpers.client.raw_send import send_all, send_one
-from tests.helpers.waiting import at_most, until
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -60,11 +61,9 @@ def test_reader_rides_out_a_killed_broker(own_broker: LocalRocketMQ, client: Rem
     restarted.join()
     assert offsets == list(range(20_000))
     # At the end of the queue, too: the long poll is lost with the broker and begun again.
-    assert not client.wait([reader], 200)
-    assert reader.is_at_end
+    until(lambda: _is_at_end(client, reader), "the end", details=lambda: reader, pause_s=0)
     own_broker.kill()
-    assert not client.wait([reader], 200)
-    assert [reader.is_at_end] == [False]
+    until(lambda: not _is_at_end(client, reader), "the end of the long poll", details=lambda: reader, pause_s=0)
     own_broker.restart()
     send_one(own_broker.broker, queue, b"after")
     assert _read_one(client, reader) == b"after"
@@ -75,15 +74,18 @@ def test_reader_rides_out_a_paused_broker(own_broker: LocalRocketMQ, client: Rem
     queue = MessageQueue("paused", "mortal", 0)
     send_all(own_broker.broker, queue, (Message(b"%d" % n) for n in range(10_000)))
     reader = client.open_reader(queue, 0, message_filter=MessageFilter())
+    assert isinstance(reader, PipelinedReader)
     offsets: list[int] = []
-    resumed: threading.Timer | None = None
+    is_paused = was_paused = False
 
     def is_read() -> bool:
-        nonlocal resumed
-        if reader.position >= 3_000 and resumed is None:
+        nonlocal is_paused, was_paused
+        if reader.position >= 3_000 and not was_paused:
             own_broker.pause()
-            resumed = threading.Timer(at_most(12), own_broker.resume)  # longer than a pull's timeout
-            resumed.start()
+            is_paused = was_paused = True
+        if is_paused and reader.retries > 0:  # a pull has timed out
+            own_broker.resume()
+            is_paused = False
         part = reader.poll()
         if part is None:
             client.wait([reader], 500)
@@ -91,9 +93,12 @@ def test_reader_rides_out_a_paused_broker(own_broker: LocalRocketMQ, client: Rem
             offsets.extend(record.queue_offset for record in part.records)
         return reader.position >= 10_000
 
-    until(is_read, "all", progress=lambda: reader.position, details=lambda: reader, still_s=120, pause_s=0)
-    assert resumed is not None
-    resumed.join()
+    try:
+        until(is_read, "all", progress=lambda: reader.position, details=lambda: reader, still_s=120, pause_s=0)
+    finally:
+        if is_paused:
+            own_broker.resume()
+    assert reader.retries > 0
     assert offsets == list(range(10_000))
 
 
@@ -127,7 +132,7 @@ def test_a_dead_broker_does_not_hold_up_the_readers_of_another(
     other = RemotingQueueClient(ClientOptions(rocketmq.name_server))
     alive = other.open_reader(alive_queue, 0, message_filter=MessageFilter())
     dead = client.open_reader(dead_queue, 0, message_filter=MessageFilter())
-    assert not client.wait([alive, dead], 300)
+    until(lambda: _is_at_end(client, dead) and _is_at_end(other, alive), "the ends", details=lambda: (alive, dead))
     own_broker.kill()
     try:
         for n in range(20):
@@ -153,6 +158,13 @@ def test_offsets_of_a_dead_broker_fail_as_unreachable_not_as_unknown(
     finally:
         own_broker.restart()
     assert client.max_offset(queue) == 0
+
+
+def _is_at_end(client: RemotingQueueClient, reader: QueueReader) -> bool:
+    client.wait([reader], 200)
+    part = reader.poll()
+    assert part is None or not part.records
+    return reader.is_at_end
 
 
 def _read_one(client: RemotingQueueClient, reader: QueueReader) -> bytes:

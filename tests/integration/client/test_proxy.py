@@ -107,8 +107,7 @@ def test_an_endless_read_waits_at_the_end(client: RemotingQueueClient, producer:
     """A long poll goes through the proxy, too."""
     queue = client.queues(NORMAL)[0]
     reader = client.open_reader(queue, client.max_offset(queue), message_filter=MessageFilter())
-    client.wait([reader], 500)
-    assert reader.is_at_end
+    until(lambda: not client.wait([reader], 500) and reader.is_at_end, "the end", details=lambda: reader, pause_s=0)
     producer.send(Message(b"late", topic=NORMAL), queue)
     found: list[Record] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -65,7 +65,7 @@ def read_all(broker: LocalRocketMQ, topic: str, bodies: set[bytes]) -> list[Reco
     return records
 
 
-def run_bundle(fn: WriteFn, elements: list[Any]) -> list[str]:
+def run_bundle(fn: WriteFn, elements: Iterable[Any]) -> list[str]:
     """Runs one bundle; the ids of what was acknowledged. Raises what fails the bundle."""
     outputs: list[Any] = []
     fn.start_bundle()
@@ -97,10 +97,18 @@ def test_bundles_that_a_killed_broker_fails_are_retried_without_loss(
     failures = 0
     restarted: threading.Thread | None = None
 
-    def is_run(elements: list[Any]) -> bool:
+    killer = threading.Thread(target=own_broker.kill)
+
+    def killing(elements: list[Message]) -> Iterator[Message]:
+        for element in elements:
+            if element.body == b"030500" and killer.ident is None:
+                killer.start()
+            yield element
+
+    def is_run(elements: list[Message]) -> bool:
         nonlocal fn, failures, restarted
         try:
-            acknowledged.extend(run_bundle(fn, elements))
+            acknowledged.extend(run_bundle(fn, killing(elements)))
             return True
         except RmqioError as error:
             if not (error.retriable or error.stale_route):
@@ -118,9 +126,9 @@ def test_bundles_that_a_killed_broker_fails_are_retried_without_loss(
             Message(b"%06d" % n, sharding_key=f"key-{n % 5}" if n % 2 else None)
             for n in range(bundle * 1_000, bundle * 1_000 + 1_000)
         ]
-        if bundle == 30:
-            threading.Timer(0.02, own_broker.kill).start()
         until(partial(is_run, elements), f"an acknowledged bundle {bundle}", still_s=120, pause_s=0)
+        if bundle == 30:
+            killer.join()  # if that bundle has ended before, the next one fails
     fn.teardown()
     assert restarted is not None
     restarted.join()
