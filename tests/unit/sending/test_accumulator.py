@@ -18,6 +18,7 @@ from rmqio.sending.writable_topics import WritableTopics
 from rmqio.testing import FakeBroker, ManualClock
 from rmqio.topics.queue_selection import queue_for_key
 from tests.helpers.peers.interop import read
+from tests.unit.sending.test_batches import A0, B0, ScriptedProducer
 
 
 class Outcomes:
@@ -32,6 +33,30 @@ class Outcomes:
 
     def failed(self, element: Any, origin: Any, message: Any, topic: str, error: RmqioError) -> None:
         self.refused.append((origin, type(error).__name__))
+
+
+class Scripted:
+    """An accumulator over a scripted producer, with batches of two messages, that looks for queues each ten seconds."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.outcomes = Outcomes()
+        self.producer = ScriptedProducer([A0])
+        outcomes: Any = self.outcomes
+        sender = BatchSender(self.producer, outcomes, max_in_flight=9, ordered=True)
+        clock = self.clock.monotonic
+        topics = WritableTopics(self.producer, known_topics=set(), refresh_ms=10_000, clock=clock)
+        limits = {"max_messages": 2, "max_bytes": 10_000, "max_total_bytes": 1 << 20}
+        self.accumulator = BatchAccumulator(sender, topics, outcomes, **limits, clock=clock)
+        self.accumulator.begin()
+
+    def add(self, body: str, key: str | None = None) -> None:
+        message = Message(body.encode(), sharding_key=key)
+        self.accumulator.add(message, "t", body, message, body, 100)
+
+    @property
+    def events(self) -> list[str]:
+        return self.producer.events
 
 
 class Setting:
@@ -107,3 +132,29 @@ def test_messages_with_a_key_fail_the_bundle_which_then_finds_their_queue(broker
     setting.run(messages)
     assert sorted(setting.outcomes.stored) == [message.body for message in messages]
     assert setting.outcomes.refused == []
+
+
+def test_messages_with_a_key_are_stored_before_those_behind_them_go_to_another_queue() -> None:
+    setting = Scripted()
+    setting.add("1", key="k")
+    setting.add("2")
+    setting.producer.topic_queues = [B0]
+    setting.clock.advance(10)
+    setting.add("3")
+    setting.add("4")
+    setting.add("5", key="k")
+    stored = ["submit a0 23", "await a0 23", "submit a0 1", "await a0 1"]
+    assert setting.events == stored
+    setting.accumulator.finish()
+    assert setting.events == [*stored, "submit b0 4", "await b0 4", "submit b0 5", "await b0 5"]
+    assert setting.outcomes.stored == ["2", "3", "1", "4", "5"]
+
+
+def test_messages_that_have_waited_are_stored_when_they_have_been_sent() -> None:
+    setting = Scripted()
+    setting.add("1")
+    setting.clock.advance(1)
+    setting.add("2", key="k")
+    setting.accumulator.send_older(setting.clock.monotonic() - 1)
+    assert setting.events == ["submit a0 1", "await a0 1"]
+    assert setting.outcomes.stored == ["1"]
