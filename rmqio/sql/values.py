@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import zoneinfo
+from calendar import monthrange
 from collections.abc import Iterator
 from contextvars import ContextVar
 from datetime import date, datetime, timedelta, timezone, tzinfo
@@ -107,8 +108,8 @@ def date_of_text(text: str) -> int:
         month = _MONTH.fullmatch(text.strip())
         if month is None:
             raise ValueFailure(f"{shown(text)} is not a date")
-        return _days(text, month[1], month[2] or "1", "1")
-    return _days(text, *found.groups()[:3])
+        return _days(text, month[1], month[2] or "1", "1", is_strict=True)
+    return _days(text, *found.groups()[:3], is_strict=True)
 
 
 def time_of_text(text: str) -> int:
@@ -122,14 +123,18 @@ def time_of_text(text: str) -> int:
     return _microseconds(text, *found.groups())
 
 
-def timestamp_of_text(text: str) -> int:
-    """Returns microseconds since 1970 of `2020-01-31 23:59:59.123`, also with a T. Raises `ValueFailure`."""
+def timestamp_of_text(text: str, *, is_strict: bool = False) -> int:
+    """Returns microseconds since 1970 of `2020-01-31 23:59:59.123`, also with a T. Raises `ValueFailure`.
+
+    Args:
+      is_strict: 30 February, and 24:00:00, are refused, as in literals. Else, as in Java, the first is the last day of
+        February, and the second the start of the next day.
+    """
     found = _TIMESTAMP.fullmatch(text.strip())
     if found is None:
         hint = "; a zone makes it a TIMESTAMP_LTZ" if _ZONED.fullmatch(text.strip()) else ""
         raise ValueFailure(f"{shown(text)} is not a timestamp{hint}")
-    parts = found.groups()
-    return _days(text, *parts[:3]) * DAY_US + (_microseconds(text, *parts[3:]) if parts[3] else 0)
+    return _local(text, found.groups(), is_strict=is_strict)
 
 
 def instant_of_text(text: str, *, is_local: bool = False) -> int:
@@ -144,8 +149,7 @@ def instant_of_text(text: str, *, is_local: bool = False) -> int:
     if found is None or not found[8]:
         how = "" if is_local else " with a zone, as in 2020-01-31T23:59:59Z"
         raise ValueFailure(f"{shown(text)} is not a timestamp{how}")
-    parts, zone = found.groups()[:-1], found[8]
-    local = _days(text, *parts[:3]) * DAY_US + (_microseconds(text, *parts[3:]) if parts[3] else 0)
+    local, zone = _local(text, found.groups()[:-1]), found[8]
     if zone == "Z":
         return local
     offset = int(zone[1:3]) * 60 + int(zone[-2:])
@@ -155,9 +159,21 @@ def instant_of_text(text: str, *, is_local: bool = False) -> int:
     return found_us
 
 
-def _days(text: str, year: str, month: str, day: str) -> int:
+def _local(text: str, parts: tuple[Any, ...], *, is_strict: bool = False) -> int:
+    days, hour = _days(text, *parts[:3], is_strict=is_strict), parts[3]
+    if hour is None:
+        return days * DAY_US
+    ends = hour == "24" and not is_strict and not "".join(filter(None, parts[4:])).strip("0")
+    found = days * DAY_US + (DAY_US if ends else _microseconds(text, *parts[3:]))
+    if found > LAST_US:
+        raise ValueFailure(f"{shown(text)} is not in the years 1 to 9999")
+    return found
+
+
+def _days(text: str, year: str, month: str, day: str, *, is_strict: bool) -> int:
     try:
-        return date(int(year), int(month), int(day)).toordinal() - _EPOCH_DAY
+        last = int(day) if is_strict or int(day) > 31 else min(int(day), monthrange(int(year), int(month))[1])
+        return date(int(year), int(month), last).toordinal() - _EPOCH_DAY
     except ValueError:
         raise ValueFailure(f"{shown(text)} is not a date") from None
 

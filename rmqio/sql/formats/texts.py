@@ -82,7 +82,7 @@ def date_of_text(text: str) -> int:
         except ValueError:
             pass
     try:
-        return values.timestamp_of_text(text) // DAY_US
+        return values.timestamp_of_text(text, is_strict=True) // DAY_US
     except ValueFailure:
         raise ValueFailure(f"{values.shown(text)} is not a date") from None
 

@@ -44,7 +44,9 @@ def _literal(node: nodes.Literal) -> Constant:
         case "time":
             return constant(_with_digits(types.TIME, node.value), values.time_of_text(node.value))
         case "timestamp":
-            return constant(_with_digits(types.TIMESTAMP, node.value), values.timestamp_of_text(node.value))
+            return constant(
+                _with_digits(types.TIMESTAMP, node.value), values.timestamp_of_text(node.value, is_strict=True)
+            )
     return Constant(types.NULL, None)
 
 

@@ -8,6 +8,7 @@ stands in single quotes; two of them are one.
 from __future__ import annotations
 
 import re
+from calendar import isleap, monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -276,16 +277,25 @@ def parsed(text: str, pattern: str, *, is_lenient: bool) -> tuple[int, int | Non
         month, day = 1, int(given["yday"])
     elif not is_lenient and not (1 <= month <= 12 and 1 <= day <= 31):
         return None
-    if not is_lenient and not (hour < 24 and minute < 60 and second < 60):
-        return None
-    if not is_lenient and not given.get("yday"):
-        day = min(day, _last_day(year, month))
+    fraction = _fraction(given, is_lenient)
+    if not is_lenient:
+        if not is_of_day(hour, minute, second, fraction):
+            return None
+        if not given.get("yday"):
+            day = min(day, monthrange(year, month)[1])
+        elif not 1 <= day <= 365 + isleap(year):
+            return None
     try:
         start = datetime(year + (month - 1) // 12, (month - 1) % 12 + 1, 1)
         moment = start + timedelta(days=day - 1, hours=hour, minutes=minute, seconds=second)
     except (ValueError, OverflowError):
         return None
-    return values.micros_of(moment) + _fraction(given, is_lenient), _offset(given.get("offset"))
+    return values.micros_of(moment) + fraction, _offset(given.get("offset"))
+
+
+def is_of_day(hour: int, minute: int, second: int, fraction: int) -> bool:
+    """Returns whether it is a time of day, or 24:00:00, which is the end of one."""
+    return (hour < 24 and minute < 60 and second < 60) or (hour == 24 and not (minute or second or fraction))
 
 
 def _year(given: dict[str, str | None], pattern: str, is_lenient: bool) -> int | None:
@@ -311,9 +321,15 @@ def _month(given: dict[str, str | None], is_lenient: bool) -> int | None:
     return found[0] if found else None
 
 
+_MOST_HOURS: Final = {"hour24": 24, "half12": 12, "half": 11}
+
+
 def _hour(given: dict[str, str | None], is_lenient: bool) -> int | None:
     if (hour := given.get("hour")) is not None:
         return int(hour)
+    for name, most in _MOST_HOURS.items():
+        if not is_lenient and int(given.get(name) or 0) > most:
+            return None
     if (hour := given.get("hour24")) is not None:
         return int(hour) % 24
     half = given.get("half12") or given.get("half")
@@ -337,9 +353,3 @@ def _offset(text: str | None) -> int | None:
         return 0
     minutes = int(text[1:3]) * 60 + int(text[3:].lstrip(":") or 0)
     return (-minutes if text[0] == "-" else minutes) * 60_000_000
-
-
-def _last_day(year: int, month: int) -> int:
-    if month == 2:
-        return 29 if year % 4 == 0 and (year % 100 or year % 400 == 0) else 28
-    return 30 if month in (4, 6, 9, 11) else 31

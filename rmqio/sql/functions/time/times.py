@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import time
+from calendar import monthrange
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -17,7 +18,10 @@ from rmqio.sql.types import SqlType
 from rmqio.sql.values import DAY_US, ValueFailure, shown
 
 _STANDARD: Final = "yyyy-MM-dd HH:mm:ss"
-_SQL: Final = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?: +(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?)?", re.ASCII)
+_SQL: Final = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?: (\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,9}))?)?", re.ASCII)
+_OLDER_SQL: Final = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})(?: (\d{1,9}):(\d{1,9}):(\d{1,9})(?:\.(\d{1,9}))?)?", re.ASCII
+)
 FIRST_INSTANT: Final = -62_135_596_800_000_000
 LAST_INSTANT: Final = 253_402_300_799_999_999
 _NO_TIME: Final = -(1 << 63)
@@ -57,22 +61,27 @@ def time_of_day() -> int:
 def _of_sql(text: str, *, is_lenient: bool) -> int | None:
     """Microseconds of `2020-1-31` or `2020-1-31 23:59:59.123`; None: it is neither.
 
-    30 February is the last of February; lenient: 1 or 2 March, as for Java's older class, which Flink asks second,
-    without the spaces around it.
+    30 February is the last of February, and 24:00:00 the start of the next day. Lenient: 30 February is 1 or 2 March,
+    and hours, minutes and seconds are any numbers, as for Java's older class, which Flink asks second, without the
+    spaces around it.
     """
-    found = _SQL.fullmatch(text.strip() if is_lenient else text)
+    found = _OLDER_SQL.fullmatch(text.strip()) if is_lenient else _SQL.fullmatch(text)
     if found is None:
         return None
     year, month, day = map(int, found.groups()[:3])
     hour, minute, second = (int(each or 0) for each in found.groups()[3:6])
-    if not (year >= 1 and 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 60):
+    if not (year >= 1 and 1 <= month <= 12 and 1 <= day <= 31):
         return None
-    last = (datetime.date(year + month // 12, month % 12 + 1, 1) - datetime.timedelta(days=1)).day if (
-        (year, month) != (9999, 12)
-    ) else 31  # fmt: skip
-    moment = datetime.datetime(year, month, 1, hour, minute, second)
-    moment += datetime.timedelta(days=day - 1 if is_lenient else min(day, last) - 1)
-    return values.micros_of(moment) + int(f"{found[7] or ''}000000"[:6])
+    micros = int(f"{found[7] or ''}000000"[:6])
+    if not is_lenient:
+        if not formatting.is_of_day(hour, minute, second, micros):
+            return None
+        day = min(day, monthrange(year, month)[1])
+    time = datetime.timedelta(days=day - 1, hours=hour, minutes=minute, seconds=second, microseconds=micros)
+    try:
+        return values.micros_of(datetime.datetime(year, month, 1) + time)
+    except OverflowError:
+        return None
 
 
 def timestamp(text: str, pattern: str | None = None) -> int | None:

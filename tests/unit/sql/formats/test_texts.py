@@ -108,6 +108,12 @@ def test_exponents_without_end_are_refused(text: str) -> None:
         ("2020-01-31 23:59:59", types.DATE, 18292),
         ("1969-12-31 23:59:59", types.DATE, -1),
         ("2020-02-30", types.DATE, "refused"),
+        ("2020-02-30 10:00:00", types.DATE, "refused"),
+        ("2020-01-31 24:00:00", types.DATE, "refused"),
+        ("2024-02-30 10:00:00", types.TIMESTAMP, 1709200800000000),  # this, and the next ones: as Flink
+        ("2024-04-31 24:00:00", types.TIMESTAMP, 1714521600000000),
+        ("2024-02-28 24:00:00.001", types.TIMESTAMP, "refused"),
+        ("2024-02-30 10:00:00Z", types.TIMESTAMP_LTZ, 1709200800000000),
         ("2020-W05-5", types.DATE, "refused"),
         ("2020-01", types.DATE, "refused"),
         ("2020", types.DATE, "refused"),
