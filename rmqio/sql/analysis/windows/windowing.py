@@ -18,6 +18,7 @@ PROCESSING: Final = -1
 WINDOW_FUNCTIONS: Final = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 _MOST_WINDOWS: Final = 100_000
 """Of a row, which becomes a row for each."""
+_MILLISECOND_US: Final = 1000
 _USAGE: Final = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(time), size [, offset])",
     "HOP": "HOP(TABLE t, DESCRIPTOR(time), slide, size [, offset])",
@@ -126,9 +127,11 @@ def _interval(arguments: dict[str, nodes.Expression], key: str, call: nodes.Call
 def _microseconds(bound: Expr, node: nodes.Node, *, can_be_any: bool = False) -> int:
     if not isinstance(bound, Constant) or bound.type.kind != "INTERVAL_DAY":
         _refuse("this must be an INTERVAL of days, hours, minutes or seconds", node.span)
-    if bound.value <= 0 and not can_be_any:
-        _refuse("the interval must be longer than zero", node.span)
-    return int(bound.value)
+    # Windows have whole milliseconds, as in Flink, and as their starts and ends show: the rest is cut off.
+    whole_us = abs(bound.value) // _MILLISECOND_US * _MILLISECOND_US
+    if (bound.value <= 0 or not whole_us) and not can_be_any:
+        _refuse("the interval must be longer than zero, in whole milliseconds", node.span)
+    return int(whole_us if bound.value > 0 else -whole_us)
 
 
 def _time_column(relation: Relation, position: int, span: Span) -> int:

@@ -64,6 +64,8 @@ QUERIES = [
     ("SELECT CAST(id AS DECIMAL(50, 2)) FROM orders", "DECIMAL(50, 2)", "DECIMAL has 1 to 38 digits, not 50"),
     ("SELECT CAST(id AS DECIMAL(4, 6)) FROM orders", "DECIMAL(4, 6)", "more digits after the point than digits"),
     ("SELECT DATE '2024-02-30' FROM orders", "DATE '2024-02-30'", "'2024-02-30' is not a date"),
+    ("SELECT TIMESTAMP '2024-02-30 10:00:00' FROM orders", "TIMESTAMP '2024-02-30 10:00:00'", "is not a date"),
+    ("SELECT TIMESTAMP '2024-01-01 24:00:00' FROM orders", "TIMESTAMP '2024-01-01 24:00:00'", "is not a time of day"),
     ("SELECT TIMESTAMP '2024-01-01 25:00:00' FROM orders", "TIMESTAMP '2024-01-01 25:00:00'", "is not a time of day"),
     ("SELECT id FROM orders WHERE ts > 'yesterday'", "ts > 'yesterday'", "'yesterday' is not a timestamp"),
     ("SELECT INTERVAL 'x' DAY FROM orders", "INTERVAL 'x' DAY", "'x' is not a whole number of days"),
@@ -201,6 +203,22 @@ WINDOW = "FROM TABLE(TUMBLE(TABLE w, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
             "a multiple of",
         ),
         ("SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE w, DESCRIPTOR(ts)))", "SIZE is missing"),
+        (
+            "SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE w, DESCRIPTOR(ts), INTERVAL '0.0009' SECOND))",
+            "must be longer than zero, in whole milliseconds",
+        ),
+        (
+            "SELECT COUNT(*) FROM TABLE(HOP(TABLE w, DESCRIPTOR(ts), INTERVAL '0.0009' SECOND, INTERVAL '1' SECOND))",
+            "must be longer than zero, in whole milliseconds",
+        ),
+        (
+            "SELECT COUNT(*) FROM w GROUP BY SESSION(ts, INTERVAL '0.0009' SECOND)",
+            "must be longer than zero, in whole milliseconds",
+        ),
+        (
+            "SELECT COUNT(*) FROM TABLE(HOP(TABLE w, DESCRIPTOR(ts), INTERVAL '2.0005' SECOND, INTERVAL '5' SECOND))",
+            "must be a multiple of the slide",
+        ),
         ("SELECT COUNT(*) FROM TABLE(TUMBLE(DATA => TABLE w, SIZ => INTERVAL '1' DAY))", "did you mean 'SIZE'?"),
         (
             f"SELECT TUMBLE_START(ts, INTERVAL '1' DAY) {WINDOW} GROUP BY window_start, window_end",
