@@ -15,12 +15,12 @@ _TOKEN: Final = re.compile(
     | \\[pPx]\{[^}]*\} | \\[pP][A-Z] | \\x[0-9a-fA-F]{2} | \\[0-7]{1,3} | \\.
     | \[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*\]    # a class; a bracket that is its first member does not end it
     | \(\?(?:P?<[^>]*>|[a-zA-Z]*(?:-[a-zA-Z]*)?[:)]) | \( | \)
-    | \{[0-9]+(?:,[0-9]*)?\}                        # other braces are text
+    | \{(?:0|[1-9][0-9]{0,8})(?:,(?:0|[1-9][0-9]{0,8})?)?\}  # others are text to RE2: zeros in front, more digits
     | .""",
     re.DOTALL | re.VERBOSE,
 )
 _FLAGS: Final = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
-_REPEAT: Final = re.compile(r"\{([0-9]+)(,?)([0-9]*)\}")
+_REPEAT: Final = re.compile(r"\{([0-9]{1,9})(,?)([0-9]{0,9})\}")
 _ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
 _SPACE: Final = {r"\s": r"[\x20\t-\r]", r"\S": r"[^\x20\t-\r]"}
 _SPACE_IN_CLASS: Final = {r"\s": r"\x20\t-\r", r"\S": r"\x00-\x08\x0e-\x1f\x21-\x{10ffff}"}
@@ -136,6 +136,8 @@ def _repeats(token: str) -> bool:
 
 
 def _relaxed(token: str, largest: int) -> str:
+    if token == "{":
+        return r"\{"  # Vectorscan takes the repeats that RE2 does not
     repeat = _REPEAT.fullmatch(token)
     if repeat is None or int(repeat[3] or repeat[1]) <= largest:
         return token

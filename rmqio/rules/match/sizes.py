@@ -38,5 +38,5 @@ def _size(atom: Atom) -> int:
     size = len(text.encode("utf-8", "replace"))
     if atom.kind is Kind.REGEX:
         for low, high in _REPEATS.findall(text):
-            size += 4 * int(high or low or 0)
+            size += 4 * int((high or low or "0")[:6])
     return size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from rmqio.sql import types
 from rmqio.sql.analysis.binding import Queries
@@ -12,6 +12,9 @@ from rmqio.sql.expressions import InputRef
 from rmqio.sql.planning.plan import Calc, Relation, SortKey
 from rmqio.sql.planning.relations import MOST_SORTED, Sorted, without_time
 from rmqio.sql.syntax import nodes
+
+_MOST_DIGITS: Final = 18
+"""Of a position. Python converts no more than 4,300."""
 
 
 def sorted_query(query: nodes.Query, binder: Queries) -> Relation:
@@ -74,6 +77,8 @@ def _place(node: nodes.Expression, body: nodes.Body, names: list[str]) -> int | 
     if isinstance(node, nodes.Literal):
         if node.kind != "number" or not node.value.isdecimal():
             _refuse("ORDER BY takes columns, expressions of them, or positions", node.span)
+        if len(node.value) > _MOST_DIGITS:
+            _refuse(f"ORDER BY takes the positions 1 to {len(names)}, not {node.value[:_MOST_DIGITS]}...", node.span)
         return int(node.value) - 1
     if isinstance(node, nodes.Column) and names.count(node.name.text) == 1:
         return names.index(node.name.text)

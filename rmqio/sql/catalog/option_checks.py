@@ -31,7 +31,9 @@ _OF_TOPICS: Final = (
     "topic", "group", "producer_group", "tag", "sql", "delivery", "push_down", "start", "start_offset", "start_ms",
     "start_time", "end_time", "offsets", "keys", "is_dynamic_tag", "tag_column", "tag_in_body", "feedback",
 )  # fmt: skip
-_OFFSET: Final = re.compile(r"broker:(?P<broker>[^,;]+),(?:queue|partition):(?P<queue>\d+),offset:(?P<offset>\d+)")
+_OFFSET: Final = re.compile(
+    r"broker:(?P<broker>[^,;]+),(?:queue|partition):(?P<queue>[0-9]{1,9}),offset:(?P<offset>[0-9]{1,18})"
+)
 
 
 def boolean(option: Option) -> bool:

@@ -120,7 +120,9 @@ def compiled(
     try:
         return Pattern(text, flags, f"the {kind} {shown(written)}", to_end=to_end, timeout_s=timeout_s)
     except (re.error, ValueError, OverflowError, RecursionError) as error:  # ValueError: flags that exclude each other
-        raise ValueFailure(f"{shown(written)} is not a {kind}: {error}") from None
+        is_long = str(error).startswith("Exceeds the limit")  # what Python says of more than 4,300 digits
+        reason = "a number in it has too many digits" if is_long else error
+        raise ValueFailure(f"{shown(written)} is not a {kind}: {reason}") from None
 
 
 def in_time(call: Callable[..., T], timeout_s: float, *given: Any) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from lark import Token, v_args
 from lark.tree import Meta
@@ -180,6 +180,9 @@ class QueryBuilder(ExpressionBuilder):
         return nodes.Emit("now", None, str(children[0]).upper(), span=span_of(meta))
 
 
+_MOST_DIGITS: Final = 18
+"""Of a number of rows. Python converts no more than 4,300."""
+
 # Rules whose names are Python's words.
 setattr(QueryBuilder, "from", QueryBuilder.from_)
 setattr(QueryBuilder, "with", QueryBuilder.with_)
@@ -201,7 +204,9 @@ def _alias(children: list[Any]) -> tuple[nodes.Name | None, tuple[nodes.Name, ..
 
 
 def _whole(token: Token) -> int:
+    span = Span(token.start_pos or 0, token.end_pos or 0)
     if not token.isdecimal():
-        span = Span(token.start_pos or 0, token.end_pos or 0)
         raise Refusal(f"{token} is not a whole number", span)
+    if len(token) > _MOST_DIGITS:
+        raise Refusal(f"this number has more than {_MOST_DIGITS} digits", span)
     return int(token)

@@ -19,11 +19,22 @@ MICROSECONDS: Final = {
     "WEEK": 604_800_000_000,
 }  # fmt: skip
 MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_MOST_CHARACTERS: Final = 100
 _DAY_TO_SECOND: Final = ("DAY", "HOUR", "MINUTE", "SECOND")
 
 
 def interval(node: nodes.Interval) -> Constant:
     """Returns the interval in microseconds or in months. Raises `Refusal` if its text does not fit its units."""
+    if len(node.text) > _MOST_CHARACTERS:  # Python converts no more than 4,300 digits
+        raise Refusal(f"an interval has at most {_MOST_CHARACTERS} characters", node.span)
+    found = _interval(node)
+    bits = 31 if found.type.kind == "INTERVAL_MONTH" else 63  # as in Flink, whose intervals of days are milliseconds
+    if abs(found.value) >> bits:
+        raise Refusal(f"'{node.text}' is too long for an interval", node.span)
+    return found
+
+
+def _interval(node: nodes.Interval) -> Constant:
     text, sign = node.text.strip(), -1 if node.is_negative else 1
     if text[:1] in ("+", "-"):
         sign, text = -sign if text[0] == "-" else sign, text[1:]

@@ -25,6 +25,7 @@ _TAKES: Final = {
 _UPPER: Final = "SBCXE"
 """Conversions to upper case, which is the flag ^ here."""
 _WITH_PRECISION: Final = "efsb"
+_MOST_DIGITS: Final = 9
 _LONGEST: Final = 1_000_000
 """Characters of a conversion's width, and digits of its precision."""
 
@@ -85,7 +86,7 @@ def parts_of(text: str) -> tuple[str | Part, ...]:
             if "<" in flags:
                 argument = last
             elif index is not None:
-                argument = int(index) - 1
+                argument = _number(index) - 1
             else:
                 argument, ordinary = ordinary, ordinary + 1
             last = argument
@@ -94,14 +95,19 @@ def parts_of(text: str) -> tuple[str | Part, ...]:
             percent + 1,
             kind,
             flags.replace("<", "") + ("^" if letter in _UPPER else ""),
-            int(width) if width else -1,
-            int(precision) if precision else None,
+            _number(width) if width else -1,
+            _number(precision) if precision else None,
             argument,
         )
         _check(part, is_relative="<" in flags)
         found.append(part)
         at = match.end()
     return *found, text[at:]
+
+
+def _number(digits: str) -> int:
+    """The number, or one that is as much too large: Python converts no more than 4,300 digits."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else 10**_MOST_DIGITS
 
 
 def _check(part: Part, *, is_relative: bool) -> None:

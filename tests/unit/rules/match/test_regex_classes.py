@@ -46,6 +46,16 @@ def test_classes_mean_the_same_for_every_character(flags: str) -> None:
         assert found == wanted, ({patterns[number] for number in found ^ wanted}, ascii(text))
 
 
+@pytest.mark.parametrize(
+    "braces", ["{007}", "{1,02}", "{02,}", "{00}", "{9999999999}", f"{{{'1' * 5000}}}", "{,3}", "{}"]
+)
+def test_braces_that_are_no_repeat_of_re2_are_text(braces: str) -> None:
+    scanned, alone = _engines([f"x{braces}", f"(?:x{braces}|y)+z"], "")
+    for text in (f"x{braces}", f"x{braces}z", "x" * 7, "xz", "x", "yz"):
+        wanted = {n for n, is_found in enumerate((braces in text, f"x{braces}z" in text or text == "yz")) if is_found}
+        assert {*alone.find(text)} == {*scanned.find(text)} == wanted, text[:20]
+
+
 def test_letters_without_case_mean_the_same_with_and_without_vectorscan() -> None:
     drawn = random.Random(3)
     every = [chr(each) for each in (*range(0x80, 0xD800), *range(0xE000, 0x20000))]

@@ -69,6 +69,8 @@ QUERIES = [
     ("SELECT TIMESTAMP '2024-01-01 25:00:00' FROM orders", "TIMESTAMP '2024-01-01 25:00:00'", "is not a time of day"),
     ("SELECT id FROM orders WHERE ts > 'yesterday'", "ts > 'yesterday'", "'yesterday' is not a timestamp"),
     ("SELECT INTERVAL 'x' DAY FROM orders", "INTERVAL 'x' DAY", "'x' is not a whole number of days"),
+    ("SELECT INTERVAL '106751992' DAY FROM orders", "INTERVAL '106751992' DAY", "is too long for an interval"),
+    ("SELECT INTERVAL '178956971' YEAR FROM orders", "INTERVAL '178956971' YEAR", "is too long for an interval"),
     ("SELECT INTERVAL '1:99' MINUTE TO HOUR FROM orders", "INTERVAL '1:99' MINUTE TO HOUR", "is not an interval"),
     ("SELECT tags['x'] FROM orders", "'x'", "the position in an array is an integer"),
     ("SELECT id[1] FROM orders", "id", "[...] takes an element of an ARRAY or a MAP"),
@@ -181,6 +183,36 @@ def test_statements(statement: str, message: str) -> None:
     error = refused(statement)
     assert message in error.message
     assert error.line == TABLES.count("\n") + 1, "the place is known"
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("SELECT INTERVAL '{}' DAY", "an interval has at most 100 characters"),
+        ("SELECT INTERVAL '0.{}' SECOND", "an interval has at most 100 characters"),
+        ("SELECT INTERVAL '{}' YEAR", "an interval has at most 100 characters"),
+        ("SELECT INTERVAL '1-{}' YEAR TO MONTH", "an interval has at most 100 characters"),
+        ("SELECT INTERVAL '1 {}' DAY TO HOUR", "an interval has at most 100 characters"),
+        ("SELECT id FROM orders LIMIT {}", "this number has more than 18 digits"),
+        ("SELECT id FROM orders LIMIT 5 OFFSET {}", "this number has more than 18 digits"),
+        ("SELECT id FROM orders FETCH FIRST {} ROWS ONLY", "this number has more than 18 digits"),
+        ("SELECT id, id FROM orders ORDER BY {}", "the positions 1 to 2, not 111111111111111111..."),
+        ("SELECT REGEXP(customer, 'a{{{}}}') FROM orders", "a number in it has too many digits"),
+        ("SELECT customer SIMILAR TO 'a{{{}}}' FROM orders", "a number in it has too many digits"),
+        ("SELECT PRINTF('%{}d', id) FROM orders", "is longer than 1000000 characters"),
+        ("SELECT PRINTF('%.{}f', amount) FROM orders", "is longer than 1000000 characters"),
+        ("SELECT PRINTF('%{}$d', id) FROM orders", "takes argument 1000000000, and there is 1 argument"),
+        ("CREATE TABLE t (ts TIMESTAMP(3), WATERMARK FOR ts AS withOffset(ts, {})) WITH ('topic' = 'x')",
+         "an interval has at most 100 characters"),
+        ("CREATE TABLE t (a INT) WITH ('topic' = 'x', 'scan.startup.specific-offsets' = 'broker:a,queue:{},offset:1')",
+         "must be like 'broker:broker-a,queue:0,offset:42'"),
+        ("CREATE TABLE t (a INT) WITH ('topic' = 'x', 'scan.startup.specific-offsets' = 'broker:a,queue:1,offset:{}')",
+         "must be like 'broker:broker-a,queue:0,offset:42'"),
+    ],
+)  # fmt: skip
+def test_more_digits_than_python_converts(statement: str, message: str) -> None:
+    text = statement.format("1" * 5000)
+    assert message in refused(text if text.startswith("CREATE") else f"INSERT INTO sink {text}").message
 
 
 WINDOW = "FROM TABLE(TUMBLE(TABLE w, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
