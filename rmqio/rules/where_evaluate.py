@@ -29,6 +29,7 @@ _DEEPEST: Final = 100
 _LARGE: Final = 1 << 53
 """From here on, a DOUBLE has not every integer."""
 _WHOLE: Final = SqlType("DECIMAL", precision=38)
+_MOST_DIGITS: Final = 1000
 NO_CONSTANT: Final = object()
 
 
@@ -42,6 +43,8 @@ def constant(node: nodes.Expression) -> Any:
     if node.kind != "number":
         return node.value if node.kind != "null" else None
     text = str(node.value)
+    if len(text) > _MOST_DIGITS:  # SQL refuses it, with its place
+        return NO_CONSTANT
     number = float(text) if set(text) & set(".eE") else int(text)
     return number if abs(number) != float("inf") else NO_CONSTANT
 

@@ -15,6 +15,7 @@ from rmqio.start.strategies import Reset, StartFrom, StopAt, to_timestamp_ms
 SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 DURATION: Final = re.compile(r"(\d{1,9})([smhd])")
 TIME_HELP: Final = "TIME is ISO 8601 with a time zone, Unix milliseconds, or an age: 30s, 10m, 2h"
+_MOST_DIGITS: Final = 18
 _A_TIME: Final = "a TIME like 10m or 2026-01-31T12:00:00Z"
 
 StartKind = Literal["earliest", "latest", "group", "group:RESET", "timestamp:TIME"]
@@ -27,7 +28,7 @@ def time_of(text: str, zone: dt.tzinfo | None = None) -> int:
     `zone`: of ISO 8601 without a time zone; None: refuse it.
     """
     if text.isascii() and text.isdigit():
-        return int(text)
+        return _whole(text)
     if ago := DURATION.fullmatch(text):
         return int(time.time() * 1000) - int(ago[1]) * SECONDS[ago[2]] * 1000
     try:
@@ -40,6 +41,13 @@ def time_of(text: str, zone: dt.tzinfo | None = None) -> int:
         return to_timestamp_ms(found.replace(tzinfo=zone) if found.tzinfo is None else found)
     except LocalError:
         raise LocalError(f"time {text!r} has no time zone; add one, e.g. Z or +08:00") from None
+
+
+def _whole(text: str) -> int:
+    """The number. Python converts no more than 4,300 digits, and RocketMQ's numbers have 64 bits."""
+    if len(text) > _MOST_DIGITS:
+        raise LocalError(f"{text[:_MOST_DIGITS]}... has {len(text)} digits, and at most {_MOST_DIGITS} are allowed")
+    return int(text)
 
 
 class Position(NamedTuple):
@@ -66,7 +74,7 @@ def position_of(text: str, kinds: Sequence[str], *, numbers_are_offsets: bool = 
     if kind == "group" and "group" in kinds and rest in resets:
         return Position("group", reset=resets[rest])
     if numbers_are_offsets and text.isascii() and text.isdigit():
-        return Position("offset", int(text))
+        return Position("offset", _whole(text))
     if "timestamp:TIME" in kinds and kind == "timestamp" and rest:
         return Position("time", time_of(rest))
     if "timestamp:TIME" in kinds and text[:1].isdigit():

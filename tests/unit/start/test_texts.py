@@ -42,6 +42,7 @@ def test_an_age(text: str, seconds: int) -> None:
         ("tomorrow", "neither ISO 8601"),
         ("10 m", "neither ISO 8601"),
         ("", "neither ISO 8601"),
+        ("1" * 5000, "1{18}[.]{3} has 5000 digits, and at most 18 are allowed"),
     ],
 )
 def test_what_is_not_a_time_is_refused(text: str, message: str) -> None:

@@ -253,6 +253,8 @@ def test_combinations_of_lists_are_bounded() -> None:
         ("LOWR(a) = 'x'", 1, "there is no function LOWR: did you mean 'LOWER'?"),
         ("b = 1 AND SUM(a) > 5", 11, "SUM is an aggregate function"),
         ("a[1] = 2", 1, "contain the name of a field in quotes"),
+        (f"a > {1:05000}", 5, "this number has more than 1000 digits"),
+        (f"a IN (1, -{1:05000})", 11, "this number has more than 1000 digits"),
         ("a > 5 GROUP BY x", 0, "no other clause and no statement can follow a condition"),
         ("a + 'x' > 2", 5, "takes numbers"),
         ("EXTRACT(YER FROM f) = 1", 9, "YER is not a unit of time"),
