@@ -9,7 +9,7 @@ import contextlib
 import re
 import zoneinfo
 from calendar import monthrange
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
@@ -62,7 +62,7 @@ def ranged(number: int, bits: int) -> int:
     """Returns the number. Raises `ValueFailure` if it needs more bits."""
     limit = 1 << (bits - 1)
     if not -limit <= number < limit:
-        raise ValueFailure(f"{number} is out of range of an integer of {bits} bits")
+        raise ValueFailure(f"{shown_value(number)} is out of range of an integer of {bits} bits")
     return number
 
 
@@ -436,6 +436,16 @@ def scaled_time(micros: int, precision: int) -> int:
     """Returns the time with so many digits of a second's fraction; the others are cut off."""
     unit: int = 10 ** (6 - precision)
     return micros - micros % unit
+
+
+def shown_value(value: Any, text_of: Callable[[Any], str] = repr) -> str:
+    """Returns the text of a value of Python for a message, of a bounded length. Values of users may have no text."""
+    try:
+        text = text_of(value)
+    except Exception:  # noqa: BLE001 - more than 4,300 digits, a `__repr__` that raises
+        name = type(value).__name__
+        return f"{name} of {value.bit_length():,} bits" if isinstance(value, int) else f"a value of {name}"
+    return text if len(text) <= 50 else f"{text[:47]}..."
 
 
 def shown(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import SqlType, has_required_parts
-from rmqio.sql.values import ValueFailure
+from rmqio.sql.values import ValueFailure, shown_value
 
 Convert = Callable[[Any], Any]
 MARK: Final = "\ufeff"
@@ -129,7 +129,7 @@ def whole(number: int, bits: int) -> int:
     """Returns the number. Raises `ValueFailure`, with some of its digits, if it needs more bits."""
     limit = 1 << (bits - 1)
     if not -limit <= number < limit:
-        raise ValueFailure(f"{bounded(str(number))} is out of range of an integer of {bits} bits")
+        raise ValueFailure(f"{shown_value(number)} is out of range of an integer of {bits} bits")
     return number
 
 

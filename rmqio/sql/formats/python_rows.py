@@ -17,9 +17,9 @@ from typing import Any, Final
 from rmqio.sql import values
 from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.formats import texts
-from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, bounded, reason_of, required, whole
+from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, reason_of, required, whole
 from rmqio.sql.types import BITS, SqlType
-from rmqio.sql.values import DAY_US, ValueFailure
+from rmqio.sql.values import DAY_US, ValueFailure, shown_value
 
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
@@ -56,7 +56,7 @@ class RowDecoder:
             except CONVERSIONS as error:
                 raise RowFailure(reason_of(error), each.name) from None
             if value is None and not each.type.is_nullable:
-                why = "is NULL" if given is None else f"does not fit: {bounded(str(given))}"
+                why = "is NULL" if given is None else f"does not fit: {shown_value(given, str)}"
                 raise RowFailure(f"it is NOT NULL, but {why}", each.name)
             row.append(value)
         return tuple(row)
@@ -107,7 +107,7 @@ def _or_null(convert: Convert) -> Callable[[Any], Any]:
 
 
 def _not(given: Any, wanted: str) -> ValueFailure:
-    return ValueFailure(f"{bounded(str(given))!r} is not {wanted}")
+    return ValueFailure(f"{shown_value(given, str)!r} is not {wanted}")
 
 
 def _integer(given: Any, bits: int) -> int:

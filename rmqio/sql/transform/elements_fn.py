@@ -14,6 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.batches import Batch
 from rmqio.errors import SerdeError
+from rmqio.internal_errors import internal_error
 from rmqio.sql.catalog.tables import Column
 from rmqio.sql.compile.description import Fragment, ToGroups, ToRows, ToTable
 from rmqio.sql.compile.fragment import compiled
@@ -66,8 +67,10 @@ class ElementsFn(beam.DoFn):
         if self._time_of is not None:
             try:
                 micros = self._time_of(element)
-            except ValueFailure as error:
-                yield from self._failed(element, error, (micros, window))
+            except Exception as error:  # noqa: BLE001 - a property of the user's, for example
+                known = isinstance(error, ValueFailure)
+                failure = error if known else ValueFailure(internal_error(error, "the time of a row of SQL"))
+                yield from self._failed(element, failure, (micros, window))
                 return
         self._elements.append((element, micros))
         self._windows.append(window)

@@ -13,10 +13,10 @@ from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.sql import values
 from rmqio.sql.compile.expressions.casts import single
-from rmqio.sql.formats.base import bounded, well_formed
+from rmqio.sql.formats.base import well_formed
 from rmqio.sql.transform.row_types import row_type
 from rmqio.sql.types import BITS, SqlType
-from rmqio.sql.values import ValueFailure
+from rmqio.sql.values import ValueFailure, shown_value
 
 Convert = Callable[[Any], Any]
 _NAMES: Final = {
@@ -61,7 +61,7 @@ def reader(kind: SqlType) -> Convert:
 
 
 def _wrong(value: Any, wanted: str) -> ValueFailure:
-    return ValueFailure(f"{bounded(repr(value))} is not a valid {wanted}")
+    return ValueFailure(f"{shown_value(value)} is not a valid {wanted}")
 
 
 def _boolean(value: Any) -> bool | None:
@@ -75,7 +75,7 @@ def _double(value: Any) -> float | None:
     try:
         return float(value) if is_number else None
     except OverflowError:
-        raise ValueFailure(f"{bounded(str(value))} is out of range of DOUBLE") from None
+        raise ValueFailure(f"{shown_value(value)} is out of range of DOUBLE") from None
 
 
 def _float(value: Any) -> float | None:
@@ -100,7 +100,10 @@ def _instant(value: Any) -> int | None:
     if isinstance(value, Timestamp):
         return int(value.micros)
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        return values.micros_of(value.astimezone(dt.UTC).replace(tzinfo=None))
+        try:
+            return values.micros_of(value.astimezone(dt.UTC).replace(tzinfo=None))
+        except OverflowError:
+            raise ValueFailure(f"{value} is not in the years 1 to 9999 of UTC") from None
     return None
 
 
@@ -132,7 +135,7 @@ def _decimal(kind: SqlType) -> Convert:
         number = Decimal(value)
         found = values.rounded(number, kind.precision, kind.scale) if number.is_finite() else None
         if found is None:
-            raise ValueFailure(f"{bounded(str(value))} does not fit into {kind.text}")
+            raise ValueFailure(f"{shown_value(value, str)} does not fit into {kind.text}")
         return found
 
     return of

@@ -17,7 +17,7 @@ from rmqio.sql import types, values
 from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.user import hints
-from rmqio.sql.values import ValueFailure
+from rmqio.sql.values import ValueFailure, shown_value
 
 Convert = Callable[[Any], Any]
 
@@ -151,7 +151,7 @@ def _integer(found: Any, kind: SqlType) -> int:
     number = operator.index(found)
     limit = 1 << (BITS[kind.kind] - 1)
     if not -limit <= number < limit:
-        raise ValueFailure(f"{number} is out of range of {kind.text}")
+        raise ValueFailure(f"{shown_value(number)} is out of range of {kind.text}")
     return number
 
 
@@ -170,7 +170,7 @@ def _decimal(found: Any, kind: SqlType) -> Decimal:
     number = Decimal(found)
     made = values.rounded(number, kind.precision, kind.scale) if number.is_finite() else None
     if made is None:
-        raise ValueFailure(f"{number} is out of range of {kind.text}")
+        raise ValueFailure(f"{shown_value(number, str)} is out of range of {kind.text}")
     return made
 
 

@@ -169,12 +169,27 @@ REASONS = [
     r"column text: 'x\ud83d' has half of a surrogate pair, which is not UTF-8",
     "the element has no field text",
     "10 / n: division by zero",
+    "column n: int of 16,610 bits is out of range of an integer of 64 bits",
+    "column n: [[...]] is not a valid int of 64 bits",
+    "column n: a value of Silent is not a valid int of 64 bits",
+    "column text: {1: {...}} is not a valid str",
+    "column text: a value of Silent is not a valid str",
 ]
 
 
+class Silent:
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+ROUND: list[Any] = []
+ROUND.append(ROUND)
+ROUND_TOO: dict[int, Any] = {}
+ROUND_TOO[1] = ROUND_TOO
 BAD: list[Any] = [
     Loose("1", "x"), Loose(True, "x"), Loose(None, "x"), Loose(1 << 63, "x"), Loose(1, 2),  # type: ignore[arg-type]
-    Loose(1, "x\ud83d"), beam.Row(n=1), Loose(0, "div"),
+    Loose(1, "x\ud83d"), beam.Row(n=1), Loose(0, "div"), Loose(10**5000, "x"),
+    Loose(ROUND, "x"), Loose(Silent(), "x"), Loose(1, ROUND_TOO), Loose(1, Silent()),  # type: ignore[arg-type]
 ]  # fmt: skip
 
 
@@ -188,9 +203,32 @@ def test_bad_rows_are_an_output(pipeline: beam.Pipeline) -> None:
         equal_to([("t", each) for each in REASONS]),
         label="bad",
     )
-    rows = bad | "rows" >> beam.Map(lambda row: json.loads(row.row)["n"])
-    assert_that(rows, equal_to(["1", True, None, 1 << 63, 1, 1, 1, 0]), label="rows")
+    rows = bad | "rows" >> beam.Map(lambda row: json.loads(row.row.encode())["n"])
+    silent = ["int of 16,610 bits", ["..."], "a value of Silent"]
+    assert_that(rows, equal_to(["1", True, None, 1 << 63, 1, 1, 1, 0, *silent, 1, 1]), label="rows")
     run(pipeline)
+
+
+class Untimely:
+    n = 2
+
+    @property
+    def at(self) -> Timestamp:
+        raise RuntimeError("no time")
+
+
+def test_a_time_that_is_none_makes_a_bad_row(pipeline: beam.Pipeline, no_internal_errors: list[int]) -> None:
+    far = dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))
+    given: list[Any] = [Seen(Timestamp(0), 0), Seen(far, 1), Untimely()]  # type: ignore[arg-type]
+    made = pipeline | beam.Create([b""]) | beam.FlatMap(lambda _: given).with_output_types(Seen)
+    result = made | SqlTransform("SELECT n FROM t", "t", rowtime="at", on_error="output")
+    check(result.rows, [(0,)])
+    reasons = result.errors | beam.Map(lambda row: row.reason)
+    wanted = [f"column at: {far} is not in the years 1 to 9999 of UTC", "internal error: RuntimeError: no time"]
+    assert_that(reasons, equal_to(wanted), label="bad")
+    run(pipeline)
+    assert no_internal_errors == [1]
+    no_internal_errors.clear()
 
 
 def test_the_time_zone_of_the_session_is_that_of_the_query(pipeline: beam.Pipeline) -> None:

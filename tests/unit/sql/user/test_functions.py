@@ -208,6 +208,7 @@ def test_a_value_comes_back_as_it_went(name: str, data: st.DataObject) -> None:
         ("lies(n)", "lies", {"n": 2}, "function lies(n): it returned bytes, but its result is STRING"),
         ("lies(n)", "lies", {"n": 3}, "function lies(n): KeyError: 3"),
         ("too_large(n)", "too_large", {"n": 63}, f"function too_large(n): {1 << 63} is out of range of BIGINT"),
+        ("too_large(n)", "too_large", {"n": 99_999}, "too_large(n): int of 100,000 bits is out of range of BIGINT"),
         ("endless(n)", "endless", {"n": 0}, "function endless(n): Infinity is out of range of DECIMAL(38, 18)"),
     ],
 )  # fmt: skip
