@@ -17,8 +17,8 @@ def quoted(text: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns `1 row`, `2 rows`, or `2 addresses`."""
-    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+    """Returns `1 row`, `1,234 rows`, or `2 addresses`."""
+    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 class RmqioError(Exception):

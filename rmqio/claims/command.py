@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from rmqio.claims.cleaning import clean
 from rmqio.command_line.commands import optional_command
-from rmqio.command_line.output import plural, print_json
+from rmqio.command_line.output import print_json
 from rmqio.command_line.parser import Parser
+from rmqio.errors import counted
 from rmqio.start.texts import DURATION, SECONDS
 
 _MORE: Final = """\
@@ -62,7 +63,7 @@ def _clean(arguments: argparse.Namespace) -> int:
         return 0
     of = f" of {cleaned.days[0]} to {cleaned.days[-1]}" if cleaned.days else ""
     what = "would be removed" if arguments.dry_run else "removed"
-    print(f"{plural(cleaned.objects, 'object')}{of} {what}, {plural(cleaned.bytes, 'byte')}")
+    print(f"{counted(cleaned.objects, 'object')}{of} {what}, {counted(cleaned.bytes, 'byte')}")
     return 0
 
 

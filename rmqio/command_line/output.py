@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from rmqio.command_line.terminal import GAP, display_width, line_width, safe, with_short_names
+from rmqio.errors import counted
 
 
 def allow_any_text(stream: TextIO) -> None:
@@ -84,15 +85,10 @@ def count(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
-def plural(number: int, noun: str) -> str:
-    """Format a count with its noun: 1 message; 1,234 messages."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def size(number: int) -> str:
     """Format a number of bytes, in a larger unit where that is clearer."""
     if number < 10_000:
-        return plural(number, "byte")
+        return counted(number, "byte")
     return f"{number / 1e3:,.0f} kB" if number < 1e6 else f"{number / 1e6:,.1f} MB"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rmqio.command_line.connect import short
 from rmqio.command_line.contents import QueueState
-from rmqio.command_line.output import plural
+from rmqio.errors import counted
 
 
 def remarks(states: Sequence[QueueState], group: str | None) -> list[str]:
@@ -18,13 +18,13 @@ def remarks(states: Sequence[QueueState], group: str | None) -> list[str]:
     if without:
         held = sum(state.messages for state in without)
         texts.append(
-            f"group {group!r} has no offset in {plural(len(without), 'queue')}, with {plural(held, 'message')} that"
+            f"group {group!r} has no offset in {counted(len(without), 'queue')}, with {counted(held, 'message')} that"
             " the lag does not include"
         )
     for state in states:
         if state.lost:
             texts.append(
-                f"{short(state.queue)}: {plural(state.lost, 'message')} from offset {state.committed} on were deleted"
+                f"{short(state.queue)}: {counted(state.lost, 'message')} from offset {state.committed} on were deleted"
                 f" by retention before group {group!r} read them"
             )
         if state.beyond:

@@ -12,8 +12,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import Final
 
 from rmqio.command_line.exits import INTERRUPTED
-from rmqio.command_line.output import note, plural
-from rmqio.errors import RmqioError
+from rmqio.command_line.output import note
+from rmqio.errors import RmqioError, counted
 
 _HOME: Final = "\x1b[H"
 _CLEAR_LINE: Final = "\x1b[K"
@@ -54,7 +54,7 @@ def watch(
     except KeyboardInterrupt:
         if on_screen:
             print(flush=True)  # the terminal has echoed ^C
-        note(f"ended by Ctrl-C, shown {plural(times, 'time')}")
+        note(f"ended by Ctrl-C, shown {counted(times, 'time')}")
         return INTERRUPTED
 
 
@@ -77,6 +77,6 @@ def _draw(show: Callable[[], int], seconds: float, *, is_first: bool) -> None:
     rows -= 2
     if len(lines) > rows > 4:  # keep the end, which has the sum
         left_out = len(lines) - rows + 1
-        lines = [*lines[: rows - 4], f"... {plural(left_out, 'line')} more than the terminal has", *lines[-3:]]
+        lines = [*lines[: rows - 4], f"... {counted(left_out, 'line')} more than the terminal has", *lines[-3:]]
     text = "\n".join(line + _CLEAR_LINE for line in lines)
     sys.stdout.write((_CLEAR_SCREEN if is_first else _HOME) + text + "\n" + _CLEAR_BELOW)

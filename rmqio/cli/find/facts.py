@@ -8,8 +8,9 @@ from typing import Any, Final
 from rmqio.batches import record_id
 from rmqio.cli.messages.printing import Printer
 from rmqio.command_line.contents import Item
-from rmqio.command_line.output import count, plural, print_json, time_text
+from rmqio.command_line.output import count, print_json, time_text
 from rmqio.command_line.terminal import safe_line
+from rmqio.errors import counted
 from rmqio.model import DELAY, TIMER_DELIVER_MS, UNIQ_KEY, Record
 
 _COMPRESSED: Final = 0x1
@@ -75,7 +76,7 @@ def _lines(record: Record) -> Iterator[str]:
     kind = ["compressed"] if record.sys_flag & _COMPRESSED else []
     kind += [f"transaction {state}"] if (state := _TRANSACTIONS.get(record.sys_flag & 0xC)) else []
     yield (
-        f"  stored    {plural(record.stored_size, 'byte')} at {count(record.commit_log_offset)} of the commit log of "
+        f"  stored    {counted(record.stored_size, 'byte')} at {count(record.commit_log_offset)} of the commit log of "
         f"{record.store_host}{''.join(f', {each}' for each in kind)}"
     )
     due = record.get_property(TIMER_DELIVER_MS)

@@ -13,10 +13,10 @@ from rmqio.cli.messages.printing import Printer
 from rmqio.command_line.commands import new_command
 from rmqio.command_line.connect import open_admin, queue_client, queues_of, short
 from rmqio.command_line.errors import CommandFailed
-from rmqio.command_line.output import count, duration, plural, print_json, time_text
+from rmqio.command_line.output import count, duration, print_json, time_text
 from rmqio.command_line.terminal import safe_line
 from rmqio.command_line.values import QueueName, parse_topic
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, counted
 from rmqio.interfaces import QueueClient
 from rmqio.model import UNIQ_KEY, MessageQueue, Record
 
@@ -261,9 +261,9 @@ def _at_hop(hop: AtHop) -> str:
     of_block = f"of its block of {count(hop.sent)}"
     missing = hop.sent - hop.passed
     if missing > 0:
-        wrong = f"{plural(missing, 'message')} {of_block} did not"
+        wrong = f"{counted(missing, 'message')} {of_block} did not"
     elif missing < 0:
-        wrong = f"there are {plural(-missing, 'message')} too many {of_block}"
+        wrong = f"there are {counted(-missing, 'message')} too many {of_block}"
     else:
         wrong = f"some {of_block} did not, and as many came twice"
     match hop.message:

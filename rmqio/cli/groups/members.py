@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rmqio.command_line.output import plural, shortened
+from rmqio.command_line.output import shortened
+from rmqio.errors import counted
 
 
 def members_text(members: Sequence[str] | None) -> str:
     """Say who is online; None: unknown."""
     if members is None:
         return "members online unknown"
-    return f"{plural(len(members), 'member')} online: {shortened(members)}" if members else "nobody online"
+    return f"{counted(len(members), 'member')} online: {shortened(members)}" if members else "nobody online"

@@ -13,9 +13,9 @@ from rmqio.command_line.commands import new_command
 from rmqio.command_line.connect import open_admin, queue_client, queues_of, short
 from rmqio.command_line.contents import now_ms, resolve, states
 from rmqio.command_line.errors import CommandFailed
-from rmqio.command_line.output import count, note, plural, print_json, print_table
+from rmqio.command_line.output import count, note, print_json, print_table
 from rmqio.command_line.values import parse_group, parse_queue, parse_to, parse_topic
-from rmqio.errors import BrokerError, LocalError
+from rmqio.errors import BrokerError, LocalError, counted
 from rmqio.start.texts import TIME_HELP
 
 _SHOW_MORE = """\
@@ -169,17 +169,17 @@ def _print(plan: Plan, after: Sequence[int | None] | None, how: str) -> None:
     print()
     again = sum(-change.by for change in plan.changes if change.by is not None and change.by < 0)
     skipped = sum(change.by for change in plan.changes if change.by is not None and change.by > 0)
-    effects = [f"{plural(again, 'message')} again"] * bool(again)
-    effects += [f"{plural(skipped, 'message')} skipped"] * bool(skipped)
+    effects = [f"{counted(again, 'message')} again"] * bool(again)
+    effects += [f"{counted(skipped, 'message')} skipped"] * bool(skipped)
     effect = f": {', '.join(effects)}" if effects else ""
     needed = sum(change.is_needed for change in plan.changes)
     if not needed:
         print("Nothing to change.")
     elif after is None:
-        print(f"{plural(needed, 'queue')} would be set by {how}{effect}.")
+        print(f"{counted(needed, 'queue')} would be set by {how}{effect}.")
         print("Nothing has been changed. To make the change, add --execute.")
     else:
-        print(f"{plural(needed, 'queue')} set by {how}{effect}.")
+        print(f"{counted(needed, 'queue')} set by {how}{effect}.")
 
 
 _METHODS: Final[dict[Method, str]] = {"commit": "a commit", "reset": "RocketMQ's reset"}

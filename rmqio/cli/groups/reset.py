@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Literal
 from rmqio.command_line.connect import short
 from rmqio.command_line.contents import QueueState
 from rmqio.command_line.errors import CommandFailed
-from rmqio.command_line.output import note, plural
-from rmqio.errors import BrokerError, CommitIgnored, RmqioError
+from rmqio.command_line.output import note
+from rmqio.errors import BrokerError, CommitIgnored, RmqioError, counted
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
 
@@ -79,7 +79,7 @@ def choose_method(
         return ("reset" if members else "commit"), members
     if wanted == "commit" and members:
         note(
-            f"{plural(len(members), 'member')} of group {group!r} online will overwrite the commit; use --method reset"
+            f"{counted(len(members), 'member')} of group {group!r} online will overwrite the commit; use --method reset"
         )
     return wanted, members
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 from rmqio.cli.messages.bodies import AvroValue, BodyStyle, body_fields, show_body
 from rmqio.command_line.connect import short
 from rmqio.command_line.contents import Item
-from rmqio.command_line.output import count, duration, plural, print_json, time_text
+from rmqio.command_line.output import count, duration, print_json, time_text
 from rmqio.command_line.terminal import COLUMNS, display_width, safe_line
-from rmqio.errors import CorruptMessage
+from rmqio.errors import CorruptMessage, counted
 from rmqio.model import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, Record
 
 # Shown elsewhere, or of no interest to the user.
@@ -81,7 +81,7 @@ class Printer:
         yield (
             f"  born      {time_text(content.born_timestamp_ms)} at {content.born_host}"
             + (f", {duration(before_ms)} before it was stored" if before_ms >= 1_000 else "")
-            + (f", {plural(content.reconsume_times, 'failed attempt')} to consume" if content.reconsume_times else "")
+            + (f", {counted(content.reconsume_times, 'failed attempt')} to consume" if content.reconsume_times else "")
         )
         for name, value in content.properties.items():
             if name not in _NOT_SHOWN:

@@ -13,9 +13,9 @@ from rmqio.command_line.commands import new_command
 from rmqio.command_line.connect import attended_options, missing_topic, queue_client, short
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.exits import INTERRUPTED
-from rmqio.command_line.output import duration, note, plural, print_json, time_text
+from rmqio.command_line.output import duration, note, print_json, time_text
 from rmqio.command_line.values import parse_coming_time, parse_count, parse_property, parse_topic
-from rmqio.errors import BrokerSystemError, LocalError, RmqioError, TopicNotExist
+from rmqio.errors import BrokerSystemError, LocalError, RmqioError, TopicNotExist, counted
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.near_names import nearest
 
@@ -147,14 +147,14 @@ class _Sending:
                 for batch in self._batches(lines):
                     self.send(batch)
         except KeyboardInterrupt:
-            note(f"interrupted; {plural(self._sent, 'message')} sent before")
+            note(f"interrupted; {counted(self._sent, 'message')} sent before")
             return INTERRUPTED
         took_ms = (time.monotonic() - begin) * 1000
         if not self._as_json:
-            where = plural(len(self._used), "queue")
-            print(f"sent {plural(self._sent, 'message')} to {where} of {self._template.topic} in {duration(took_ms)}")
+            where = counted(len(self._used), "queue")
+            print(f"sent {counted(self._sent, 'message')} to {where} of {self._template.topic} in {duration(took_ms)}")
         if empty:
-            note(f"{plural(empty, 'empty line')} left out: brokers reject empty messages")
+            note(f"{counted(empty, 'empty line')} left out: brokers reject empty messages")
         return 0
 
     def send(self, bodies: Sequence[bytes]) -> None:
@@ -170,7 +170,7 @@ class _Sending:
                 raise
             lines = f"message {self._sent + 1}" + (f" to {self._sent + len(bodies)}" if len(bodies) > 1 else "")
             outcome = "may be stored, possibly more than once" if may_be_stored else "not sent"
-            raise CommandFailed(f"{lines} {outcome}, {plural(self._sent, 'message')} sent before: {error}") from error
+            raise CommandFailed(f"{lines} {outcome}, {counted(self._sent, 'message')} sent before: {error}") from error
         self._sent += len(results)
         for result in results:
             self._tell(result)

@@ -17,9 +17,9 @@ from rmqio.command_line.connect import queue_client, queues_of, short
 from rmqio.command_line.contents import Item, Range, for_all, items_of, newest, place_in_time, resolve
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.exits import INTERRUPTED
-from rmqio.command_line.output import note, plural
+from rmqio.command_line.output import note
 from rmqio.command_line.values import parse_count, parse_from, parse_offset, parse_queue, parse_size, parse_topic
-from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError
+from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError, counted
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.start.texts import TIME_HELP, Position
@@ -192,7 +192,7 @@ def _follow(
     queues = queues_of(client, arguments.topic, arguments.queues)
     left = arguments.number
     bounds = for_all(lambda queue: (resolve(client, queue, arguments.begin), client.max_offset(queue)), queues)
-    note(f"following {plural(len(queues), 'queue')} of topic {arguments.topic}, Ctrl-C ends it")
+    note(f"following {counted(len(queues), 'queue')} of topic {arguments.topic}, Ctrl-C ends it")
     # Stored messages come in order of time; new ones as they arrive.
     ranges = [
         Range(client, queue, begin, end, message_filter) for queue, (begin, end) in zip(queues, bounds, strict=True)

@@ -10,9 +10,10 @@ from rmqio.cli.queues.table import finish, print_states, require_group, state_fi
 from rmqio.command_line.commands import new_command
 from rmqio.command_line.connect import open_admin, queue_client, queues_of
 from rmqio.command_line.contents import QueueState, now_ms, states
-from rmqio.command_line.output import plural, print_json
+from rmqio.command_line.output import print_json
 from rmqio.command_line.values import parse_group, parse_seconds, parse_topic
 from rmqio.command_line.watch import watch
+from rmqio.errors import counted
 from rmqio.interfaces import QueueClient
 
 _MORE = """\
@@ -77,8 +78,8 @@ def _show(found: Sequence[QueueState], arguments: argparse.Namespace) -> int:
             }
         )
         return finish(found, group)
-    where = f"{plural(len(found), 'queue')} on {plural(len({state.queue.broker for state in found}), 'broker')}"
-    messages = plural(state_total(found, now, None)["messages"], "message")
+    where = f"{counted(len(found), 'queue')} on {counted(len({state.queue.broker for state in found}), 'broker')}"
+    messages = counted(state_total(found, now, None)["messages"], "message")
     whose = f", group {group}" if group is not None else ""
     print(f"topic {topic}, {where}, {messages}{whose}", end="\n\n")
     print_states(found, now, group)

@@ -12,10 +12,10 @@ from rmqio.command_line.commands import optional_command
 from rmqio.command_line.connect import open_admin, queue_client, queues_of
 from rmqio.command_line.contents import for_all
 from rmqio.command_line.errors import CommandFailed
-from rmqio.command_line.output import note, plural, print_json, shortened
+from rmqio.command_line.output import note, print_json, shortened
 from rmqio.command_line.parser import Parser
 from rmqio.command_line.values import parse_count, parse_property, parse_topic
-from rmqio.errors import LocalError, RmqioError
+from rmqio.errors import LocalError, RmqioError, counted
 from rmqio.interfaces import QueueClient
 from rmqio.model import BrokerData
 
@@ -123,7 +123,7 @@ def _update(arguments: argparse.Namespace) -> int:
         for config in after.values():
             _check(config)
         if hidden := _hidden_messages(client, topic, before, after):
-            text = f"{plural(hidden, 'message')} of topic {topic} could no longer be read."
+            text = f"{counted(hidden, 'message')} of topic {topic} could no longer be read."
             if arguments.dry_run:
                 note(text)
             elif not confirmed(f"{text} Go on?", is_sure=arguments.yes):
@@ -139,7 +139,7 @@ def _update(arguments: argparse.Namespace) -> int:
 def _check(config: TopicConfig) -> None:
     if config.write_queues > config.read_queues:
         raise LocalError(
-            f"--write_queues {config.write_queues}: there are {plural(config.read_queues, 'queue')}, and nobody would"
+            f"--write_queues {config.write_queues}: there are {counted(config.read_queues, 'queue')}, and nobody would"
             f" read the others; add --queues {config.write_queues}"
         )
 

@@ -10,10 +10,10 @@ from rmqio.command_line.commands import optional_command
 from rmqio.command_line.connect import missing_topic, open_admin, queue_client
 from rmqio.command_line.contents import for_all
 from rmqio.command_line.errors import CommandFailed
-from rmqio.command_line.output import note, plural, print_json, shortened
+from rmqio.command_line.output import note, print_json, shortened
 from rmqio.command_line.parser import Parser
 from rmqio.command_line.values import parse_topic
-from rmqio.errors import BrokerError, TopicNotExist
+from rmqio.errors import BrokerError, TopicNotExist, counted
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin
@@ -55,7 +55,7 @@ def _delete(arguments: argparse.Namespace) -> int:
         groups = _groups(admin, topic)
         if not arguments.json:
             where = f" on {shortened(there)}" if there else ", known to the name servers only"
-            print(f"topic {topic}{where}: {plural(len(queues), 'queue')}, {plural(messages, 'message')}")
+            print(f"topic {topic}{where}: {counted(len(queues), 'queue')}, {counted(messages, 'message')}")
             if groups:
                 print(f"consumer groups with offsets in it: {shortened(groups)}")
         if not arguments.dry_run:

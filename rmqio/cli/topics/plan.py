@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqio.command_line.output import plural
+from rmqio.errors import counted
 
 if TYPE_CHECKING:
     from rmqio.client.admin.topic_configs import TopicConfig
@@ -91,8 +91,8 @@ def hidden_queues(before: TopicConfig, after: TopicConfig) -> Sequence[int]:
 
 def _queues(config: TopicConfig) -> str:
     if config.read_queues == config.write_queues:
-        return plural(config.read_queues, "queue")
-    return f"{plural(config.read_queues, 'queue')} to read, {config.write_queues} to write"
+        return counted(config.read_queues, "queue")
+    return f"{counted(config.read_queues, 'queue')} to read, {config.write_queues} to write"
 
 
 def _permission(config: TopicConfig) -> str:

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rmqio.command_line.output import note, plural, print_json, print_table
+from rmqio.command_line.output import note, print_json, print_table
 from rmqio.command_line.terminal import safe
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, counted
 from rmqio.rules.command.given import parsed, ruleset_of, text_of
 from rmqio.rules.command.lint import Cost, cost_of, warnings_of
 from rmqio.rules.correlation.rule import CorrelationRule
@@ -42,10 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
             print(safe(f"warning: {text_of(each)}"))
         if arguments.long:
             _print_costs(found.rules, costs)
-        counts = [plural(len(found.rules), "rule")]
+        counts = [counted(len(found.rules), "rule")]
         if found.correlations:
-            counts.append(plural(len(found.correlations), "correlation"))
-        print(f"{', '.join(counts)}; {plural(len(problems), 'problem')}, {plural(len(warnings), 'warning')}")
+            counts.append(counted(len(found.correlations), "correlation"))
+        print(f"{', '.join(counts)}; {counted(len(problems), 'problem')}, {counted(len(warnings), 'warning')}")
     if arguments.manifest and not problems:
         assert isinstance(rules.source, Files)
         # Also those without rules: filters of Sigma change the rules of other files.

@@ -13,9 +13,9 @@ from typing import Any, Final
 from rmqio.command_line.connect import queue_client, queues_of, short
 from rmqio.command_line.contents import Item, Range, for_all, items_of, place_in_time, resolve
 from rmqio.command_line.exits import INTERRUPTED
-from rmqio.command_line.output import note, plural, print_json, time_text
+from rmqio.command_line.output import note, print_json, time_text
 from rmqio.command_line.terminal import COLUMNS, cut, safe_line
-from rmqio.errors import OffsetOutOfRange, RmqioError
+from rmqio.errors import OffsetOutOfRange, RmqioError, counted
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, Record
 from rmqio.rules.alerts import json_value
@@ -54,7 +54,7 @@ def _follow(client: QueueClient, arguments: argparse.Namespace, printer: _Matche
             return
     if arguments.to_end:
         return
-    note(f"following {plural(len(queues), 'queue')} of topic {arguments.topic}, Ctrl-C ends it")
+    note(f"following {counted(len(queues), 'queue')} of topic {arguments.topic}, Ctrl-C ends it")
     readers = [
         client.open_reader(queue, max(begin, end), message_filter=everything)
         for queue, (begin, end) in zip(queues, bounds, strict=True)
@@ -98,7 +98,7 @@ class _Matches:
         self._matcher = self._compiled()
         if correlations := (rules.usable().correlations if self._skips else rules.correlations()):
             note(
-                f"{plural(len(correlations), 'correlation rule')} left out, such as {correlations[0].id}: "
+                f"{counted(len(correlations), 'correlation rule')} left out, such as {correlations[0].id}: "
                 "this command matches single messages"
             )
         self._rules = rules.after_start()
@@ -117,7 +117,7 @@ class _Matches:
     def note_broken(self) -> None:
         """Says how many messages are not events."""
         if self._broken:
-            note(f"{plural(self._broken, 'message')} did not decode, or had no JSON object as its body")
+            note(f"{counted(self._broken, 'message')} did not decode, or had no JSON object as its body")
 
     def print(self, items: Sequence[Item]) -> bool:
         """Prints what matches. Returns whether it was enough."""
@@ -150,7 +150,7 @@ class _Matches:
             if signature != self._signature:
                 self._matcher = self._compiled()
                 self._signature = signature
-                note(f"the rules have changed: {plural(len(self._matcher.rules), 'rule')}")
+                note(f"the rules have changed: {counted(len(self._matcher.rules), 'rule')}")
         except RmqioError as error:
             if str(error) != self._reported:
                 note(f"the rules stay as they were: {error}")

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from rich.console import RenderableType
 from rich.text import Text
 
-from rmqio.command_line.output import plural
 from rmqio.command_line.terminal import safe_line, without_middle
+from rmqio.errors import counted
 from rmqio.watch.figures import bar, short_age, short_count, short_rate, spark
 from rmqio.watch.frames import Frame, QueueView
 from rmqio.watch.terminal.drawing import BAD, DIM, WARNING, table_of
@@ -78,8 +78,8 @@ def queue_table(frame: Frame, width: int, most: int | None) -> Iterator[Renderab
         table.add_row(*cells, *rest)
     yield table
     if left_out and (most is None or most > 1):
-        more = f"... {plural(left_out, 'queue')} more, with less lag; the sums include them"
-        yield Text(more if len(more) <= width else f"... {plural(left_out, 'queue')} more", DIM)
+        more = f"... {counted(left_out, 'queue')} more, with less lag; the sums include them"
+        yield Text(more if len(more) <= width else f"... {counted(left_out, 'queue')} more", DIM)
 
 
 def _taken(figures: list[_Figure]) -> int:
