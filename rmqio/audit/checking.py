@@ -22,7 +22,7 @@ from rmqio.audit.reading import Side, Sketches, bounds_of, choose, read_into, sa
 from rmqio.audit.result import CLOCKS_MS, Request, Result
 from rmqio.audit.sketch import BLOCK_BITS, BUCKET_BITS, mixed_one
 from rmqio.audit.units import NO_QUEUE, Unit, Units, units_of
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, counted
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue, Record
 from rmqio.start import StartFrom, StopAt
@@ -43,8 +43,8 @@ def audit(client: QueueClient, request: Request, tell: Callable[[str], None] = l
         result = checker.result()
         if result.doubt:
             raise LocalError(
-                f"{result.findings.total.lost:,} messages of {request.from_topic} look lost, but "
-                f"{result.unexplained:,} messages of {request.to_topic} have no identity of a message there by "
+                f"{counted(result.findings.total.lost, 'message')} of {request.from_topic} would count as lost, but "
+                f"{counted(result.unexplained, 'message')} of {request.to_topic} cannot be told to be one there by "
                 f"{result.identity.name}: {result.doubt}. Or say with --by what else identifies a message, e.g. "
                 "--by=keys"
             )
@@ -101,7 +101,8 @@ class Checker:
         if self.letters is not None:
             letters = self._new(self.letters, _from_time(request.start), StopAt.latest())
             read_into(self._client, self.letters, letters, self._of_letter)
-        self._tell(f"reading {request.from_topic}: {sum(map(len, ranges.values())):,} messages by {identity.name}")
+        messages = counted(sum(map(len, ranges.values())), "message")
+        self._tell(f"reading {request.from_topic}: {messages} by {identity.name}")
         read_into(self._client, self.source, ranges, identity.of_source)
         self.source.note_letters(self._origins)
         if request.audit_topic is not None:

@@ -9,6 +9,7 @@ from rmqio.audit.checking import Result
 from rmqio.audit.compare.findings import Place
 from rmqio.audit.hops import SINK, SOURCE, Candidate, Edge, Fault
 from rmqio.audit.units import NO_QUEUE
+from rmqio.errors import counted
 from rmqio.model import MessageQueue
 
 _SHOWN_KINDS: Final = ("lost", "doubled", "late", "out_of_order", "foreign", "pending")
@@ -185,20 +186,21 @@ def _notes(result: Result) -> Iterable[str]:
     source, sink = result.source, result.sink
     if result.units_left_out:
         yield (
-            f"{result.units_left_out} blocks of offsets were not compared between hops: they are not wholly in the "
-            "range, or have messages that are younger than --grace"
+            f"between hops, {counted(result.units_left_out, 'block')} of offsets could not be compared: not wholly in "
+            "the range, or with messages that are younger than --grace"
         )
     for side in (source, sink):
-        what = f"have no identity by {result.identity.name}, or do not decode"
+        what = f"cannot be identified by {result.identity.name}, or cannot be decoded"
         if side.unidentified:
-            yield f"{side.unidentified} messages of {side.topic} {what}"
+            yield f"{counted(side.unidentified, 'message')} of {side.topic} {what}"
         if named := sum(map(len, side.in_letters.values())):
-            yield f"{named} messages of {side.topic} {what}, and dead letters name them"
+            yield f"{counted(named, 'message')} of {side.topic} that dead letters name {what}"
         if side.skipped:
-            yield f"{side.skipped} messages of {side.topic} were deleted by retention while they were read"
+            yield f"retention has deleted {counted(side.skipped, 'message')} of {side.topic} during the read"
     is_whole = result.request.start.kind == "earliest"
     if is_whole and source.left_out:
-        yield f"retention has deleted {source.left_out:,} messages of {source.topic}: what came of them is not known"
+        deleted = counted(source.left_out, "message")
+        yield f"retention has deleted {deleted} of {source.topic}: what came of them is not known"
     if is_whole and any(sink.begins.values()):
         yield f"retention has deleted messages of {sink.topic}: what they were counts as lost"
     if result.findings.total.foreign and not result.foreign_is_wrong:
