@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.command_line.arguments import add_connection, client_options
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.values import parse_topic
 from rmqio.dead_letters.letters import ORIGIN
 from rmqio.errors import RmqioError
 from rmqio.interfaces import QueueClient
@@ -133,10 +134,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="exit status: 0 every message arrived once, 1 otherwise or on failure, 2 wrong usage, 130 interrupted",
     )
     add_connection(parser)
-    parser.add_argument("--source_topic", required=True, metavar="TOPIC")
-    parser.add_argument("--sink_topic", required=True, metavar="TOPIC")
+    parser.add_argument("--source_topic", type=parse_topic, required=True, metavar="TOPIC")
+    parser.add_argument("--sink_topic", type=parse_topic, required=True, metavar="TOPIC")
     parser.add_argument(
         "--dead_letter_topic",
+        type=parse_topic,
         metavar="TOPIC",
         help="the topic with the dead letters; without it, bad input counts as lost",
     )

@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 from tqdm import tqdm
 
 from rmqio.client.factory import RemotingClientFactory
+from rmqio.command_line.arguments import whole_number
 from rmqio.command_line.parser import Parser
 from rmqio.errors import RmqioError
 from rmqio.interfaces import PendingSend, Producer, QueueClient
@@ -165,14 +166,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--runner", type=known_runner, default="SparkRunner", metavar="NAME", help="default: %(default)s"
     )
     parser.add_argument(
-        "--count", type=int, default=SAMPLE_SIZE, metavar="N", help="number of addresses; default: %(default)s"
+        "--count",
+        type=whole_number("number", 1),
+        default=SAMPLE_SIZE,
+        metavar="N",
+        help="number of addresses; default: %(default)s",
     )
     argv = sys.argv[1:] if argv is None else argv
     if wrong := wrong_argument(argv, parser.option_names | make_parser().option_names):
         parser.error(wrong)
     arguments, rest = parser.parse_known_args(argv)
-    if arguments.count < 1:
-        parser.error("--count must be at least 1")
     parse(arguments_of_province("any:1", arguments.runner, rest))  # what is wrong, before anything starts
     signal.signal(signal.SIGTERM, _terminated)
     try:

@@ -6,7 +6,10 @@ python pipelines/detect.py --name_server=127.0.0.1:9876 --source_topic=events --
 
 from __future__ import annotations
 
-import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
+if __name__ == "__main__":  # before Beam, whose import takes seconds, and logs a warning if rmqio is not there
+    from rmqio.pipelines.common import command_lines
+
+    command_lines.check(command_lines.detect)
 
 import argparse
 import contextlib
@@ -23,11 +26,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.error_handling import ErrorHandler
 
 from rmqio.batches import Batch
-from rmqio.command_line.parser import Parser
-from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue
-from rmqio.pipelines.common import job
-from rmqio.pipelines.common.enriching import add_enrich_arguments, enrich_of
+from rmqio.pipelines.common import command_lines
+from rmqio.pipelines.common.enriching import enrich_of
 from rmqio.pipelines.common.job import refuse, run_job, where
 from rmqio.rules import Match, MatchRules, RuleSet
 from rmqio.rules.alerts import json_value
@@ -37,22 +38,6 @@ from rmqio.transforms.parts import BatchConstraint
 _LOGGER: Final = logging.getLogger(__name__)
 _MOST_BYTES: Final = 4_000_000
 """A broker takes 4 MiB. The event of a larger hit is left out; its place in the topic says where it is."""
-_DESCRIPTION: Final = """\
-Read events (JSON objects) from a RocketMQ topic, and write {"rule", "title", "level", "tags", "rules_version",
-"conditions", "topic", "broker", "queue", "offset", "event"} to another topic for each rule that an event matches. The
-rules come from files, or from a topic whose messages have the name of a file as key and its text as body.
-
-With --enrich, each event gets columns of a table of files before the rules see it, so that rules can use them.
-
-When the rules change, new ones are in force within --refresh_s. If they cannot be used, those before stay, and the log
-says which file, line and rule is wrong.
-"""
-_EPILOG: Final = """\
-Other options go to Beam and its runner; --report shows how the runner handles the pipeline, without running it. A
-message that is not a JSON object goes to --dead_letter_topic; without one, it is logged.
-
-exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
-"""
 
 
 class ToMessagesFn(beam.DoFn):
@@ -107,17 +92,6 @@ def log_failure(failure: ReadFailure) -> None:
     _LOGGER.warning("left out %s: %s", where_, failure.reason)
 
 
-def rules_of(arguments: argparse.Namespace) -> RuleSet:
-    """Return where the rules come from. Raises `LocalError`."""
-    if bool(arguments.rules) == bool(arguments.rules_topic):
-        raise LocalError("give either --rules or --rules_topic")
-    if arguments.rules:
-        return RuleSet.from_files(*arguments.rules, format=arguments.format, mapping=arguments.mapping)
-    return RuleSet.from_topic(
-        arguments.rules_topic, format=arguments.format, mapping=arguments.mapping, **where(arguments)
-    )
-
-
 def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     """Wire the job."""
     read = ReadFromRocketMQ(
@@ -132,7 +106,7 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     if arguments.dead_letter_topic:
         letters = {"dead_letter_topic": arguments.dead_letter_topic, **where(arguments)}
     match = MatchRules(
-        rules_of(arguments),
+        command_lines.rules_of(arguments),
         refresh_s=arguments.refresh_s,
         match=arguments.match,
         on_bad_rule=arguments.on_bad_rule,
@@ -159,37 +133,10 @@ def _enriched(events: Any, enrich: Any, *, logs: bool) -> Any:
         return events | "Enrich" >> enrich.with_error_handler(handler)
 
 
-def make_parser() -> Parser:
-    """Return the parser, without the options that go to Beam."""
-    parser = job.make_parser("detect.py", _DESCRIPTION, _EPILOG, source="events", sink="hits")
-    add = parser.add_argument
-    add("--rules", action="append", metavar="FILES", help="files of rules, such as 'rules/*.yml'; can be repeated")
-    add("--rules_topic", metavar="TOPIC", help="topic with the rules: the key is the name of a file, the body its text")
-    add("--format", help="sigma, where or json. Default: by the suffix of each file")
-    add("--mapping", metavar="FILE", help="names of fields and log sources, see docs/rules/sigma.md")
-    add("--refresh_s", type=float, default=30.0, help="how old the rules may be, in seconds. Default: 30")
-    add(
-        "--on_bad_rule",
-        choices=("keep_previous", "skip", "fail"),
-        default="keep_previous",
-        help="if some rules cannot be used: skip and list them, also at the start; fail; or keep_previous rules. "
-        "Default: keep_previous",
-    )
-    add(
-        "--match",
-        choices=("all", "first", "best"),
-        default="all",
-        help="which matching rules of an event to report. Default: all",
-    )
-    add("--dead_letter_topic", metavar="TOPIC", help="topic for messages that are not JSON objects; must exist")
-    add_enrich_arguments(parser)
-    return parser
-
-
 def check(options: PipelineOptions, arguments: argparse.Namespace) -> None:
     """Raise `LocalError` for rules that cannot be used: before the job runs, with every problem."""
     del options
-    rules = rules_of(arguments)
+    rules = command_lines.rules_of(arguments)
     correlations = (rules.usable() if arguments.on_bad_rule == "skip" else rules.loaded()).correlations
     if correlations:
         _LOGGER.warning(
@@ -203,7 +150,7 @@ def check(options: PipelineOptions, arguments: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line and return the exit status."""
-    return run_job(make_parser(), build, argv, source="event", sink="hit", check=check)
+    return run_job(command_lines.detect(), build, argv, source="event", sink="hit", check=check)
 
 
 if __name__ == "__main__":

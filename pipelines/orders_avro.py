@@ -6,7 +6,10 @@ python pipelines/orders_avro.py --runner=SparkRunner --streaming --checkpoint_di
 
 from __future__ import annotations
 
-import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
+if __name__ == "__main__":  # before Beam, whose import takes seconds, and logs a warning if rmqio is not there
+    from rmqio.pipelines.common import command_lines
+
+    command_lines.check(command_lines.orders_avro)
 
 import argparse
 import datetime as dt
@@ -20,29 +23,13 @@ import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows
 
 from rmqio import schemas
-from rmqio.command_line.parser import Parser
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.options import ReadOptions
-from rmqio.pipelines.common import job
+from rmqio.pipelines.common import command_lines, job
 from rmqio.pipelines.common.job import refuse, run_job, where
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
-
-_DESCRIPTION: Final = """\
-Read orders from a RocketMQ topic, count them and sum their amounts by customer in tumbling event-time windows, and
-write the totals to another topic when a window closes.
-
-Orders are Avro single objects (C3 01, a fingerprint, the value) of any version of shop.Order; totals are single objects
-of shop.CustomerTotal. `python -m rmqio.schemas list` shows the schemas. The key of a total is the customer.
-"""
-_EPILOG: Final = """\
-Other options go to Beam and its runner; --report shows how the runner handles the pipeline, without running it. With
---stop, all windows close at the end. Messages that are not orders go to --dead_letter_topic; without it, they fail the
-job.
-
-exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
-"""
 
 
 class Order(NamedTuple):
@@ -136,19 +123,9 @@ def build(
     _ = (totals | "Write totals" >> write).failed | "Totals refused" >> beam.Map(refuse)
 
 
-def make_parser() -> Parser:
-    """Return the parser, without the options that go to Beam."""
-    parser = job.make_parser("orders_avro.py", _DESCRIPTION, _EPILOG, source="orders")
-    add = parser.add_argument
-    add("--window_s", type=int, default=60, help="length of a window in seconds. Default: 60")
-    add("--lateness_ms", type=int, default=5_000, help="how far out of order an order may arrive. Default: 5000")
-    add("--dead_letter_topic", metavar="TOPIC", help="topic for messages that are not orders; must exist")
-    return parser
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line and return the exit status."""
-    return run_job(make_parser(), build, argv, source="order")
+    return run_job(command_lines.orders_avro(), build, argv, source="order")
 
 
 if __name__ == "__main__":

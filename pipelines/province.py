@@ -5,7 +5,12 @@ python pipelines/province.py --name_server=127.0.0.1:9876 --source_topic=address
 
 from __future__ import annotations
 
-import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
+if __name__ == "__main__":  # before Beam, whose import takes seconds, and logs a warning if rmqio is not there
+    import sys
+
+    from rmqio.pipelines.common import arguments
+
+    arguments.read(sys.argv[1:])
 
 import collections
 import logging

@@ -6,7 +6,10 @@ python pipelines/windowed_orders.py --runner=SparkRunner --streaming --checkpoin
 
 from __future__ import annotations
 
-import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
+if __name__ == "__main__":  # before Beam, whose import takes seconds, and logs a warning if rmqio is not there
+    from rmqio.pipelines.common import command_lines
+
+    command_lines.check(command_lines.windowed_orders)
 
 import argparse
 import functools
@@ -18,27 +21,13 @@ from typing import Any, Final
 import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows
 
-from rmqio.command_line.parser import Parser
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
-from rmqio.pipelines.common import job
+from rmqio.pipelines.common import command_lines, job
 from rmqio.pipelines.common.job import refuse, run_job, where
 from rmqio.serde import JsonDeserializer
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 
-_DESCRIPTION: Final = """\
-Read {"key", "amount", "time_ms"} as JSON from a RocketMQ topic, sum and count the amounts of each key in tumbling
-event-time windows, and write {"key", "start_ms", "end_ms", "count", "sum"} to another topic when a window closes.
-
-A window closes when each queue has had an order whose time is --lateness_ms after the window's end; a queue without new
-orders follows the clock. Orders that arrive later are dropped.
-"""
-_EPILOG: Final = """\
-Other options go to Beam and its runner; --report shows how the runner handles the pipeline, without running it. With
---stop, all windows close at the end.
-
-exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
-"""
 _PARSE: Final = JsonDeserializer()
 
 
@@ -119,20 +108,9 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     _ = written.failed | "Totals refused" >> beam.Map(refuse)
 
 
-def make_parser() -> Parser:
-    """Return the parser, without the options that go to Beam."""
-    parser = job.make_parser("windowed_orders.py", _DESCRIPTION, _EPILOG, source="orders")
-    add = parser.add_argument
-    add("--window_s", type=int, default=10, help="length of a window in seconds. Default: 10")
-    add("--lateness_ms", type=int, default=5_000, help="how far out of order an order may arrive. Default: 5000")
-    add("--idle_timeout_ms", type=int, default=30_000, help="after how long a queue without orders follows the clock")
-    add("--offset_commit_interval_ms", type=int, default=5_000, help="how often to commit the group's offsets")
-    return parser
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line and return the exit status."""
-    return run_job(make_parser(), build, argv, source="order")
+    return run_job(command_lines.windowed_orders(), build, argv, source="order")
 
 
 if __name__ == "__main__":

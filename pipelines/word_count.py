@@ -12,7 +12,10 @@ take the greatest count, which is always the newest.
 
 from __future__ import annotations
 
-import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
+if __name__ == "__main__":  # before Beam, whose import takes seconds, and logs a warning if rmqio is not there
+    from rmqio.pipelines.common import command_lines
+
+    command_lines.check(command_lines.word_count)
 
 import argparse
 import functools
@@ -30,33 +33,16 @@ from apache_beam.transforms.combiners import Count
 from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
 from apache_beam.transforms.window import GlobalWindows
 
-from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Message, Record
-from rmqio.pipelines.common import job
+from rmqio.pipelines.common import command_lines, job
 from rmqio.pipelines.common.job import refuse, run_job, where
 from rmqio.runners.options import IN_PROCESS_RUNNER
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 
 _LOGGER = logging.getLogger(__name__)
 
-_DESCRIPTION: Final = """\
-Read sentences (UTF-8 text) from a RocketMQ topic, count their words, and write {"word", "count"} as JSON to another
-topic: how often the word has occurred so far. The word is the key and the sharding key of the message, so all totals of
-a word are in one queue, the newest last. A run that ends writes the final totals; without --streaming, only those.
-
-Words are letters, digits and underscores of any script, with apostrophes (' or U+2019) inside, regardless of case:
-"Don't" and "DON'T" are one word, and so is a run of Chinese without spaces. Messages that are not UTF-8 and words of
-more than 255 characters are left out, counted and logged.
-"""
-_EPILOG: Final = """\
-Other options go to Beam and its runner. Running totals need one that streams: --runner=SparkRunner --streaming. After a
-restart with the same --checkpoint_dir, the job resumes counting. It first writes the totals that were pending when it
-was stopped or --available_now ended it. --report shows how the runner handles the pipeline, without running it.
-
-exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted
-"""
 _WORD: Final = re.compile(r"\w+(?:['\u2019]\w+)*")
 _LONGEST: Final = 255
 """A word must fit into the properties of a message, twice; anything longer is not a word anyway."""
@@ -140,26 +126,6 @@ def build(
     _ = written.failed | "Totals refused" >> beam.Map(refuse)
 
 
-def parse_every(text: str) -> int:
-    """Parse milliseconds, in whole seconds: triggers of Beam's Python SDK take no fractions of a second."""
-    if not (text.isascii() and text.isdigit() and int(text) % 1000 == 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a multiple of 1000 milliseconds, which Beam's triggers need")
-    return int(text)
-
-
-def make_parser() -> Parser:
-    """Return the parser, without the options that go to Beam."""
-    parser = job.make_parser("word_count.py", _DESCRIPTION, _EPILOG, source="sentences")
-    parser.add_argument(
-        "--every_ms",
-        type=parse_every,
-        default=1_000,
-        metavar="MS",
-        help="with --streaming, write a word's total at most this often; whole seconds. Default: 1000",
-    )
-    return parser
-
-
 def check_runner(options: PipelineOptions, arguments: argparse.Namespace) -> None:
     """Raises `LocalError` if no total would ever be written."""
     given = options.view_as(StandardOptions)
@@ -171,7 +137,7 @@ def check_runner(options: PipelineOptions, arguments: argparse.Namespace) -> Non
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line and return the exit status."""
-    return run_job(make_parser(), build, argv, source="sentence", check=check_runner)
+    return run_job(command_lines.word_count(), build, argv, source="sentence", check=check_runner)
 
 
 if __name__ == "__main__":

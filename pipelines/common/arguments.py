@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqio import security
-from rmqio.command_line.arguments import add_name_server, start_parser, stop_parser
+from rmqio.command_line.arguments import add_name_server, require_usable, start_parser, stop_parser
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.values import parse_group, parse_topic
 from rmqio.errors import LocalError
 from rmqio.options import parse_name_server
-from rmqio.runners.flags import wrong_argument
-from rmqio.runners.options import known_runner, strict_options
+from rmqio.runners.flags import known_flags, wrong_argument
+from rmqio.runners.options import connects_from_here, known_runner, strict_options
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.start.texts import TIME_HELP
@@ -101,6 +103,7 @@ parse_stop = stop_parser("none", "latest", "timestamp:TIME")
 def make_parser() -> Parser:
     """Return the parser, without the options that go to Beam."""
     parser = Parser(prog="province.py", description=_DESCRIPTION, epilog=_EPILOG)
+    parser.known_elsewhere = known_flags
     add = parser.add_argument
     add(
         "--runner",
@@ -110,16 +113,19 @@ def make_parser() -> Parser:
         help="DirectRunner (default), FlinkRunner, SparkRunner ...",
     )
     add_name_server(parser)
-    add("--source_topic", required=True, metavar="TOPIC", help="topic with the addresses")
-    add("--sink_topic", required=True, metavar="TOPIC", help="topic for the provinces; must exist")
-    add("--dead_letter_topic", metavar="TOPIC", help="topic for bad input; must exist")
+    add("--source_topic", type=parse_topic, required=True, metavar="TOPIC", help="topic with the addresses")
+    add("--sink_topic", type=parse_topic, required=True, metavar="TOPIC", help="topic for the provinces; must exist")
+    add("--dead_letter_topic", type=parse_topic, metavar="TOPIC", help="topic for bad input; must exist")
     add(
         "--audit_topic",
+        type=parse_topic,
         metavar="TOPIC",
         help="count what is read and what has a province, so that `rmqio audit` finds where a message was lost; must"
         " exist",
     )
-    add("--consumer_group", metavar="GROUP", help="commit offsets for this group, and start from them")
+    add(
+        "--consumer_group", type=parse_group, metavar="GROUP", help="commit offsets for this group, and start from them"
+    )
     add(
         "--start",
         type=parse_start,
@@ -135,6 +141,7 @@ def make_parser() -> Parser:
     )
     add(
         "--exactly_once",
+        type=parse_group,
         metavar="GROUP",
         help="write nothing twice: look up in the sink topics what a failed or killed run has sent, from the offsets of"
         " this group on; no other job may use the group",
@@ -144,8 +151,8 @@ def make_parser() -> Parser:
     return parser
 
 
-def parse(argv: Sequence[str]) -> Arguments:
-    """Parse a command line. Wrong usage and `--help` end the program as argparse does, with status 2 or 0."""
+def read(argv: Sequence[str]) -> tuple[ProvinceOptions, argparse.Namespace, list[str]]:
+    """Return the settings, all options, and what is left for Beam, without it. Wrong usage ends the program."""
     parser = make_parser()
     if wrong := wrong_argument(argv, parser.option_names):
         parser.error(wrong)
@@ -164,7 +171,18 @@ def parse(argv: Sequence[str]) -> Arguments:
             exactly_once=found.exactly_once,
             security=security.from_arguments(found),
         )
-        beam_options = strict_options(rest, runner=found.runner)
+        if connects_from_here(found.runner) and not any(each.startswith("--report") for each in rest):
+            require_usable(province.security)
     except LocalError as error:
         parser.error(str(error))
+    return province, found, rest
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Parse a command line. Wrong usage and `--help` end the program as argparse does, with status 2 or 0."""
+    province, found, rest = read(argv)
+    try:
+        beam_options = strict_options(rest, runner=found.runner)
+    except LocalError as error:
+        make_parser().error(str(error))
     return Arguments(province, beam_options, found.verbose)

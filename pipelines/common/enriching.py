@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, Final
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmqio.errors import LocalError
 
@@ -27,7 +28,13 @@ def add_enrich_arguments(parser: argparse.ArgumentParser) -> None:
     add("--enrich_columns", metavar="A,B", help="the columns to add. Default: all but the key")
     add("--enrich_prefix", default="", metavar="TEXT", help="a prefix for the names of the added columns")
     add("--enrich_types", metavar="A=int64,...", help="types of CSV columns, by Arrow's names. Default: text")
-    add("--enrich_refresh_s", type=float, default=3600.0, help="how old the table may be, in seconds. Default: 3600")
+    add(
+        "--enrich_refresh_s",
+        type=parse_interval,
+        metavar="SECONDS",
+        default=3600.0,
+        help="how old the table may be, in seconds. Default: 3600",
+    )
     add(
         "--enrich_cache_dir",
         metavar="FOLDER",
@@ -35,8 +42,17 @@ def add_enrich_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def enrich_of(arguments: argparse.Namespace, **letters: Any) -> Enrich | None:
-    """Return the transform for batches that the options describe; None: there are none. Raises `LocalError`."""
+class Lookup(NamedTuple):
+    """A table, and what of it is added to an event."""
+
+    table: Table
+    fields: dict[str, str]
+    """Columns of the key, by fields of the event."""
+    columns: list[str] | None
+
+
+def lookup_of(arguments: argparse.Namespace) -> Lookup | None:
+    """Return what the options describe, without Beam; None: there are none. Raises `LocalError`."""
     if not arguments.enrich:
         for name in ("enrich_key", "enrich_columns", "enrich_prefix", "enrich_types", "enrich_cache_dir"):
             if getattr(arguments, name):
@@ -44,22 +60,38 @@ def enrich_of(arguments: argparse.Namespace, **letters: Any) -> Enrich | None:
         return None
     if not arguments.enrich_key:
         raise LocalError("--enrich needs --enrich_key, the field of the event that is the table's key")
-    columns = None if arguments.enrich_columns is None else _parts(arguments.enrich_columns)
-    from rmqio.enrich import Enrich
-
     fields = {}
     for each in arguments.enrich_key:
         field, _, column = each.partition("=")
         fields[field] = column or field
+    columns = None if arguments.enrich_columns is None else _parts(arguments.enrich_columns)
+    return Lookup(_table(arguments), fields, columns)
+
+
+def enrich_of(arguments: argparse.Namespace, **letters: Any) -> Enrich | None:
+    """Return the transform for batches that the options describe; None: there are none. Raises `LocalError`."""
+    if (lookup := lookup_of(arguments)) is None:
+        return None
+    from rmqio.enrich import Enrich
+
     return Enrich(
-        _table(arguments),
-        fields,
-        columns,
+        *lookup,
         prefix=arguments.enrich_prefix,
         refresh_s=arguments.enrich_refresh_s,
         batches=True,
         **letters,
     )
+
+
+def parse_interval(text: str) -> float:
+    """Parse a number of seconds above 0."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return found
 
 
 def _table(arguments: argparse.Namespace) -> Table:

@@ -14,49 +14,15 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from rmqio import security
-from rmqio.command_line.arguments import add_name_server
 from rmqio.command_line.exits import FAILED, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, RmqioError, counted
 from rmqio.interfaces import ClientFactory
-from rmqio.pipelines.common.arguments import parse_start, parse_stop
-from rmqio.runners.flags import wrong_argument
+from rmqio.pipelines.common import command_lines
 from rmqio.runners.options import strict_options
 from rmqio.runners.program import count, count_written, failure_text, run_program
 from rmqio.sending.failures import FailedMessage
 from rmqio.skew import SkewReport, measure_shuffles
-from rmqio.start import StartFrom
-
-
-def make_parser(name: str, description: str, epilog: str, *, source: str, sink: str = "totals") -> Parser:
-    """Return a parser with the options of every such job; `source` and `sink` say what the topics hold."""
-    parser = Parser(prog=name, description=description, epilog=epilog)
-    add = parser.add_argument
-    add_name_server(parser)
-    add("--source_topic", required=True, metavar="TOPIC", help=f"topic with the {source}")
-    add("--sink_topic", required=True, metavar="TOPIC", help=f"topic for the {sink}; must exist")
-    add("--consumer_group", metavar="GROUP", help="commit offsets for this group, for monitoring")
-    add(
-        "--start",
-        type=parse_start,
-        default=StartFrom.earliest(),
-        metavar="WHERE",
-        help="earliest (default), latest, timestamp:TIME or group[:earliest|latest|error]; for the first start only",
-    )
-    add(
-        "--stop",
-        type=parse_stop,
-        metavar="WHERE",
-        help="none (default), latest (what the topic holds when the job starts) or timestamp:TIME",
-    )
-    add(
-        "--skew_report",
-        action="store_true",
-        help="at the end, show the heaviest keys of each shuffle and the load of the queues, with their keys as text",
-    )
-    add("-v", "--verbose", action="store_true", help="log what Beam does, and show tracebacks of failures")
-    security.add_arguments(parser)
-    return parser
 
 
 def run_job(
@@ -73,15 +39,9 @@ def run_job(
     `check` raises `LocalError` for bad options, and another `RmqioError` for servers that do not answer as they should.
     """
     argv = sys.argv[1:] if argv is None else argv
-    if wrong := wrong_argument(argv, parser.option_names):
-        print(f"{parser.prog}: {wrong}", file=sys.stderr)
-        return WRONG_USAGE
-    arguments, rest = parser.parse_known_args(argv)
     try:
+        arguments, rest = command_lines.read(parser, argv)
         found = strict_options(rest)
-        if arguments.source_topic == arguments.sink_topic:
-            raise LocalError(f"{arguments.source_topic!r} is both read and written, so the job would never end")
-        secured = security.from_arguments(arguments)
         check(found, arguments)
     except LocalError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
@@ -101,7 +61,9 @@ def run_job(
             text = f"{text}, {counted(letters, 'dead letter')}"
         return f"{text}\n{SkewReport.of(result)}" if arguments.skew_report else text
 
-    return run_program(parser.prog, found, measured, summary, security=secured, verbose=arguments.verbose)
+    return run_program(
+        parser.prog, found, measured, summary, security=security.from_arguments(arguments), verbose=arguments.verbose
+    )
 
 
 def where(arguments: argparse.Namespace, client_factory: ClientFactory | None = None) -> dict[str, Any]:

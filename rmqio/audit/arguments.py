@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Final
 
@@ -70,7 +71,7 @@ def add_options(parser: Parser) -> None:
     add("--grace", type=_duration, metavar="TIME", help="younger messages are on their way; default: 0s, live 1m")
     add("--limit", type=whole_number("number", 0), default=100, metavar="N", help="messages to name; default: 100")
     add("--json", action="store_true", help="print the report as one line of JSON; with --live, a line each time")
-    add("--html", type=Path, metavar="FILE", help="write the report as a page, too")
+    add("--html", type=_page, metavar="FILE", help="write the report as a page, too")
     add("--live", action="store_true", help="continue until Ctrl-C, and print a line of figures each time")
     add("--every", type=_some_time, default=10_000, metavar="TIME", help="with --live: how often; default: 10s")
     add("--keep", type=_duration, default=3_600_000, metavar="TIME", help="with --live: how long a message is watched;"
@@ -124,6 +125,17 @@ def _identity(text: str) -> str:
         with as_argument():
             parse_identity(text)
     return text
+
+
+def _page(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {str(path.parent)!r}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: permission denied")
+    return path
 
 
 def _duration(text: str) -> int:

@@ -20,6 +20,7 @@ from rmqio.command_line.commands import add_common
 from rmqio.command_line.exits import FAILED, INTERRUPTED, OK, WRONG_USAGE
 from rmqio.command_line.output import allow_any_text, one_line
 from rmqio.command_line.parser import Parser
+from rmqio.command_line.terminal import with_short_words
 from rmqio.errors import LocalError, RmqioError, TransportError
 
 _NAME: Final = "rmqio"
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     for stream in (sys.stdout, sys.stderr):
         allow_any_text(stream)
-    arguments = argparse.Namespace(verbose=False, writes=False, named=_NAME)
+    arguments = argparse.Namespace(verbose=False, writes=False, named=_NAME, argv=())
     try:
         arguments = parse(make_parser(), sys.argv[1:] if argv is None else argv)
         status: int = arguments.run(arguments)
@@ -66,15 +67,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse: --help or wrong usage
         return end.code if isinstance(end.code, int) else WRONG_USAGE
     except KeyboardInterrupt:
-        return _end(arguments.named, INTERRUPTED, "interrupted")
+        return _end(arguments, INTERRUPTED, "interrupted")
     except BrokenPipeError as error:
         # Python flushes standard output at exit, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _end(arguments.named, FAILED, f"standard output was closed: {error}") if arguments.writes else OK
+        return _end(arguments, FAILED, f"standard output was closed: {error}") if arguments.writes else OK
     except LocalError as error:
-        return _end(arguments.named, WRONG_USAGE, str(error), verbose=arguments.verbose)
+        return _end(arguments, WRONG_USAGE, str(error), verbose=arguments.verbose)
     except (RmqioError, OSError) as error:
-        return _end(arguments.named, FAILED, _with_advice(error), verbose=arguments.verbose)
+        return _end(arguments, FAILED, _with_advice(error), verbose=arguments.verbose)
     return status
 
 
@@ -99,8 +100,9 @@ def _with_advice(error: Exception) -> str:
     return text
 
 
-def _end(named: str, status: int, text: str, *, verbose: bool = False) -> int:
+def _end(arguments: argparse.Namespace, status: int, text: str, *, verbose: bool = False) -> int:
     if verbose:
         traceback.print_exc()
-    print(f"{named}: {one_line(text)}", file=sys.stderr, flush=True)
+    text = with_short_words(text, arguments.argv)
+    print(f"{arguments.named}: {one_line(text)}", file=sys.stderr, flush=True)
     return status

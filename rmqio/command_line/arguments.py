@@ -10,11 +10,35 @@ from typing import Any, Final
 
 from rmqio import security
 from rmqio.errors import LocalError
-from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, options_of_cluster
+from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, options_of_cluster, parse_name_server
 from rmqio.start import StartFrom, StopAt
 from rmqio.start.texts import Position, StartKind, StopKind, position_of, start_of, stop_of, time_of
+from rmqio.topics.names import topic_fault
 
 DEFAULT_TIMEOUT_MS: Final = 3_000
+_MOST: Final = 2**63 - 1
+"""What RocketMQ has as a `long`."""
+
+
+def checked(check: Callable[[str], object]) -> Callable[[str], str]:
+    """Returns the parser of text that `check` takes: what it refuses is told before anything connects."""
+
+    def parse(text: str) -> str:
+        with as_argument():
+            check(text)
+        return text
+
+    return parse
+
+
+@contextlib.contextmanager
+def as_argument() -> Iterator[None]:
+    """argparse shows the messages of its own errors only."""
+    try:
+        yield
+    except LocalError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
 
 # ---- the cluster -----------------------------------------------------------------------------------------------------
 
@@ -23,6 +47,7 @@ def add_name_server(parser: argparse._ActionsContainer) -> None:
     """Adds `--name_server`."""
     parser.add_argument(
         "--name_server",
+        type=checked(parse_name_server),
         metavar="HOST:PORT",
         help=f"one or more, as in a:1;b:1; default: ${NAME_SERVER_VARIABLE}",
     )
@@ -36,7 +61,13 @@ def add_connection(parser: argparse.ArgumentParser, *, has_name_server: bool = F
     group = parser.add_argument_group("connection")
     if not has_name_server:
         add_name_server(group)
-    group.add_argument("--namespace", default="", metavar="NAME", help="the instance, a prefix of topics and groups")
+    group.add_argument(
+        "--namespace",
+        type=checked(_check_namespace),
+        default="",
+        metavar="NAME",
+        help="the instance, a prefix of topics and groups",
+    )
     group.add_argument(
         "--timeout_ms",
         type=whole_number("number", 1),
@@ -68,6 +99,11 @@ def require_usable(secured: security.Security) -> None:
     require_usable(secured)
 
 
+def _check_namespace(name: str) -> None:
+    if name and (fault := topic_fault(name)):  # it becomes a part of names of topics
+        raise LocalError(f"namespace {name!r} is illegal: {fault}")
+
+
 def _connection(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "namespace": arguments.namespace,
@@ -85,15 +121,22 @@ def parse_time(text: str) -> int:
         return time_of(text)
 
 
-def whole_number(what: str, least: int) -> Callable[[str], int]:
-    """Returns the parser of a whole number that is not less than `least`; `what` is used in its messages."""
+def whole_number(what: str, least: int, most: int = _MOST) -> Callable[[str], int]:
+    """Returns the parser of a whole number from `least` to `most`; `what` is used in its messages."""
 
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"{what} {text!r} is not a whole number of at least {least}")
-        return int(text)
+        is_number = text.isascii() and text.isdigit()
+        # Python reads no more than 4,300 digits
+        found = -1 if not is_number else int(text) if len(text) <= len(str(_MOST)) else _MOST + 1
+        if not least <= found <= most:
+            wanted = f"of at least {least}" if most == _MOST and found < least else f"from {least} to {most}"
+            raise argparse.ArgumentTypeError(f"{what} {text!r} is not a whole number {wanted}")
+        return found
 
     return parse
+
+
+parse_port = whole_number("port", 1, 65_535)
 
 
 # ---- positions -------------------------------------------------------------------------------------------------------
@@ -127,12 +170,3 @@ def stop_parser(*kinds: StopKind) -> Callable[[str], StopAt | None]:
             return stop_of(text, kinds)
 
     return parse
-
-
-@contextlib.contextmanager
-def as_argument() -> Iterator[None]:
-    """argparse shows the messages of its own errors only."""
-    try:
-        yield
-    except LocalError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

@@ -10,10 +10,10 @@ import argparse
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, NoReturn
 
-from rmqio.command_line.terminal import COLUMNS
+from rmqio.command_line.terminal import COLUMNS, with_short_words
 from rmqio.near_names import did_you_mean, nearest
 
 _HELP_COLUMN: Final = 28
@@ -37,6 +37,8 @@ class Parser(argparse.ArgumentParser):
         self._fill = fill
         self.passes_on = False
         """Whether it takes arguments that it does not know, for another parser: they are in `found.rest`."""
+        self.known_elsewhere: Callable[[], Collection[str]] = tuple
+        """Returns the options of the other parser, with two hyphens."""
         self._optional_commands: dict[str, Parser] = {}
         self._given: Sequence[str] = ()
 
@@ -97,23 +99,29 @@ class Parser(argparse.ArgumentParser):
         """Print the error and end the program with status 2. If an argument is missing, print the usage first."""
         if choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
             names = [name.strip(" '") for name in choice[2].split(",")]  # quoted or not, as Python's version has it
-            message = f"{choice[1]!r} is not one of {', '.join(names)}" + did_you_mean(choice[1], names)
+            option = re.match("argument -[^:]*: ", message)  # a command needs no such words
+            said = f"{choice[1]!r} is not one of {', '.join(names)}"
+            message = (option[0] if option else "") + said + did_you_mean(choice[1], names)
         elif missing := re.search(r"the following arguments are required: (.*)", message):
             *first, last = missing[1].split(", ")
             message = self._misspelt([*first, last])
             if not message:
                 self.print_usage(sys.stderr)
                 message = f"{', '.join(first)} and {last} are missing" if first else f"{last} is missing"
+        message = with_short_words(re.sub(r"invalid [\w.<>]+ value: ", _of_a_type, message), self._given)
         print(f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)", file=sys.stderr, flush=True)
         sys.exit(2)
 
     def _misspelt(self, missing: Sequence[str]) -> str:
-        """Return the error message for the first given option that is near a missing one; empty if none is."""
+        """Return the error message for a given option that is unknown, first of one near a missing one; else empty."""
         names = [name for name in missing if name.startswith("--")]
-        for given in (argument.partition("=")[0] for argument in self._given if argument.startswith("--")):
-            if given not in self.option_names and (near := nearest(given, names, cutoff=_CLOSE)):
-                return f"unknown argument {given!r}; did you mean {near}?"
-        return ""
+        given = [argument.partition("=")[0] for argument in self._given if re.match("--.", argument)]
+        unknown = [name for name in given if name not in self.option_names]
+        for name in unknown:
+            if near := nearest(name, names, cutoff=_CLOSE):
+                return f"unknown argument {name!r}; did you mean {near}?"
+        unknown = [name for name in unknown if name not in self.known_elsewhere()]
+        return f"unknown argument {unknown[0]!r}{did_you_mean(unknown[0], self.option_names)}" if unknown else ""
 
     def format_usage(self) -> str:
         self._set_usage()
@@ -192,6 +200,11 @@ class Parser(argparse.ArgumentParser):
                 action = options.get(argument)
                 is_value = action is not None and action.nargs != 0
         return None
+
+
+def _of_a_type(said: re.Match[str]) -> str:
+    """The name of a function that parses a value says nothing to a user."""
+    return said[0] if said[0].split()[1] in ("int", "float") else "invalid value: "
 
 
 class _Formatter(argparse.HelpFormatter):

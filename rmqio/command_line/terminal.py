@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rmqio.carets import character_width
@@ -15,6 +15,8 @@ GAP: Final = 2
 """Spaces between the columns of a table."""
 _SHORTEST: Final = 16
 _DOTS: Final = "..."
+_LONGEST: Final = 200
+"""Of a word in a message; paths are shorter as a rule."""
 # Control, bidirectional and invisible characters, lone surrogates, tags. Joiners stay, since scripts and emoji need
 # them; newlines and tabs stay.
 _UNSAFE: Final = re.compile(
@@ -52,6 +54,19 @@ def cut(text: str, columns: int) -> str:
     while end < len(text) and (left := left - character_width(text[end])) >= 0:
         end += 1
     return text[:end].rstrip() + " ..."
+
+
+def with_short_words(text: str, words: Iterable[str]) -> str:
+    """Return a message in which the words of a command line are cut, as it has them or quoted, if they are very long.
+
+    Args:
+      words: the command line; the value behind the equals sign of an option is one, too.
+    """
+    parts = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > _LONGEST}
+    for part in sorted(parts, key=len, reverse=True):
+        for shown in (part, repr(part)[1:-1]):
+            text = text.replace(shown, f"{shown[:_LONGEST]}{_DOTS}")
+    return text
 
 
 def without_middle(text: str, columns: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from typing import Final, NamedTuple
 
 from rmqio.command_line.arguments import (
@@ -14,9 +13,9 @@ from rmqio.command_line.arguments import (
     whole_number,
 )
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import parse_group, parse_topic
+from rmqio.command_line.values import parse_group, parse_regex, parse_topic
 from rmqio.dead_letters.replay import LARGE_BODY_BYTES, Choice
-from rmqio.errors import LocalError, quoted
+from rmqio.errors import LocalError
 from rmqio.options import ClientOptions
 from rmqio.start import StartFrom, StopAt
 from rmqio.start.texts import TIME_HELP
@@ -74,7 +73,7 @@ def add_options(parser: Parser) -> None:
         "--to", type=parse_topic, metavar="TOPIC", help="send all messages to this topic, which must exist"
     )
     add("--dry_run", action="store_true", help="with --back or --to: show what would be sent")
-    add("--error", type=_pattern, metavar="REGEX", help="only letters whose 'class: reason' matches")
+    add("--error", type=parse_regex, metavar="REGEX", help="only letters whose 'class: reason' matches")
     add(
         "--source_topic",
         action="append",
@@ -117,10 +116,3 @@ def to_arguments(found: argparse.Namespace) -> Arguments:
 
 _parse_start = start_parser("earliest", "group", "timestamp:TIME")
 _parse_stop = stop_parser("latest", "timestamp:TIME")
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a regular expression: {error}") from None

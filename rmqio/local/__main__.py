@@ -12,9 +12,11 @@ import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from rmqio.command_line.arguments import parse_port, whole_number
+from rmqio.command_line.exits import FAILED, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.command_line.values import parse_topic
-from rmqio.errors import RmqioError
+from rmqio.errors import LocalError, RmqioError
 from rmqio.local.broker import LocalRocketMQ
 from rmqio.local.errors import LocalBrokerError
 
@@ -36,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run until SIGINT or SIGTERM. Exit status: 0 when stopped this way, 128 + signal if not up yet, 1 on failure."""
+    """Run until SIGINT or SIGTERM, and return the exit status.
+
+    It is 0 when stopped this way, 128 + signal if not up yet, 1 on failure, and 2 for wrong usage.
+    """
     say = _teller(given.parser.prog.removeprefix("python -m "))
     stop = threading.Event()
     up = False
@@ -75,7 +80,7 @@ def run(given: argparse.Namespace) -> int:
         return 128 + interrupted.number
     except RmqioError as error:
         say(str(error))
-        return 1
+        return WRONG_USAGE if isinstance(error, LocalError) else FAILED
     return 0
 
 
@@ -94,9 +99,15 @@ Ctrl-C. The first start downloads 98 MB."""
         help="create this topic, with 4 queues by default; repeatable",
     )
     add("--data_dir", metavar="DIR", help="keep topics and messages there; default: a temporary folder")
-    add("--port", type=int, metavar="PORT", help="the name server's port; default: a free one")
-    add("--broker_port", type=int, metavar="PORT", help="the broker's port; it also uses PORT - 2")
-    add("--heap", type=int, default=1024, metavar="MB", help="maximum heap size of the broker; default: 1024")
+    add("--port", type=parse_port, metavar="PORT", help="the name server's port; default: a free one")
+    add("--broker_port", type=parse_port, metavar="PORT", help="the broker's port; it also uses PORT - 2")
+    add(
+        "--heap",
+        type=whole_number("number", 128),
+        default=1024,
+        metavar="MB",
+        help="maximum heap size of the broker; default: 1024",
+    )
     add("--name", default="broker-a", metavar="NAME", help="the broker's name; default: broker-a")
     add("--tls", action="store_true", help="also accept TLS, with a self-signed certificate")
     for option, server, example in (

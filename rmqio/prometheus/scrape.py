@@ -30,11 +30,13 @@ def metrics_url(text: str) -> str:
     given = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(given)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        # A word alone is as likely a mistake as a host with an exporter on port 80
+        is_whole = given == text or parts.port is not None
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and is_whole
     except ValueError:
         is_valid = False
     if not is_valid or any(character.isspace() for character in given):
-        raise LocalError(f"{text!r} is not the URL of an exporter; it must be like http://127.0.0.1:9464/metrics")
+        raise LocalError(f"{text!r} is not the URL of an exporter; it must be like 127.0.0.1:9464, or http://h/metrics")
     return given if parts.path.strip("/") or parts.query else f"{given.rstrip('/')}/metrics"
 
 

@@ -14,6 +14,8 @@ from rmqio.start.strategies import Reset, StartFrom, StopAt, to_timestamp_ms
 
 SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 DURATION: Final = re.compile(r"(\d{1,9})([smhd])")
+_LATEST_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
 TIME_HELP: Final = "TIME is ISO 8601 with a time zone, Unix milliseconds, or an age: 30s, 10m, 2h"
 _MOST_DIGITS: Final = 18
 _A_TIME: Final = "a TIME like 10m or 2026-01-31T12:00:00Z"
@@ -27,6 +29,14 @@ def time_of(text: str, zone: dt.tzinfo | None = None) -> int:
 
     `zone`: of ISO 8601 without a time zone; None: refuse it.
     """
+    found = _time_of(text, zone)
+    if not 0 <= found <= _LATEST_MS:
+        which = "before 1970" if found < 0 else "after the year 9999"
+        raise LocalError(f"time {text!r} is {which}; it is ISO 8601, Unix milliseconds, or an age like 10m")
+    return found
+
+
+def _time_of(text: str, zone: dt.tzinfo | None) -> int:
     if text.isascii() and text.isdigit():
         return _whole(text)
     if ago := DURATION.fullmatch(text):

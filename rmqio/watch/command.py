@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Final
 
-from rmqio.command_line.arguments import whole_number
+from rmqio.command_line.arguments import checked, whole_number
 from rmqio.command_line.connect import open_admin, queue_client
 from rmqio.command_line.output import note, print_json
 from rmqio.command_line.parser import Parser
@@ -52,7 +52,12 @@ def add_options(parser: Parser) -> None:
         metavar="TOPIC",
         help="also count the messages of this topic; repeatable. Those of %%DLQ%%GROUP are counted anyway",
     )
-    parser.add_argument("--metrics", metavar="URL", help="the pipeline's exporter (RMQIO_PROMETHEUS): delay and errors")
+    parser.add_argument(
+        "--metrics",
+        type=checked(metrics_url),
+        metavar="URL",
+        help="the pipeline's exporter (RMQIO_PROMETHEUS): delay and errors",
+    )
     parser.add_argument(
         "--every", type=parse_seconds, default=1.0, metavar="SECONDS", help="time between two polls (default: 1)"
     )
@@ -62,7 +67,7 @@ def add_options(parser: Parser) -> None:
     shown.add_argument(
         "--web",
         nargs="?",
-        type=whole_number("port", 0),
+        type=whole_number("port", 0, 65_535),
         const=DEFAULT_PORT,
         metavar="PORT",
         help=f"serve a page on this machine only, on PORT (default: {DEFAULT_PORT}; 0: any free port)",
@@ -71,11 +76,8 @@ def add_options(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Watch as the options say, and return the exit status."""
-    if arguments.web is not None:
-        if arguments.once:
-            arguments.parser.error("--once cannot be combined with --web, which serves a page until Ctrl-C")
-        if arguments.web > 65_535:
-            arguments.parser.error(f"--web {arguments.web}: a port is at most 65535")
+    if arguments.web is not None and arguments.once:
+        arguments.parser.error("--once cannot be combined with --web, which serves a page until Ctrl-C")
     target = _target(arguments)
     if not arguments.json and arguments.web is None:
         require_rich()

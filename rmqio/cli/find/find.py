@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import heapq
-import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +16,18 @@ from rmqio.command_line.connect import open_admin, queue_client, queues_of, shor
 from rmqio.command_line.contents import Range, for_all, place_in_time, resolve
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.output import note
-from rmqio.command_line.values import QueueName, parse_count, parse_from, parse_offset, parse_queue, parse_topic
-from rmqio.errors import LocalError, quoted
+from rmqio.command_line.values import (
+    QueueName,
+    parse_bytes_regex,
+    parse_count,
+    parse_from,
+    parse_offset,
+    parse_queue,
+    parse_selector,
+    parse_some,
+    parse_topic,
+)
+from rmqio.errors import LocalError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.start.texts import TIME_HELP, Position
@@ -47,10 +56,15 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("topic", type=parse_topic, metavar="TOPIC")
     add_place(parser)
     add = parser.add_argument
-    add("--key", metavar="KEY", help="messages with this business key")
+    add("--key", type=parse_some, metavar="KEY", help="messages with this business key")
     add("--at", type=parse_time, metavar="TIME", help="the first messages stored at or after a time")
-    add("--grep", type=_pattern, metavar="REGEX", help="messages whose body matches, in the range")
-    add("--sql", metavar="EXPRESSION", help="messages whose properties match (SQL92), if the broker permits it")
+    add("--grep", type=parse_bytes_regex, metavar="REGEX", help="messages whose body matches, in the range")
+    add(
+        "--sql",
+        type=parse_selector,
+        metavar="EXPRESSION",
+        help="messages whose properties match (SQL92), if the broker permits it",
+    )
     add(
         "--from",
         dest="begin",
@@ -66,7 +80,13 @@ def add_commands(commands: Any) -> None:
 def add_place(parser: argparse.ArgumentParser) -> None:
     """Add the options that name one message."""
     add = parser.add_argument
-    add("--id", dest="message_id", metavar="ID", help="unique id (UNIQ_KEY), or the broker's own id (offset id)")
+    add(
+        "--id",
+        dest="message_id",
+        type=parse_some,
+        metavar="ID",
+        help="unique id (UNIQ_KEY), or the broker's own id (offset id)",
+    )
     add("--queue", type=parse_queue, metavar="BROKER:ID", help="the queue of --offset")
     add("--offset", type=parse_offset, metavar="N", help="the message at this offset of one queue")
 
@@ -93,8 +113,6 @@ def _require_one_way(arguments: argparse.Namespace) -> None:
         "--grep or --sql": arguments.sql if arguments.grep is None else arguments.grep,
     }
     given = [name for name, value in ways.items() if value is not None]
-    if arguments.sql == "":
-        raise LocalError("--sql is empty: give an expression, e.g. --sql \"region = 'eu'\"")
     if len(given) != 1:
         what = f"{' and '.join(given)} are given" if given else "nothing says which message"
         raise LocalError(f"{what}: give one of {', '.join(ways)}")
@@ -221,10 +239,3 @@ def _range(
             yield item.content
         else:
             note(f"queue {short(item.queue)}, offset {item.offset} cannot be decoded: {item.content.reason}")
-
-
-def _pattern(text: str) -> re.Pattern[bytes]:
-    try:
-        return re.compile(text.encode())
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a regular expression: {error}") from None

@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from rmqio.command_line.arguments import whole_number
 from rmqio.command_line.commands import new_command
 from rmqio.command_line.connect import attended_options, missing_topic, queue_client, short
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.exits import INTERRUPTED
 from rmqio.command_line.output import duration, note, print_json, time_text
-from rmqio.command_line.values import parse_coming_time, parse_count, parse_property, parse_topic
+from rmqio.command_line.values import parse_coming_time, parse_property, parse_topic
 from rmqio.errors import BrokerSystemError, LocalError, RmqioError, TopicNotExist, counted
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.near_names import nearest
@@ -30,6 +31,7 @@ _BATCH_BYTES: Final = 256 * 1024
 _ROOM_BYTES: Final = 200
 """Roughly what a message in a batch takes besides its body and properties."""
 _CHUNK_BYTES: Final = 1 << 20
+_IN_PROPERTIES: Final = ("tags", "keys", "property", "sharding_key")
 _MAX_LINE_BYTES: Final = 4 << 20
 """A message cannot hold more."""
 
@@ -61,7 +63,6 @@ def add_commands(commands: Any) -> None:
     add("--keys", action="append", default=[], metavar="KEYS", help="business keys, separated by spaces; repeatable")
     add(
         "--property",
-        dest="properties",
         type=parse_property,
         action="append",
         default=[],
@@ -70,25 +71,38 @@ def add_commands(commands: Any) -> None:
     )
     add("--sharding_key", metavar="KEY", help="all messages of one key go to one queue, as with Java's producers")
     when = parser.add_mutually_exclusive_group()
-    when.add_argument("--delay_level", type=parse_count, metavar="1..18", help="1s 5s 10s 30s 1m .. 10m 20m 30m 1h 2h")
+    when.add_argument(
+        "--delay_level",
+        type=whole_number("level", 1, 18),
+        metavar="1..18",
+        help="1s 5s 10s 30s 1m .. 10m 20m 30m 1h 2h",
+    )
     when.add_argument("--deliver_at", type=parse_coming_time, metavar="TIME", help="not visible before this time")
     add("--json", action="store_true", help="print where each message went, one JSON document per line")
     parser.set_defaults(writes=True)
 
 
 def _produce(arguments: argparse.Namespace) -> int:
-    from rmqio.client.sending.producer import RemotingProducer
+    from rmqio.client.sending.producer import RemotingProducer, require_sendable
+
+    if arguments.body == "" and not arguments.lines:
+        raise LocalError("the body is empty; brokers reject empty messages")
 
     template = Message(
         b"",
         topic=arguments.topic,
         tags=arguments.tags,
         keys=tuple(key for keys in arguments.keys for key in keys.split()),
-        properties=dict(arguments.properties),
+        properties=dict(arguments.property),
         sharding_key=arguments.sharding_key,
         delay_level=arguments.delay_level,
         deliver_at_ms=arguments.deliver_at,
     )
+    try:
+        require_sendable(template)
+    except LocalError as error:
+        given = [name for name in _IN_PROPERTIES if getattr(arguments, name) not in (None, [])]
+        raise LocalError(f"{' and '.join(f'--{name}' for name in given)}: {error}") from error
     is_new = _is_new(arguments)
     with RemotingProducer(attended_options(arguments, max_retries=3, create_topics=is_new), GROUP) as producer:
         if is_new:

@@ -12,13 +12,22 @@ from typing import Any, Final
 
 from rmqio.cli.messages.bodies import STYLES, avro_reader
 from rmqio.cli.messages.printing import Printer
+from rmqio.command_line.arguments import checked
 from rmqio.command_line.commands import new_command
 from rmqio.command_line.connect import queue_client, queues_of, short
 from rmqio.command_line.contents import Item, Range, for_all, items_of, newest, place_in_time, resolve
 from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.exits import INTERRUPTED
 from rmqio.command_line.output import note
-from rmqio.command_line.values import parse_count, parse_from, parse_offset, parse_queue, parse_size, parse_topic
+from rmqio.command_line.values import (
+    parse_count,
+    parse_from,
+    parse_offset,
+    parse_queue,
+    parse_selector,
+    parse_size,
+    parse_topic,
+)
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError, counted
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
@@ -95,8 +104,15 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         help="only this queue; repeatable",
     )
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--tags", metavar="TAGS", help="only messages with one of these tags: 'a || b'")
-    choice.add_argument("--sql", metavar="EXPRESSION", help="SQL92 filter on properties, if the broker permits it")
+    choice.add_argument(
+        "--tags",
+        type=checked(MessageFilter.of_tags),
+        metavar="TAGS",
+        help="only messages with one of these tags: 'a || b'",
+    )
+    choice.add_argument(
+        "--sql", type=parse_selector, metavar="EXPRESSION", help="SQL92 filter on properties, if the broker permits it"
+    )
     add_body_options(parser)
 
 

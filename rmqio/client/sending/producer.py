@@ -39,6 +39,11 @@ from rmqio.wire.transactions import PREPARED, half_properties
 _LOGGER = logging.getLogger("rmqio.client")
 
 
+def require_sendable(message: Message) -> None:
+    """Raise `LocalError` for properties that no broker takes. Nothing connects."""
+    encode_properties(message, message_id=None)
+
+
 class RemotingProducer:
     """Sends messages, one by one or in batches. Thread-safe. Connects on first use.
 

@@ -14,7 +14,7 @@ from rmqio.command_line.values import parse_topic
 from rmqio.connect.copying.checking import check, require_files
 from rmqio.connect.copying.urls import FORMS, End, parse_end
 from rmqio.errors import LocalError
-from rmqio.runners.flags import wrong_argument
+from rmqio.runners.flags import known_flags, wrong_argument
 from rmqio.runners.options import connects_from_here, known_runner, strict_options
 
 _MORE: Final = f"""\
@@ -31,6 +31,7 @@ example: rmqio copy --from rocketmq:orders --to 'mysql://me@db/shop#orders?passw
 def add_options(parser: Parser) -> None:
     """Adds the arguments of the command."""
     parser.epilog = f"{_MORE}\n\n{parser.epilog or ''}".rstrip()
+    parser.known_elsewhere = known_flags
     add = parser.add_argument
     add("--from", dest="source", required=True, metavar="URL", help="the source")
     add("--to", dest="target", required=True, metavar="URL", help="the target")

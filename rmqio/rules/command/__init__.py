@@ -75,7 +75,7 @@ def add_options(parser: Parser) -> None:
         "skip leaves them out, and lists them",
     )  # fmt: skip
     run.add_argument(
-        "--refresh_s", type=parse_seconds, default=5.0, metavar="N",
+        "--refresh_s", type=parse_seconds, default=5.0, metavar="SECONDS",
         help="seconds between checks for changed rules; default: 5",
     )  # fmt: skip
     run.add_argument("--json", action="store_true", help="print each match as a JSON document on one line")

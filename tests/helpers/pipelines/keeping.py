@@ -35,8 +35,9 @@ from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
+from rmqio.pipelines.common.command_lines import windowed_orders
 from rmqio.pipelines.common.job import id_of, refuse, run_job, where
-from rmqio.pipelines.windowed_orders import SumAndCount, event_time, make_parser, to_message, to_pair
+from rmqio.pipelines.windowed_orders import SumAndCount, event_time, to_message, to_pair
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 from tests.helpers.pipelines.holding import add_options, hold
 
@@ -203,7 +204,7 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    parser = make_parser()
+    parser = windowed_orders()
     parser.prog = "keeping.py"
     add_options(parser)
     parser.add_argument("--ordered", action="store_true", help="with an ordered list as state")

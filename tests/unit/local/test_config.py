@@ -157,7 +157,7 @@ def test_bad_arguments_are_refused_at_once(arguments: dict[str, object]) -> None
         (["--topic", "a:b"], "NAME or NAME:QUEUES"),
         (["--topic", "a b:2"], "topic name 'a b' is illegal"),
         (["--broker-config", "x"], "KEY=VALUE"),
-        (["--port", "x"], "invalid int value"),
+        (["--port", "x"], "is not a whole number"),
         (["--nonsense"], "unknown argument '--nonsense'"),
     ],
 )

@@ -111,7 +111,7 @@ def test_a_body_is_an_event_with_a_table_and_without(table: bytes, broker: FakeB
         ([], "give either --rules or --rules_topic"),
         (["--rules=nothing.json", "--rules_topic=rules"], "give either --rules or --rules_topic"),
         (["--rules=bad.json"], "bad.json"),
-        (["--rules=good.json", "--refresh_s=0"], "refresh_s is 0.0; it must be a number of seconds above 0"),
+        (["--rules=no/*.yml"], "no/*.yml: there is no such file of rules"),
         (["--rules=good.json", "--enrich=a.csv"], "--enrich needs --enrich_key, the field of the event that is"),
         (["--rules=good.json", "--enrich_key=ms"], "--enrich_key needs --enrich, the files of the table"),
         (["--rules=good.json", "--enrich=a.csv", "--enrich=b.parquet", "--enrich_key=ms"], "files of one format"),

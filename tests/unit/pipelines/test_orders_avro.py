@@ -13,7 +13,8 @@ import pytest
 
 from rmqio import runners, schemas
 from rmqio.model import Message
-from rmqio.pipelines.orders_avro import CustomerTotal, build, main, make_parser
+from rmqio.pipelines.common import command_lines
+from rmqio.pipelines.orders_avro import CustomerTotal, build, main
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
@@ -49,7 +50,9 @@ def run(cluster: InMemoryCluster, *bodies: bytes, flags: tuple[str, ...] = ()) -
         producer.send(Message(body, topic="src"))
     producer.close()
     pipeline = beam.Pipeline(options=runners.options([]))
-    arguments = make_parser().parse_args(["--source_topic=src", "--sink_topic=dst", "--stop=latest", *flags])
+    arguments = command_lines.orders_avro().parse_args(
+        ["--source_topic=src", "--sink_topic=dst", "--stop=latest", *flags]
+    )
     build(pipeline, arguments, client_factory=InMemoryClientFactory(cluster.name))
     pipeline.run().wait_until_finish()
 

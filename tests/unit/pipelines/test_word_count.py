@@ -15,8 +15,9 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from rmqio import runners
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue
+from rmqio.pipelines.common import command_lines
 from rmqio.pipelines.common.job import refuse
-from rmqio.pipelines.word_count import build, main, make_parser, to_message, words
+from rmqio.pipelines.word_count import build, main, to_message, words
 from rmqio.runners.program import count
 from rmqio.sending.failures import FailedMessage
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
@@ -65,7 +66,7 @@ def fill(cluster: InMemoryCluster, *bodies: bytes) -> None:
 
 def run(cluster: InMemoryCluster, *more: str) -> Any:
     pipeline = beam.Pipeline(options=runners.options([]))
-    arguments = make_parser().parse_args([*TOPICS, "--stop=latest", *more])
+    arguments = command_lines.word_count().parse_args([*TOPICS, "--stop=latest", *more])
     build(pipeline, arguments, client_factory=InMemoryClientFactory(cluster.name))
     return pipeline.run()
 
@@ -85,7 +86,7 @@ def test_a_run_that_ends_writes_one_complete_total_of_each_word(cluster: InMemor
 
 def test_a_stream_accumulates_and_fires_by_the_clock(cluster: InMemoryCluster) -> None:
     pipeline = beam.Pipeline(options=runners.options(["--streaming"]))
-    arguments = make_parser().parse_args([*TOPICS, "--every_ms=3000"])
+    arguments = command_lines.word_count().parse_args([*TOPICS, "--every_ms=3000"])
     build(pipeline, arguments, client_factory=InMemoryClientFactory(cluster.name))
     components = pipeline.to_runner_api().components
     (counted,) = [
@@ -170,6 +171,8 @@ def test_a_total_that_cannot_be_sent_fails_the_job() -> None:
         ([*TOPICS, "--every_ms=often"], "'often' is not a multiple"),
         ([*TOPICS, "--start=newest"], "argument --start: 'newest' is not earliest"),
         ([*TOPICS, "--stop=never"], "argument --stop: 'never' is not none"),
+        ([*TOPICS, "--sink_topic=a b"], "argument --sink_topic: topic name 'a b' is illegal"),
+        ([*TOPICS, "--name_server=nowhere"], "argument --name_server: address 'nowhere' is not host:port"),
     ],
 )
 def test_wrong_usage_is_refused_by_the_parser(
@@ -194,12 +197,10 @@ def test_wrong_usage_is_refused_by_the_parser(
         ([SERVER, "--stop=latest", "--job_name"], "argument --job_name: expected one argument"),
         ([SERVER, "--stop=latest", "--runner=SprakRunner"], "the nearest known one is 'SparkRunner'"),
         ([SERVER, "--stop=latest", "--sink_topic=src"], "'src' is both read and written"),
-        ([SERVER, "--stop=latest", "--sink_topic=a b"], "a b"),
         ([SERVER, "--stop=latest", "--start=group"], "group"),
         ([SERVER, "--stop=latest", "--credentials=file:/none"], "credentials: cannot read /none: No such file"),
         ([SERVER, "--stop=latest", "--tls_ca_file=/none"], "TLS: cannot read the certificate authorities in /none: No"),
         (["--stop=latest"], "no name server given"),
-        (["--stop=latest", "--name_server=nowhere"], "address 'nowhere' is not host:port"),
     ],
 )
 def test_other_wrong_usage_is_one_line_and_status_2(

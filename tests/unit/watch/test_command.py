@@ -150,7 +150,7 @@ def test_a_failure_of_the_polls_is_not_silent(broker: FakeBroker, monkeypatch: p
         (("--metrics", "ftp://x"), "'ftp://x' is not the URL of an exporter"),
         (("--web", "--json"), "--web"),
         (("--web", "--once"), "--once cannot be combined with --web"),
-        (("--web=70000",), "a port is at most 65535"),
+        (("--web=70000",), "port '70000' is not a whole number from 0 to 65535"),
         (("--every", "0"), "'0' is not a number of seconds"),
     ],
 )

@@ -88,7 +88,7 @@ def test_a_letter_with_a_strange_place_is_shown_and_not_traced(origin: str, brok
         ),
         (["orders", "--key", "k1", "--from", "latest"], 2, "--from must be a TIME if --key is given"),
         (["orders", "--key", "k1", "--to", "earliest"], 2, "--to must be a TIME if --key is given"),
-        (["orders", "--sql", ""], 2, "--sql is empty"),
+        (["orders", "--sql", ""], 2, "argument --sql: it is empty"),
         (
             ["orders", "--at", "5m", "--from", "1h"],
             2,
