@@ -311,15 +311,17 @@ def test_a_full_disk_fails(tmp_path: Path) -> None:
 class SetUp:
     """The start of a gate whose set-up is this recipe of make, with nothing that is installed."""
 
-    def __init__(self, folder: Path, recipe: str, *limited: str) -> None:
+    def __init__(self, folder: Path, recipe: str, *limited: str, factor: float = 1) -> None:
         self._folder = folder
         gate = folder / "tests" / "gate"
         gate.mkdir(parents=True)
-        for name in ("__init__", "ending", "report", "start"):
-            shutil.copy(ROOT / "tests" / "gate" / f"{name}.py", gate)
+        (folder / "tests" / "helpers").mkdir()
+        for name in ("__init__", "ending", "patience", "report", "start", "../helpers/waiting"):
+            shutil.copy(ROOT / "tests" / "gate" / f"{name}.py", gate / f"{name}.py")
         (folder / "Makefile").write_text(f".venv/.installed:\n\t{recipe}\n")
         command = [*limited, sys.executable, "-S", "-m", "tests.gate.start"]
-        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+        environment = {**os.environ, "RMQIO_PATIENCE": str(factor)}
+        self.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
 
     def wait(self) -> tuple[int, list[str], str]:
         """Returns the exit status, the lines, and the result in gate.json, or that there is none."""
@@ -332,6 +334,12 @@ def test_a_set_up_that_fails_is_a_gate_that_fails(tmp_path: Path) -> None:
     status, lines, result = SetUp(tmp_path, "false").wait()
     assert (status, lines[-1], result) == (1, "0 passed, 1 failed, 0 skipped", "failed")
     assert "FAILED set-up: make ended with status 2" in lines
+
+
+def test_the_limit_of_the_set_up_grows_as_all_others(tmp_path: Path) -> None:
+    status, lines, result = SetUp(tmp_path, "sleep 30", factor=0.001).wait()
+    assert (status, lines[-1], result) == (1, "0 passed, 1 failed, 0 skipped", "failed")
+    assert "timed out after 1.2 seconds" in lines[-3]
 
 
 def test_a_disk_that_is_full_at_the_start_fails(tmp_path: Path) -> None:
