@@ -25,10 +25,11 @@ from tests.gate.judging import PARTS_SKIPS
 from tests.gate.patience import measured
 from tests.gate.report import ROOT, commit
 from tests.helpers.servers.old_broker import DIFFERS, ENTER, FILES
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import PATIENCE, patience
 from tests.mutants.patch import mutants
 
 _LIMIT_S: Final = 28 * 60.0
+_MOST_MINUTES: Final = 25.0
 
 MARKERS: Final = {
     "unit": "not (broker or slow or spark or cluster or examples or systems)",
@@ -194,8 +195,14 @@ class Kept:
 def run_part(name: str) -> int:
     """Returns the exit status. The reports are in `build/parts/NAME`."""
     print(f"part {[*PARTS].index(name) + 1} of {len(PARTS)}: {name}", flush=True)
-    os.environ[PATIENCE] = str(patience := measured())
-    return run(Gate(PARTS[name], time.time(), _LIMIT_S * patience, build=build_of(name), skips=PARTS_SKIPS))
+    os.environ[PATIENCE] = str(factor := measured())
+    return run(Gate(PARTS[name], time.time(), _LIMIT_S * factor, build=build_of(name), skips=PARTS_SKIPS))
+
+
+def too_long(name: str, report: Mapping[str, Any]) -> str:
+    """Returns what is wrong with how long a part took, or "". A busy machine has more time, as for all limits."""
+    minutes, most = report["seconds"]["all"] / 60, _MOST_MINUTES * patience()
+    return f"part {name} took {minutes:.1f} minutes, of {most:.0f} at most: divide it" if minutes > most else ""
 
 
 def build_of(name: str) -> Path:
@@ -209,13 +216,16 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     head = commit().id
     kept = Kept(cache_dir() / "test-all" / f"{head}.json", head)
-    worst = 0
+    worst, long = 0, list[str]()
     for name in [] if given.list else [given.part] if given.part else kept.left:
         worst = max(worst, status := run_part(name))
-        kept.keep(name, json.loads((build_of(name) / "gate.json").read_text()))
+        report = json.loads((build_of(name) / "gate.json").read_text())
+        kept.keep(name, report)
+        if text := too_long(name, report):
+            long.append(text)
         if status > 128:  # ended by a signal
             break
-    print("\n".join(kept.table()))
+    print("\n".join([*kept.table(), *long]))
     return worst
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.gate.parts import PARTS, Kept
+from tests.gate.parts import PARTS, Kept, too_long
+from tests.helpers.waiting import PATIENCE
 
 FIRST, SECOND, *_ = PARTS
 _REPORT: Final[dict[str, Any]] = {
@@ -52,6 +53,22 @@ def test_what_was_kept_and_cut_short_is_not_known(tmp_path: Path) -> None:
     Kept(file, "c0ffee").keep(FIRST, _REPORT)
     assert FIRST not in Kept(file, "c0ffee").left
     assert [*tmp_path.iterdir()] == [file]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "factor", "said"),
+    [
+        (1_500, "1", ""),
+        (1_600, "1", "part sql took 26.7 minutes, of 25 at most: divide it"),
+        (1_600, "1.3", ""),
+        (2_400, "1.3", "part sql took 40.0 minutes, of 32 at most: divide it"),
+    ],
+)
+def test_a_part_that_takes_too_long_is_told(
+    seconds: int, factor: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PATIENCE, factor)
+    assert too_long("sql", {**_REPORT, "seconds": {"all": seconds}}) == said
 
 
 def test_two_clones_run_parts_at_once(tmp_path: Path) -> None:
