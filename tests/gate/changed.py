@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,20 +14,34 @@ from tests.gate.report import git
 BASE: Final = "RMQIO_BASE"
 """A variable of the environment: a commit to compare with instead."""
 _MAIN: Final = "origin/main"
+_FUNCTION: Final = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def changed_tests(root: Path) -> list[str]:
-    """Returns pytest's ids, without parameters, of tests whose body, with its decorators and the tables that they name,
-    is that of no test of the other commit. A renamed or moved test is not there; nothing is, if there is no parent, as
-    in a shallow clone. Raises `ValueError` for a `RMQIO_BASE` that is no commit."""
+    """Returns pytest's ids, without parameters, of tests whose body, with its decorators and with what it uses of its
+    file (tables, fixtures, functions, classes), is that of no test of the other commit. A renamed or moved test is not
+    there; nothing is, if there is no parent, as in a shallow clone. Raises `ValueError` for a `RMQIO_BASE` that is no
+    commit."""
     base = base_of(root)
     if base is None:
         return []
     names = git(root, "diff", "--name-only", "--no-renames", base, "HEAD", "--", "tests") or ""
     files = [name for name in names.splitlines() if Path(name).name.startswith("test_") and name.endswith(".py")]
-    before = {body for name in files for _, body in _bodies(git(root, "show", f"{base}:{name}") or "")}
-    now = ((name, git(root, "show", f"HEAD:{name}") or "") for name in files)
-    return [f"{name}::{test}" for name, text in now for test, body in _bodies(text) if body not in before]
+    before = defaultdict(list)
+    for name in files:
+        for _, body, used in _tests(git(root, "show", f"{base}:{name}") or ""):
+            before[body].append(used)
+    return [
+        f"{name}::{test}"
+        for name in files
+        for test, body, used in _tests(git(root, "show", f"HEAD:{name}") or "")
+        if not any(_is_same(then, used) for then in before[body])
+    ]
+
+
+def _is_same(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether nothing is other that both files have: what a file imports is not looked at."""
+    return all(then.get(name, each) == each for name, each in now.items())
 
 
 def base_of(root: Path) -> str | None:
@@ -44,31 +59,38 @@ def _landed(root: Path) -> str:
     return _MAIN if has_base and git(root, "rev-list", "-1", f"{_MAIN}..HEAD") else "HEAD^1"
 
 
-def _bodies(text: str) -> Iterator[tuple[str, str]]:
-    """Yields each test function of a file, as `Class::name`, and what it does."""
+def _tests(text: str) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yields each test function of a file, as `Class::name`, what it does, and what it uses of the file, by name."""
     try:
         nodes = ast.parse(text).body
     except SyntaxError:
         return  # pytest says so, of the commit that is tested
-    tables = {
-        target.id: node.value
-        for node in nodes
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-    }
+    known = {name: node for node in nodes for name in _named(node)}
     for node in nodes:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
         for each in inner:
-            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name.startswith("test_"):
+            if isinstance(each, _FUNCTION) and each.name.startswith("test_"):
                 name = f"{node.name}::{each.name}" if isinstance(node, ast.ClassDef) else each.name
-                marks = each.decorator_list
-                yield name, "".join(map(ast.dump, [*marks, *each.body, *_tables(marks, tables)]))
+                used = {of: ast.dump(known[of]) for of in _used(each, known)}
+                yield name, "".join(map(ast.dump, [*each.decorator_list, *each.body])), used
 
 
-def _tables(nodes: Iterable[ast.expr], known: Mapping[str, ast.expr]) -> list[ast.expr]:
-    """Returns the tables that are named there, and those that these name."""
-    names = sorted({of.id for node in nodes for of in ast.walk(node) if isinstance(of, ast.Name)} & known.keys())
-    found = [known[name] for name in names]
-    others = {name: node for name, node in known.items() if name not in names}
-    return [*found, *_tables(found, others)] if found else []
+def _named(node: ast.stmt) -> list[str]:
+    """Returns what a statement of a file gives names to."""
+    if isinstance(node, ast.ClassDef | _FUNCTION):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _used(node: ast.AST, known: Mapping[str, ast.AST]) -> set[str]:
+    """Returns the names that are used there, of variables and fixtures, and where these are defined."""
+    found: set[str] = set()
+    left = [node]
+    while left:
+        for each in ast.walk(left.pop()):
+            name = each.id if isinstance(each, ast.Name) else each.arg if isinstance(each, ast.arg) else ""
+            if name in known and name not in found:
+                found.add(name)
+                left.append(known[name])
+    return found

@@ -443,16 +443,22 @@ def test_changed_tests_are_those_with_another_body(tmp_path: Path, monkeypatch: 
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     assert changed_tests(tmp_path) == []  # there is no commit before
     table = "BASE = [1]\nROWS = [*BASE, 2]\n@mark(ROWS)\nasync def test_row(row): assert row\n"
+    table += (
+        "COUNT = 7\ndef twice(): return 2 * COUNT\nclass Made:\n    it = COUNT\n@fixture\ndef made(): return Made()\n"
+    )
+    table += "def test_of_constant(): assert COUNT\ndef test_of_function(): assert twice()\n"
+    table += "def test_of_fixture(made): assert made\ndef test_of_none(other): assert other\n"
     table += "@mark([1])\ndef test_more(row): assert row + 1\n@mark([2])\ndef test_other(row): assert row + 2\n"
-    commit(a="def test_it(): assert 1\ndef test_same(): assert 2\n", b="def test_moves(): assert 3\n", c=table)
+    moves = "def test_moves(): assert helper(3)\n"
+    commit(a="def test_it(): assert 1\ndef test_same(): assert 2\n", b=f"def helper(n): return n\n{moves}", c=table)
     commit(
-        a="import os\ndef test_it(): assert 4\ndef test_renamed(): assert 2\ndef test_moves(): assert 3\n",
+        a=f"import os\ndef test_it(): assert 4\ndef test_renamed(): assert 2\nfrom b import helper\n{moves}",
         b="class TestOf:\n    def test_new(self): assert 5\n",
-        c=table.replace("[1]", "[1, 3]"),
+        c=table.replace("[1]", "[1, 3]").replace("7", "8"),
     )
     changed = [
         *("tests/test_a.py::test_it", "tests/test_b.py::TestOf::test_new"),
-        *("tests/test_c.py::test_row", "tests/test_c.py::test_more"),
+        *(f"tests/test_c.py::test_{each}" for each in ("row", "of_constant", "of_function", "of_fixture", "more")),
     ]
     assert changed_tests(tmp_path) == changed
     commit(d="")
