@@ -19,6 +19,7 @@ from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions
 from rmqio.security import Credentials, EnvironmentCredentials, FileCredentials, Security, Tls
+from tests.helpers.client.raw_send import read_on, records_of
 from tests.helpers.servers.guarded import ACCESS_KEY, SECRET, Guarded, credentials_file
 from tests.helpers.waiting import until
 
@@ -46,10 +47,7 @@ def read(options: ClientOptions, topic: str, count: int = 0) -> list[Record]:
         for queue in queues:
             end = client.max_offset(queue)
             reader = client.open_reader(queue, 0, message_filter=MessageFilter("*"))
-            while reader.position < end:
-                client.wait([reader], 2_000)
-                if (fetched := reader.poll()) is not None:
-                    found += fetched.records
+            found += records_of(read_on(client, reader, end))
             client.commit_offset("a_group", queue, end)
             assert client.committed_offset("a_group", queue) == end
             reader.close()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 
 from rmqio.client.connections.connection import Connection
-from rmqio.interfaces import FetchedBatch, QueueClient
+from rmqio.interfaces import FetchedBatch, QueueClient, QueueReader
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.pipelines.check import read_topic
 from rmqio.wire import requests
@@ -67,7 +68,12 @@ def read_to(
     message_filter: MessageFilter | None = None,
 ) -> list[FetchedBatch]:
     """Returns everything that a reader reads until its position is `end`."""
-    reader = client.open_reader(queue, begin, message_filter=message_filter or MessageFilter())
+    with closing(client.open_reader(queue, begin, message_filter=message_filter or MessageFilter())) as reader:
+        return read_on(client, reader, end)
+
+
+def read_on(client: QueueClient, reader: QueueReader, end: int) -> list[FetchedBatch]:
+    """Returns everything that an open reader reads until its position is `end`."""
     parts: list[FetchedBatch] = []
 
     def has_reached() -> bool:
@@ -79,10 +85,7 @@ def read_to(
                 parts.append(part)
         return reader.position >= end
 
-    try:
-        until(has_reached, f"offset {end}", progress=lambda: reader.position, details=lambda: reader, pause_s=0)
-    finally:
-        reader.close()
+    until(has_reached, f"offset {end}", progress=lambda: reader.position, details=lambda: reader, pause_s=0)
     return parts
 
 

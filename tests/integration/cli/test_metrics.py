@@ -13,10 +13,10 @@ import pytest
 
 from rmqio import StopAt
 from rmqio.cli.main import main
-from rmqio.model import MessageFilter
 from rmqio.watch.frames import Target
 from rmqio.watch.page import serving
 from rmqio.watch.watcher import Watcher
+from tests.helpers.client.raw_send import read_to, records_of
 from tests.helpers.ledgers.ledger import Lab, Run, finished, new_group
 from tests.helpers.waiting import at_most, until
 
@@ -73,11 +73,7 @@ def test_watch_says_what_describe_says(lab: Lab, capsys: pytest.CaptureFixture[s
         watcher.start()
         with serving(watcher, 0) as url:
             page = until_scraped(url, lambda total: total["lag_ms"] is not None, "a lag in time")
-            unread = lab.client.open_reader(q0, 20, message_filter=MessageFilter())
-            while (fetched := unread.poll()) is None:
-                lab.client.wait([unread], 1_000)
-            unread.close()
-            stored_ms = fetched.records[0].store_timestamp_ms
+            stored_ms = records_of(read_to(lab.client, q0, 20, 21))[0].store_timestamp_ms
             assert page["queues"][0]["lag_ms"] == page["time_ms"] - stored_ms
             lab.client.commit_offset(group, q0, 60)
             page = until_scraped(url, lambda total: not total["lag_messages"], "no lag")

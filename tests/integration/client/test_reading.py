@@ -19,7 +19,7 @@ from rmqio.options import ClientOptions
 from rmqio.security import Security
 from rmqio.wire.codes import RequestCode
 from tests.helpers.client.proxy import Frame, Proxy, Side, faults
-from tests.helpers.client.raw_send import read_to, records_of, send_all, send_one
+from tests.helpers.client.raw_send import read_on, read_to, records_of, send_all, send_one
 from tests.helpers.waiting import at_most, until
 
 pytestmark = pytest.mark.broker
@@ -94,9 +94,7 @@ def test_seek_goes_back_and_drops_what_was_read_ahead(
 ) -> None:
     send_all(rocketmq.broker, queue, (Message(b"%d" % n) for n in range(1_000)))
     reader = client.open_reader(queue, 0, message_filter=MessageFilter())
-    while reader.position < 200:
-        if reader.poll() is None:
-            client.wait([reader], 1000)
+    read_on(client, reader, 200)
     reader.seek(10)
     assert reader.position == 10
     assert client.wait([reader], 5_000)
@@ -272,23 +270,11 @@ def test_a_forked_child_uses_the_client_and_the_parents_connection_survives(
             good = client.min_offset(queue) == 0 and len(records_of(read_to(client, queue, 0, 3_000))) == 3_000
             # A reader made before the fork must not read the parent's socket, but may go on with one of its own.
             first = reader.position
-            seen: list[int] = []
-            while reader.position < 3_000:
-                part = reader.poll()
-                if part is None:
-                    client.wait([reader], 1_000)
-                else:
-                    seen += [record.queue_offset for record in part.records]
+            seen = [record.queue_offset for record in records_of(read_on(client, reader, 3_000))]
             status = 0 if good and seen == list(range(first, 3_000)) else 2
         finally:
             os._exit(status)
-    seen = []
-    while reader.position < 3_000:
-        part = reader.poll()
-        if part is None:
-            assert client.wait([reader], 10_000)
-        else:
-            seen += [record.queue_offset for record in part.records]
+    seen = [record.queue_offset for record in records_of(read_on(client, reader, 3_000))]
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert seen == list(range(3_000))

@@ -190,18 +190,19 @@ def test_pulls_that_go_on_failing_are_an_error_and_nothing_is_lost_when_they_wor
     with nothing_is_left(), closing(RemotingQueueClient(options)) as client:
         reader = client.open_reader(backlog, 0, message_filter=MessageFilter())
 
-        def until_it_fails() -> list[Record]:
-            records: list[Record] = []
-            while True:
-                client.wait([reader], 5_000)
-                try:
-                    fetched = reader.poll()
-                except TransportError:
-                    return records
-                if fetched is not None:
-                    records += fetched.records
+        first: list[Record] = []
 
-        first = within(WATCHDOG_S, until_it_fails)
+        def has_failed() -> bool:
+            client.wait([reader], 5_000)
+            try:
+                fetched = reader.poll()
+            except TransportError:
+                return True
+            if fetched is not None:
+                first.extend(fetched.records)
+            return False
+
+        within(WATCHDOG_S, lambda: until(has_failed, "its error", progress=lambda: len(first), pause_s=0))
         assert reader.position == len(first)
         net.heal()
         rest = within(WATCHDOG_S, lambda: read_until(client, reader, BACKLOG))

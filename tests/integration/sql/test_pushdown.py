@@ -17,6 +17,7 @@ from rmqio.sql.compile.description import Fragment, FromTable, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.pushdown import Pushed, pushed_of, uses_of
 from rmqio.sql.scripts.script import Script
+from tests.helpers.client.raw_send import read_to, records_of
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.sql_conditions import CONDITIONS, PROPERTIES, TABLE
 
@@ -39,21 +40,8 @@ def queue(lab: Lab) -> MessageQueue:
 
 
 def read(lab: Lab, queue: MessageQueue, wanted: MessageFilter) -> dict[int, Record]:
-    reader = lab.client.open_reader(queue, 0, message_filter=wanted)
-    end = lab.client.max_offset(queue)
-    found: dict[int, Record] = {}
-    position = 0
-    try:
-        while position < end:
-            fetched = reader.poll()
-            if fetched is None:
-                assert lab.client.wait([reader], 10_000)
-                continue
-            position = fetched.next_offset
-            found.update({record.queue_offset: record for record in fetched.records})
-    finally:
-        reader.close()
-    return found
+    parts = read_to(lab.client, queue, 0, lab.client.max_offset(queue), message_filter=wanted)
+    return {record.queue_offset: record for record in records_of(parts)}
 
 
 def filters_of(pushed: Pushed) -> Iterator[MessageFilter]:
