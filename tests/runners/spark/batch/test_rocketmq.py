@@ -24,6 +24,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 import apache_beam as beam
 
 from rmqio import StartFrom, StopAt
+from rmqio.local import LocalRocketMQ
 from rmqio.runners.spark import SparkRunner
 from tests.helpers.ledgers import ledger
 from tests.helpers.ledgers.ledger import Lab, finished
@@ -175,17 +176,24 @@ def test_what_fails_behind_a_shuffle_is_read_again(lab: Lab, tmp_path: Path) -> 
     assert lab.committed(group, *queues) == [30, 20]
 
 
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Lab]:
+    """Nobody else needs its broker: waits would say nothing while it is killed."""
+    with LocalRocketMQ(name="mortal", broker_heap_mb=512) as broker, contextlib.closing(Lab(broker)) as lab:
+        yield lab
+
+
 @pytest.mark.parametrize("fault", ["killed", "paused"])
 def test_a_read_rides_out_a_broker_that_is(
-    lab: Lab, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mortal: Lab, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold = Hold(tmp_path / "hold", 3_000).begin()
     monkeypatch.setattr(FileSink, "hold", hold)
-    queues = lab.topic(*[6_000] * 4, body_size=100)
+    queues = mortal.topic(*[6_000] * 4, body_size=100)
     group = ledger.new_group()
     faults = test_read_faults
-    struck = faults.kill_and_restart(lab.broker) if fault == "killed" else faults.pause_and_resume(lab.broker, 8)
-    read = lab.read(queues[0].topic, consumer_group=group, stop=StopAt.latest(), options=faults.IMPATIENT)
+    struck = faults.kill_and_restart(mortal.broker) if fault == "killed" else faults.pause_and_resume(mortal.broker, 8)
+    read = mortal.read(queues[0].topic, consumer_group=group, stop=StopAt.latest(), options=faults.IMPATIENT)
     try:
         with ledger.running(read, still_s=120) as run:
             run.wait_until(hold.queues, "a queue to be held in the middle")
@@ -194,5 +202,5 @@ def test_a_read_rides_out_a_broker_that_is(
     finally:
         struck.join()
     assert run.error is None, str(run)
-    faults.assert_survived(run, lab, queues, struck)
-    assert lab.committed(group, *queues) == [6_000] * 4
+    faults.assert_survived(run, mortal, queues, struck)
+    assert mortal.committed(group, *queues) == [6_000] * 4
