@@ -147,6 +147,7 @@ def test_a_broker_that_hangs_is_a_timeout_and_is_used_again_when_it_is_back(own:
         finally:
             own.resume()
         sent = until(lambda: stored(b"after"), "an answer")
+        assert sent is not None
     bodies = [r.body for r in _read_all(own, queue, [sent])]
     # A message that timed out may have been stored, each try of it.
     assert bodies[0] == b"before"

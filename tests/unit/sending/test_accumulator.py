@@ -47,7 +47,7 @@ class Scripted:
         clock = self.clock.monotonic
         topics = WritableTopics(self.producer, known_topics=set(), refresh_ms=10_000, clock=clock)
         limits = {"max_messages": 2, "max_bytes": 10_000, "max_total_bytes": 1 << 20}
-        self.accumulator = BatchAccumulator(sender, topics, outcomes, **limits, clock=clock)
+        self.accumulator = BatchAccumulator(sender, topics, outcomes, **limits, clock=clock)  # type: ignore[arg-type]
         self.accumulator.begin()
 
     def add(self, body: str, key: str | None = None) -> None:
