@@ -258,6 +258,19 @@ def test_a_queue_that_was_away_at_the_start_begins_as_if_it_had_been_there(
     assert read_all(reader, end)[0] == [5]
 
 
+def test_a_queue_that_was_there_and_did_not_answer_begins_where_the_start_says(
+    cluster: InMemoryCluster, clock: ManualClock, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
+) -> None:
+    """Also if all of its messages have come since the stream began. A new queue begins at its first message."""
+    (other,) = cluster.add_queues("t", 1)
+    clock.advance(T0 / 1000 - 1 - clock.time())
+    cluster.fail_next("offset_for_time", BrokerSilent("silent"), queue=other)
+    reader = stream(startingTimestamp=T0 + 2_000, startingOffsetsByTimestampStrategy="latest")
+    begin = reader.initialOffset()
+    append(cluster, other, 5)
+    assert read_all(reader, begin)[0] == [2, 3, 4]
+
+
 def test_a_queue_of_a_silent_broker_stands_still_and_the_others_are_read(
     cluster: InMemoryCluster, clock: ManualClock, queue: MessageQueue, stream: Callable[..., RocketMQStreamReader]
 ) -> None:

@@ -37,7 +37,13 @@ def body(record: Record) -> bytes:
     return record.body
 
 
-def run(cluster: InMemoryCluster, *, is_grouped: bool = True, fails: bool = False) -> list[bytes]:
+def run(
+    cluster: InMemoryCluster,
+    *,
+    is_grouped: bool = True,
+    fails: bool = False,
+    start: StartFrom | None = None,
+) -> list[bytes]:
     """The bodies that came to the end."""
     _seen[:] = [b"fail"] if fails else []
     pipeline = beam.Pipeline(options=options([]))
@@ -46,7 +52,7 @@ def run(cluster: InMemoryCluster, *, is_grouped: bool = True, fails: bool = Fals
         | ReadFromRocketMQ(
             "t",
             consumer_group="g",
-            start=StartFrom.group_offsets("earliest"),
+            start=start or StartFrom.group_offsets("earliest"),
             stop=StopAt.latest(),
             client_factory=InMemoryClientFactory(cluster.name),
         )
@@ -71,6 +77,14 @@ def test_what_fails_behind_a_shuffle_is_read_again(cluster: InMemoryCluster) -> 
     assert len(run(cluster)) == 10
     assert committed(cluster) == {5}
     assert run(cluster) == []
+
+
+def test_a_group_without_an_offset_gets_one_where_nothing_was_to_be_read(cluster: InMemoryCluster) -> None:
+    """Without it, the next run would not read what comes in between."""
+    assert run(cluster, start=StartFrom.latest()) == []
+    assert committed(cluster) == {5}
+    cluster.append("t", b"later", queue_id=0)
+    assert run(cluster, start=StartFrom.group_offsets("latest")) == [b"later"]
 
 
 def test_what_no_stage_follows_is_committed_at_once(cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:

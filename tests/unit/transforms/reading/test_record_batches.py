@@ -93,10 +93,28 @@ def test_what_does_not_decode_is_kept_beside_the_records_or_raised(policy: Any) 
     assert caught.value is what.corrupt[0]
 
 
-def test_a_record_without_a_timestamp_is_a_failure_behind_the_corrupt_ones_or_is_raised() -> None:
+class Together:
+    """A function of times that gets the records of a batch together."""
+
+    def __init__(self, timestamp_of: Callable[[Record], int]) -> None:
+        self.__call__ = self._one = timestamp_of
+
+    def many(self, records: list[Record]) -> tuple[list[int], dict[int, Exception]]:
+        stamps, errors = [], dict[int, Exception]()
+        for position, each in enumerate(records):
+            try:
+                stamps.append(self._one(each))
+            except SerdeError as error:
+                errors[position] = error
+        return stamps, errors
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "together"])
+def test_a_record_without_a_timestamp_is_a_failure_behind_the_corrupt_ones_or_is_raised(together: bool) -> None:
     good = record(1, properties=b"event\x0142\x02")
     what = fetched(good, record(2, properties=b"event\x01soon\x02"), record(3), corrupt=(corrupt(4),))
-    by_event = timestamp_function("event")
+    by_event: Any = timestamp_function("event")
+    by_event = Together(by_event) if together else by_event
     pulled = to_record_batch(what, by_event, keep_failures=True)
     assert (pulled.records, pulled.stamps) == ([good], [42])
     assert [(f.queue_offset, f.error) for f in pulled.failures] == [

@@ -78,6 +78,16 @@ def test_windows_of_a_side_input_are_forgotten_when_nothing_looks_at_them_any_mo
     assert segments(stream) == 0
 
 
+def test_windows_of_a_side_input_are_there_as_long_as_late_elements_may_come() -> None:
+    fixed = beam.WindowInto(window.FixedWindows(10), allowed_lateness=20)
+    stream = Stream(looking_up(beam.WindowInto(window.FixedWindows(10)), fixed, beam.pvalue.AsList))
+    assert stream.values([("side", 1, 1), ("side", 2, 12)], 10) == []
+    for watermark, left in ((29.999_999, 2), (30, 1)):
+        stream.run([], watermark)
+        stream.run([], watermark)  # elements that come now are late by this one
+        assert segments(stream) == left
+
+
 def test_two_elements_in_a_singleton_that_fires_once_are_an_error_as_in_beam() -> None:
     whole = beam.WindowInto(window.FixedWindows(10))
     stream = Stream(looking_up(whole, beam.WindowInto(window.FixedWindows(10)), beam.pvalue.AsSingleton))

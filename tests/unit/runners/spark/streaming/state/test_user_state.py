@@ -175,6 +175,16 @@ def test_state_of_windows_that_are_over_is_forgotten_and_what_comes_for_them_is_
     assert stream.kept() == 0
 
 
+@pytest.mark.parametrize(("watermark", "is_kept"), [(9.999_999, True), (10, False)])
+def test_a_timer_of_the_clock_is_forgotten_with_its_window(watermark: float, is_kept: bool) -> None:
+    stream = told(window.FixedWindows(10))
+    assert stream.values([("a", ["clock", 100], 3)], watermark, clock=90) == []
+    assert stream.is_pending == is_kept
+    assert stream.values([], watermark, clock=100) == [("a", "clock")] * is_kept
+    stream.run([], 10)
+    assert stream.kept() == 0
+
+
 def test_a_timer_behind_its_window_fires_however_micro_batches_are_cut() -> None:
     """The state of its window stays until then, and no longer."""
     for steps in ([5, 20, 100], [5, 100]):
