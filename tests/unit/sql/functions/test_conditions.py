@@ -80,6 +80,24 @@ def test_a_value_is_that_of_flink(expression: str, expected: Any) -> None:
     assert repr(evaluate(expression)) == repr(expected)
 
 
+_LOGIC: dict[str, tuple[str, Any]] = {
+    "t": ("BOOLEAN", True), "f": ("BOOLEAN", False), "u": ("BOOLEAN", None), "x": ("INT", 3), "n": ("INT", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        *(("u OR f", None), ("f OR u", None), ("u OR t", True), ("t OR u", True), ("u OR u", None)),
+        *(("u AND t", None), ("t AND u", None), ("u AND f", False), ("f AND u", False), ("NOT u", None)),
+        *(("x IN (1, CAST(NULL AS INT))", None), ("x NOT IN (1, CAST(NULL AS INT))", None), ("n IN (1, 3)", None)),
+        *(("x IN (3, CAST(NULL AS INT))", True), ("x NOT IN (3, CAST(NULL AS INT))", False), ("x <> n", None)),
+    ],
+)
+def test_of_columns_that_are_null_nothing_is_known(expression: str, expected: Any) -> None:
+    assert evaluate(expression, _LOGIC) is expected
+
+
 _TIMES: dict[str, tuple[str, Any]] = {
     "e": ("DATE", 9810), "tm": ("TIME", 45_296_000_000), "ts": ("TIMESTAMP(3)", 847_629_296_000_000),
     "z": ("TIMESTAMP_LTZ(3)", 847_625_696_000_000), "d": ("STRING", "1996-11-10"), "t": ("STRING", "12:34:56"),

@@ -172,6 +172,19 @@ def test_rows_of_a_key_that_always_gets_some_are_forgotten(kind: str) -> None:
     assert len(join.rows) == pairs
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("first", [0, 1], ids=["left first", "right first"])
+def test_the_bounds_of_an_interval_are_in_it(kind: str, first: int) -> None:
+    join = started(f"{TABLES} INSERT INTO sink SELECT l.id, r.id FROM {INNER.replace('JOIN', kind, 1)};")
+    times = {2: 98 * SECOND - 1, 3: 98 * SECOND, 4: 110 * SECOND, 5: 110 * SECOND + 1}
+    rows = [(1, 1, 100 * SECOND)], [(number, 1, time) for number, time in times.items()]
+    for side in (first, 1 - first):
+        join.bundle(side, rows[side])
+    join.advance(FOREVER_US)
+    alone = [(None, 2), (None, 5)] if kind in ("RIGHT JOIN", "FULL JOIN") else []
+    assert ordered(join.rows) == ordered([(1, 3), (1, 4), *alone])
+
+
 def test_rows_that_are_too_late_are_dropped_and_those_in_time_are_not() -> None:
     join = started(f"{TABLES} INSERT INTO sink SELECT l.id, r.id FROM {INNER.replace('JOIN', 'LEFT JOIN', 1)};")
     join.bundle(0, [(1, 1, 100 * SECOND), (2, 1, 200 * SECOND)])
@@ -218,7 +231,7 @@ def test_rows_out_of_order_in_a_bundle_join_as_those_in_bundles_of_their_own(kin
 
 def test_pairs_of_a_key_are_made_some_at_a_time() -> None:
     join = started(f"{TABLES} INSERT INTO sink SELECT l.id, r.id FROM {INNER};")
-    join.bundle(0, [(n, 1, 100 * SECOND) for n in range(300)])
-    join.bundle(1, [(n, 1, 100 * SECOND) for n in range(300)])
+    join.bundle(0, [(n, 1, 100 * SECOND) for n in range(1_200)])
+    join.bundle(1, [(n, 1, 100 * SECOND) for n in range(75)])
     assert len(join.rows) == len(set(join.rows)) == 90_000
     assert join.largest < 3000

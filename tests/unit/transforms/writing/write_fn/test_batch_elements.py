@@ -205,6 +205,7 @@ def test_a_batch_that_was_changed_fails_whole(bundles: Bundles) -> None:
     [
         (Batch([b"a", b"b"], QUEUE, [7, 9]), place_ids(QUEUE, [7, 9])),
         (Batch([b"a", b"b"], QUEUE, [7, 9], "/Map"), place_ids(QUEUE, [7, 9], "/Map")),
+        (Batch([b"a", 1, b"b"], QUEUE, [7, 8, 9]), place_ids(QUEUE, [7, 9])),  # 1 cannot be sent
         ([record(7), record(9)], [record_id(record(7)), record_id(record(9))]),
         (
             [record(7), record(9)._replace(broker="b")],
