@@ -249,6 +249,8 @@ def test_numbers_that_a_logical_type_cannot_have_are_refused(kind: Any, plain: s
     with pytest.raises(SerdeError, match="offset 42"):
         AvroToArrow(record(a=kind))([bad])
     assert AvroToArrow(record(a=kind), on_error="null").decode([bad]).to_pylist() == [None]
+    with pytest.raises(SerdeError, match="offset 42"):
+        AvroDeserializer(record(a=kind))(bad)
 
 
 def test_more_than_one_part_keeps_the_order() -> None:
