@@ -75,8 +75,8 @@ def parsed(body: bytes, decoder: json.JSONDecoder, exact: json.JSONDecoder | Non
         raise NotJson("JSON nested too deeply") from error
     except NotJson:
         raise
-    except ValueError as error:  # Python's limit on digits, whose message quotes nothing
-        raise OutOfRange(str(error)) from error
+    except ValueError as error:  # Python's limit on digits
+        raise OutOfRange("a number has too many digits") from error
 
 
 def is_deeper_than(levels: int, value: Any, text: str) -> bool:

@@ -53,9 +53,11 @@ def integer_of_text(text: str, bits: int) -> int:
         if with_fraction is None or text.strip(" \t\r\n+-") == ".":
             raise ValueFailure(f"{shown(text)} is not a whole number")
         text = with_fraction[1] + (with_fraction[2] or "0")
-    if len(text.strip().lstrip("+-").lstrip("0")) > 19:  # int() refuses thousands of digits with another error
+    text = text.strip()
+    digits = text.lstrip("+-").lstrip("0") or "0"
+    if len(digits) > 19:  # int() refuses thousands of digits, also zeros, with another error
         raise ValueFailure(f"{shown(text)} is out of range of an integer of {bits} bits")
-    return ranged(int(text), bits)
+    return ranged(-int(digits) if text[0] == "-" else int(digits), bits)
 
 
 def ranged(number: int, bits: int) -> int:

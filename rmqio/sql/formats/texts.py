@@ -13,14 +13,14 @@ from rmqio.sql import values
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.errors import Refusal
-from rmqio.sql.formats.base import Convert, whole
+from rmqio.sql.formats.base import Convert
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.values import DAY_US, ValueFailure
 
 SURE_DIGITS: Final = {8: 2, 16: 4, 32: 9, 64: 18}
 """So many digits always fit into an integer of so many bits."""
 _EPOCH: Final = datetime(1970, 1, 1)
-_INTEGER: Final = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*", re.ASCII)
+_INTEGER: Final = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)
 _DECIMAL: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
 
 
@@ -170,7 +170,7 @@ def integer_of_text(text: str, bits: int) -> int:
         return int(text)
     if not _INTEGER.fullmatch(text):
         raise ValueFailure(f"{values.shown(text)} is not a whole number")
-    return whole(int(text), bits)
+    return values.integer_of_text(text, bits)
 
 
 def double_of_text(text: str) -> float:

@@ -163,12 +163,29 @@ def _refuse(body: bytes) -> Any:
 def _parsed(body: bytes) -> dict[str, Any]:
     try:
         text = body.decode(json.detect_encoding(body))
-        found = json.loads(text, strict=False, parse_float=Literal, parse_constant=_refuse_constant)
+        found = _loaded(text)
     except (ValueError, RecursionError) as error:
         raise RowFailure(f"the body is not JSON: {reason_of(error)}") from None
     if type(found) is not dict:
         raise RowFailure(f"the body is not a JSON object, but {kind_of(found)}")
     return found
+
+
+def _loaded(text: str) -> Any:
+    how: dict[str, Any] = {"strict": False, "parse_float": Literal, "parse_constant": _refuse_constant}
+    try:
+        return json.loads(text, **how)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # an integer of more digits than Python converts, which may not be needed
+        return json.loads(text, **how, parse_int=_whole)
+
+
+def _whole(text: str) -> int | Literal:
+    try:
+        return int(text)
+    except ValueError:
+        return Literal(text)
 
 
 def _refuse_constant(text: str) -> Any:

@@ -93,6 +93,7 @@ def test_exponents_without_end_are_refused(text: str) -> None:
         ("\uff11", types.INTEGER, "refused"),
         ("128", types.TINYINT, "refused"),
         ("9" * 5000, types.BIGINT, "refused"),
+        ("0" * 5000 + "7", types.BIGINT, 7),
         ("NaN", types.DOUBLE, "nan"),
         ("0.1", types.FLOAT, single(0.1)),
         ("1_0", types.decimal(5, 0), "refused"),

@@ -119,6 +119,8 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("CAST(CAST(1.1 AS FLOAT) AS STRING)", "1.1"),
     ("CAST(CAST(3.4028235e38 AS FLOAT) AS STRING)", "3.4028235E38"),
     ("CAST('+.5' AS INT)", 0),
+    (f"CAST('-{7:05000}.5' AS INT)", -7),
+    (f"CAST('{0:05000}' AS BIGINT)", 0),
     ("CAST('12:3' AS TIME)", 43380000000),
     ("CAST('1.' AS DOUBLE)", 1.0),
     ("CAST('TRUE' AS BOOLEAN)", True),

@@ -109,12 +109,21 @@ def exact_or_failure(decoder: JsonDecoder, body: bytes) -> tuple[Any, ...] | Row
         return error
 
 
+_LONG = b'{"col0": %s, "x": ' + b"1" * 5000 + b"}"
+"""A number of more digits than Python converts."""
+
+
 @pytest.mark.parametrize("fails_if_missing", [False, True])
 @given(case=cases())
 @example(case=([Field("col0", types.decimal(3, 1).nullable(False))], b'{"col0": 12345}'))
 @example(case=([Field("col0", types.decimal(3, 1))], b'{"col0": "1_0"}'))
 @example(case=([Field("col0", types.VARCHAR)], b'{"col0": 1.10}'))
 @example(case=([Field("col0", types.DOUBLE)], b'{"col0": -0}'))
+@example(case=([Field("col0", types.BIGINT)], _LONG % b"1"))
+@example(case=([Field("col0", types.BIGINT)], _LONG % b'"1"'))
+@example(case=([Field("x", types.VARCHAR)], _LONG % b"1"))
+@example(case=([Field("x", types.DOUBLE)], _LONG % b"1"))
+@example(case=([Field("x", types.decimal(5, 2))], _LONG % b"1"))
 @example(case=([Field("col0", types.decimal(3, 1).nullable(False))], b'{"col0": null}'))
 @example(case=([Field('q"uote', types.BIGINT)], b'{"q\\"uote": 1}'))
 def test_fast_and_exact_agree(case: tuple[Fields, bytes], fails_if_missing: bool) -> None:
