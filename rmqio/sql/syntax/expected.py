@@ -14,7 +14,7 @@ _WORDS: Final = {
     "PHASE": ("BEFORE", "AFTER"), "ROWS": ("ROWS", "RANGE"), "SIMILAR": ("SIMILAR TO",), "LIKE": ("LIKE", "RLIKE"),
     "CAST": ("CAST(", "TRY_CAST("), "WITHOUT_ZONE": ("WITHOUT TIME ZONE",), "WITH_ZONE": (), "WITH_LOCAL_ZONE": (),
     "ORDINALITY": ("WITH ORDINALITY",), "HEADER": (), "PERIOD": (), "GROUPING_SETS": ("GROUPING SETS (",),
-    "QUANTIFIER": ("ANY (", "SOME (", "ALL ("),
+    "QUANTIFIER": ("ANY (", "SOME (", "ALL ("), "_FETCH": ("FETCH FIRST",),
 }  # fmt: skip
 """Terminals that are no keyword of their name."""
 

@@ -81,7 +81,7 @@ _SHOWN: Final = {
     "LSQB": "'['", "RSQB": "']'", "STRING": "a string in single quotes", "NUMBER": "a number", "LESSTHAN": "'<'",
     "MORETHAN": "'>'", "$END": "the end", "WITHOUT_ZONE": "WITHOUT TIME ZONE", "WITH_ZONE": "", "ORDINALITY": "",
     "WITH_LOCAL_ZONE": "WITH LOCAL TIME ZONE", "SIMILAR": "", "HEADER": "", "PERIOD": "", "QUANTIFIER": "",
-    "JSON_OBJECT": "",
+    "JSON_OBJECT": "", "_FETCH": "FETCH",
 }  # fmt: skip
 
 

@@ -158,12 +158,15 @@ class QueryBuilder(ExpressionBuilder):
     nulls = phrase("nulls")
 
     def limit(self, meta: Meta, children: list[Any]) -> Phrase:
-        numbers = [_whole(each) for each in children if each.type == "NUMBER"]
-        limit, *offset = numbers
-        return Phrase("limit", (limit, offset[0] if offset else 0), span_of(meta))
+        limit, offset = (*_numbers(children), 0)[:2]
+        return Phrase("limit", (limit, offset), span_of(meta))
 
-    def offset_only(self, meta: Meta, children: list[Any]) -> Phrase:
-        return Phrase("limit", (None, _whole(children[0])), span_of(meta))
+    def no_limit(self, meta: Meta, children: list[Any]) -> Phrase:
+        return Phrase("limit", (None, *(*_numbers(children), 0)[:1]), span_of(meta))
+
+    def offset_and_limit(self, meta: Meta, children: list[Any]) -> Phrase:
+        offset, limit = _numbers(children)
+        return Phrase("limit", (limit, offset), span_of(meta))
 
     def emit_changes(self, meta: Meta, children: list[Any]) -> nodes.Emit:
         return nodes.Emit("changes", span=span_of(meta))
@@ -201,6 +204,10 @@ def _alias(children: list[Any]) -> tuple[nodes.Name | None, tuple[nodes.Name, ..
     if alias is not None and (refused := REFUSED.get(alias[0].text.upper())) is not None:
         raise Refusal(refused, alias[0].span)
     return (None, ()) if alias is None else (alias[0], tuple(take(alias, "names") or ()))
+
+
+def _numbers(children: list[Any]) -> list[int]:
+    return [_whole(each) for each in children if each.type == "NUMBER"]
 
 
 def _whole(token: Token) -> int:

@@ -87,19 +87,36 @@ SETS = [
     "(SELECT a, b FROM t UNION SELECT a, b FROM u) EXCEPT ALL SELECT a, b FROM u",
     "SELECT DISTINCT a, b FROM t EXCEPT SELECT a, b FROM u UNION ALL SELECT 7, 'x'",
 ]
-ORDERS = [
-    f"SELECT n, b FROM t ORDER BY {keys} {limit}"
-    for keys, limit in itertools.product(
-        ("a NULLS FIRST, n", "b DESC NULLS LAST, a NULLS FIRST, n DESC", "2 NULLS LAST, 1", "t.a + 1 NULLS LAST, n"),
-        ("LIMIT 3", "LIMIT 2 OFFSET 2", "OFFSET 4", ""),
-    )
-] + [
-    "SELECT COUNT(*), b FROM t GROUP BY b ORDER BY COUNT(*) DESC, b NULLS FIRST LIMIT 2",
-    "SELECT DISTINCT a, b FROM t ORDER BY b NULLS FIRST, a NULLS FIRST LIMIT 3",
-    "SELECT a, b FROM t UNION SELECT a, b FROM u ORDER BY a NULLS FIRST, b NULLS FIRST LIMIT 4",
-    "SELECT n, b FROM (SELECT * FROM t ORDER BY a DESC NULLS LAST, n LIMIT 3) WHERE n > 1",
-    "SELECT n, b FROM t ORDER BY n FETCH FIRST 2 ROWS ONLY",
-]
+ORDERS = (
+    [
+        f"SELECT n, b FROM t ORDER BY {keys} {limit}"
+        for keys, limit in itertools.product(
+            (
+                "a NULLS FIRST, n",
+                "b DESC NULLS LAST, a NULLS FIRST, n DESC",
+                "2 NULLS LAST, 1",
+                "t.a + 1 NULLS LAST, n",
+            ),
+            ("LIMIT 3", "LIMIT 2 OFFSET 2", "OFFSET 4", ""),
+        )
+    ]
+    + [
+        f"SELECT n, b FROM t ORDER BY n {limit}"
+        for limit in (
+            "OFFSET 1 ROW FETCH NEXT 2 ROWS ONLY",
+            "LIMIT 2 OFFSET 1 ROWS",
+            "LIMIT ALL",
+            "LIMIT ALL OFFSET 2",
+        )
+    ]
+    + [
+        "SELECT COUNT(*), b FROM t GROUP BY b ORDER BY COUNT(*) DESC, b NULLS FIRST LIMIT 2",
+        "SELECT DISTINCT a, b FROM t ORDER BY b NULLS FIRST, a NULLS FIRST LIMIT 3",
+        "SELECT a, b FROM t UNION SELECT a, b FROM u ORDER BY a NULLS FIRST, b NULLS FIRST LIMIT 4",
+        "SELECT n, b FROM (SELECT * FROM t ORDER BY a DESC NULLS LAST, n LIMIT 3) WHERE n > 1",
+        "SELECT n, b FROM t ORDER BY n FETCH FIRST 2 ROWS ONLY",
+    ]
+)
 OTHERS = [
     "SELECT COUNT(*), b FROM t GROUP BY b HAVING COUNT(*) > (SELECT COUNT(*) FROM u WHERE a = 1)",
     "SELECT MAX(a) + (SELECT COUNT(*) FROM u), b FROM t WHERE a IN (SELECT a FROM u) GROUP BY b",
