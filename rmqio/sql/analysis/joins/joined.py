@@ -88,7 +88,7 @@ def _either(left: Expr, right: Expr, kind: str) -> Expr:
     if kind != "FULL":
         return right if kind == "RIGHT" else left
     has_left = Not(types.BOOLEAN.nullable(False), Is(types.BOOLEAN.nullable(False), left, None))
-    left, right = conversions.same_type([left, right], [nodes.Node(), nodes.Node()], "USING")
+    left, right = conversions.same_type([left, right], [nodes.Node(), nodes.Node()], "USING", is_compared=True)
     return conditional([has_left], [left, right])
 
 

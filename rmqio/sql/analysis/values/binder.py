@@ -206,7 +206,7 @@ def _in_list(node: nodes.InList, binder: ExpressionBinder) -> Expr:
             comparison("=", operand, item, at)
     one_type = types.common_type([operand.type, *kinds]) is not None or not _has_text(operand, *items)
     if one_type and operand.type.kind != "ROW":  # which is compared value by value
-        operand, *items = same_type([operand, *items], [node.operand, *node.items], "IN")
+        operand, *items = same_type([operand, *items], [node.operand, *node.items], "IN", is_compared=True)
     is_plain = one_type and operand.type.kind not in ("ARRAY", "MAP", "ROW")
     if is_plain and all(isinstance(each, Constant) for each in items):
         constants = tuple(each for each in items if isinstance(each, Constant))
@@ -256,7 +256,8 @@ def _case(node: nodes.Case, binder: ExpressionBinder) -> Expr:
 @_bind.register
 def _cast(node: nodes.Cast, binder: ExpressionBinder) -> Expr:
     operand = binder.bind(node.operand)
-    found = conversions.cast(operand, types.resolve(node.type), node, is_try=node.is_try)
+    wanted = types.resolve(node.type)
+    found = conversions.cast(operand, wanted, node, is_try=node.is_try, is_conditional=binder.is_conditional)
     if binder.is_conditional or not (isinstance(operand, Constant) and isinstance(found, Constant)):
         return found
     if operand.value is not None and found.value is None:

@@ -162,8 +162,12 @@ def _same_elements(given: SqlType, wanted: SqlType) -> bool:
     )
 
 
-def same_type(items: list[Expr], places: Sequence[nodes.Node], what: str) -> list[Expr]:
-    """Returns the expressions as one type. Raises `Refusal` if there is none that holds all."""
+def same_type(items: list[Expr], places: Sequence[nodes.Node], what: str, *, is_compared: bool = False) -> list[Expr]:
+    """Returns the expressions as one type. Raises `Refusal` if there is none that holds all.
+
+    Args:
+      is_compared: how long their texts are at most makes no difference.
+    """
     kinds = list(dict.fromkeys({id(each.type): each.type for each in items}.values()))  # hashes cost more than ids
     found = types.common_type(kinds)
     if found is None:
@@ -176,12 +180,24 @@ def same_type(items: list[Expr], places: Sequence[nodes.Node], what: str) -> lis
             raise Refusal(f"{what} has values of {shown}, which have no common type: use CAST", places[-1].span)
     wanted = found.nullable(False), found.nullable()
     numbers = _numbers(items, found)
+    if found.kind == "VARCHAR" and not is_compared:
+        return [_as_text(each, wanted[each.type.is_nullable]) for each in items]
     return [
         Constant(wanted[False], numbers[id(each.type)](each.value))
         if isinstance(each, Constant) and id(each.type) in numbers
         else converted(each, wanted[each.type.is_nullable], at)
         for each, at in zip(items, places, strict=False)
     ]
+
+
+def _as_text(expression: Expr, wanted: SqlType) -> Expr:
+    """The expression with the length of all: who takes the type of the first one would not cut the others."""
+    if expression.type.kind != "NULL" and (expression.type.precision, expression.type.is_fixed) == (
+        wanted.precision,
+        wanted.is_fixed,
+    ):
+        return expression
+    return _conversion(expression, wanted)
 
 
 def _numbers(items: Sequence[Expr], wanted: SqlType) -> dict[int, Any]:
@@ -232,14 +248,18 @@ _CASTS: Final[dict[str, tuple[str, ...]]] = {
 """The types from which a type can be cast."""
 
 
-def cast(operand: Expr, wanted: SqlType, node: nodes.Node, *, is_try: bool) -> Expr:
-    """Returns the CAST. Raises `Refusal` if there is none between the types."""
+def cast(operand: Expr, wanted: SqlType, node: nodes.Node, *, is_try: bool, is_conditional: bool = False) -> Expr:
+    """Returns the CAST. Raises `Refusal` if there is none between the types.
+
+    Args:
+      is_conditional: not every row gets to it: one that always fails is an error of the rows that do.
+    """
     given = operand.type
     if given.kind == "NULL":
         return Constant(wanted.nullable(), None)
     if not _can_be_cast(given, wanted):
         raise Refusal(f"there is no CAST of {given.text} to {wanted.text}{_instead(given, wanted)}", node.span)
-    if same_but_null(given, wanted) and given.kind not in ("ARRAY", "MAP", "ROW"):
+    if given.nullable() == wanted.nullable() and given.kind not in ("ARRAY", "MAP", "ROW"):
         return operand
     if wanted.kind == "VARBINARY" and isinstance(operand, Operation) and operand.name == "FROM_BASE64":
         # text has replaced what is no UTF-8
@@ -251,7 +271,8 @@ def cast(operand: Expr, wanted: SqlType, node: nodes.Node, *, is_try: bool) -> E
         try:
             return fold(operand, wanted)
         except ValueFailure as error:
-            raise Refusal(f"this CAST always fails: {error}", node.span) from None
+            if not is_conditional:
+                raise Refusal(f"this CAST always fails: {error}", node.span) from None
     return Conversion(wanted, operand, is_try)
 
 

@@ -216,7 +216,10 @@ def _not_null(expression: NotNull, out: Emitter) -> str:
 @_value.register
 def _conversion(expression: Conversion, out: Emitter) -> str:
     operand = value(expression.operand, out)
-    convert = caster(expression.operand.type, expression.type)
+    given, wanted = expression.operand.type, expression.type
+    if given.kind == wanted.kind == "VARCHAR" and not wanted.precision:  # another type only
+        return operand
+    convert = caster(given, wanted)
     code = cast_of_digits(expression, operand, f"{out.constant(convert, 'c')}({operand})")
     name = out.name()
     test = f"None if {operand} is None else " if expression.operand.type.is_nullable else ""

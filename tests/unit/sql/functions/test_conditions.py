@@ -14,6 +14,13 @@ from tests.unit.sql.evaluating import evaluate
 
 AS_FLINK: list[tuple[str, Any]] = [
     ("IF(TRUE, 1, 2)", 1),
+    ("CASE WHEN TRUE THEN 1 ELSE CAST('a' AS INT) END", 1),
+    ("CASE WHEN 1 = 2 THEN CAST('a' AS DATE) END", None),
+    ("IF(FALSE, CAST('b' AS BOOLEAN), TRUE)", True),
+    ("COALESCE(1, CAST('a' AS INT))", 1),
+    ("TRUE OR CAST('a' AS INT) = 1", True),
+    ("FALSE AND CAST('a' AS INT) = 1", False),
+    ("CASE WHEN TRUE THEN 1 ELSE 5 / 0 END", 1),
     ("IFNULL(CAST(NULL AS INT), 5)", 5),
     ("TYPEOF(1)", "INT NOT NULL"),
     ("TYPEOF(CAST(1 AS DECIMAL(5,2)))", "DECIMAL(5, 2) NOT NULL"),
