@@ -6,10 +6,11 @@ import struct
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, Final, NoReturn
 
 from rmqio.sql import types, values
 from rmqio.sql.types import BITS, SqlType
+from rmqio.sql.values import ValueFailure
 
 Caster = Callable[[Any], Any]
 
@@ -49,11 +50,21 @@ def _same(value: Any) -> Any:
     return value
 
 
+_MOST_FILLED: Final = 1_000_000
+"""Characters or bytes that CHAR and BINARY are filled up to, as LPAD."""
+
+
+def _refuse_to_fill(wanted: SqlType, value: Any) -> NoReturn:
+    raise ValueFailure(f"{wanted.text} is filled up to {wanted.precision} characters; at most a million are allowed")
+
+
 def _of_length(convert: Caster, wanted: SqlType, filling: str | bytes) -> Caster:
     """Cuts text or bytes to their length, and fills them up to it if they have a fixed one."""
     length = wanted.precision
     if not length:
         return convert
+    if wanted.is_fixed and length > _MOST_FILLED:
+        return partial(_refuse_to_fill, wanted)
     if wanted.is_fixed:
         return lambda value: convert(value)[:length].ljust(length, filling)
     return lambda value: convert(value)[:length]

@@ -69,7 +69,7 @@ class Part:
 def parts_of(text: str) -> tuple[str | Part, ...]:
     """Returns the pieces of a format. Raises `ValueFailure` if it is not valid."""
     found: list[str | Part] = []
-    at = ordinary = 0
+    at = ordinary = longest = 0
     last: int | None = None
     while (percent := text.find("%", at)) >= 0:
         found.append(text[at:percent])
@@ -100,6 +100,9 @@ def parts_of(text: str) -> tuple[str | Part, ...]:
             argument,
         )
         _check(part, is_relative="<" in flags)
+        longest += max(part.width, part.precision or 0)
+        if longest > _LONGEST:
+            raise part.failure(f"and those before it are longer than {_LONGEST} characters together")
         found.append(part)
         at = match.end()
     return *found, text[at:]

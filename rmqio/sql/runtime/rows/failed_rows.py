@@ -24,7 +24,7 @@ from rmqio.sql.compile.expressions.places import names_of
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.runtime.rows.nulls import Nulls
 from rmqio.sql.types import BITS, SqlType
-from rmqio.sql.values import ValueFailure
+from rmqio.sql.values import DAY_US, LAST_US, ValueFailure, text_of_timestamp
 from rmqio.transforms import ReadFailure
 
 FAILED: Final = "failed"
@@ -139,7 +139,19 @@ def _plain(value: Any, kind: SqlType) -> Any:
     try:
         return text_of(kind, is_shown=True)(value)
     except (ValueFailure, ValueError, ArithmeticError):  # the row is bad
-        return repr(value)
+        return _far(value, kind)
+
+
+_CYCLE_US: Final = 146_097 * DAY_US
+"""400 years, after which dates are on the same days again."""
+
+
+def _far(value: Any, kind: SqlType) -> str:
+    """The text of a value that has none: the end of a window can be after the year 9999."""
+    if kind.kind == "TIMESTAMP" and LAST_US < value <= LAST_US + _CYCLE_US:
+        text = text_of_timestamp(value - _CYCLE_US, kind.precision)
+        return f"{int(text[:4]) + 400}{text[4:]}"
+    return repr(value)
 
 
 def _bounded(text: str) -> str:

@@ -97,6 +97,8 @@ def test_a_value(expression: str, expected: Any) -> None:
     [
         ("REPEAT(a, 2000000)", {"a": ("STRING", "x")}, "REPEAT would make 2000000 characters"),
         ("LPAD(a, 2000000, 'x')", {"a": ("STRING", "x")}, "text of 2000000 characters would be created"),
+        ("CAST(a AS CHAR(2147483646))", {"a": ("STRING", "x")}, "CHAR(2147483646) is filled up to 2147483646"),
+        ("CAST(a AS BINARY(1000001))", {"a": ("STRING", "x")}, "BINARY(1000001) is filled up to 1000001 characters"),
         ("RPAD(a, 2147483647, 'x')", {"a": ("STRING", "x")}, "text of 2147483647 characters"),
         ("REPLACE(a, '', REPEAT(a, 100))", {"a": ("STRING", "x" * 10_000)}, "at most a hundred million are allowed"),
         ("FROM_BASE64(a)", {"a": ("STRING", "!!!")}, "'!!!' is not base 64"),

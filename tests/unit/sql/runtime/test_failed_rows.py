@@ -14,6 +14,10 @@ import apache_beam as beam
 
 from rmqio.errors import counted
 from rmqio.sql.command import summary
+from rmqio.sql.planning.plan import Field
+from rmqio.sql.runtime.rows.failed_rows import row_text
+from rmqio.sql.types import SqlType
+from rmqio.sql.values import LAST_US
 from rmqio.testing import InMemoryCluster
 from tests.unit.sql.job_support import SINK, cluster, job, put, rows, stored, table
 
@@ -205,3 +209,17 @@ def test_a_column_that_is_not_null_takes_none(cluster: InMemoryCluster) -> None:
         f"{given} {sink} INSERT INTO sink SELECT CAST(b AS INT) + a, b FROM t; INSERT INTO sink SELECT a, b FROM t;",
     )
     assert rows(cluster) == [(1, "y"), (2, "6"), (8, "6")]
+
+
+@pytest.mark.parametrize(
+    ("value", "precision", "shown"),
+    [
+        (253_402_300_800_000_000, 3, "10000-01-01 00:00:00.000"),
+        (LAST_US, 6, "9999-12-31 23:59:59.999999"),
+        (253_402_387_200_500_000, 1, "10000-01-02 00:00:00.5"),
+        (1 << 62, 3, str(1 << 62)),
+    ],
+)
+def test_the_end_of_a_window_can_be_after_the_last_year(value: int, precision: int, shown: str) -> None:
+    text = row_text((value,), (Field("window_end", SqlType("TIMESTAMP", precision=precision)),))
+    assert json.loads(text) == {"window_end": shown}

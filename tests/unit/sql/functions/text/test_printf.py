@@ -78,6 +78,11 @@ def test_formats(call: str, expected: str | None) -> None:
         ("%f", "i", "takes a DECIMAL, a FLOAT or a DOUBLE, not INT: use CAST, or %s"),
         ("%c", "s", "takes the code of a character, an integer, not STRING"),
         ("%1000001d", "i", "is longer than 1000000 characters"),
+        (
+            "%600000d%<400001d",
+            "i",
+            "'%<400001d' at character 9 of the format and those before it are longer than 1000000",
+        ),
     ],
 )
 def test_a_wrong_format_is_found_when_a_query_is_planned_and_for_a_row(text: str, arguments: str, message: str) -> None:
