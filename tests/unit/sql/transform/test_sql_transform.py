@@ -219,7 +219,7 @@ class Untimely:
 
 def test_a_time_that_is_none_makes_a_bad_row(pipeline: beam.Pipeline, no_internal_errors: list[int]) -> None:
     far = dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))
-    given: list[Any] = [Seen(Timestamp(0), 0), Seen(far, 1), Untimely()]  # type: ignore[arg-type]
+    given: list[Any] = [Seen(Timestamp(0), 0), Seen(far, 1), Untimely()]
     made = pipeline | beam.Create([b""]) | beam.FlatMap(lambda _: given).with_output_types(Seen)
     result = made | SqlTransform("SELECT n FROM t", "t", rowtime="at", on_error="output")
     check(result.rows, [(0,)])
