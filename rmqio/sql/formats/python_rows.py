@@ -134,7 +134,10 @@ def _text(given: Any) -> str:
         return "true" if given else "false"
     if isinstance(given, Decimal):
         return format(given, "f")
-    return str(given)
+    try:
+        return str(given)
+    except ValueError:  # Python writes no more than 4,300 digits
+        raise _not(given, "a text: it has too many digits") from None
 
 
 def _boolean(given: Any) -> bool:

@@ -351,7 +351,7 @@ def test_values_of_drivers(kind: str, given: Any, wanted: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "given"),
     [("INT", 1.5), ("INT", "x"), ("INT", 1 << 31), ("INT", float("nan")), ("BOOLEAN", 2), ("STRING", b"\xff"),
-     ("DATE", 5),
+     ("DATE", 5), *(pytest.param(kind, 10**5000, id=f"{kind} of 5000 digits") for kind in ("INT", "STRING", "BOOLEAN")),
      ("TIME(3)", dt.timedelta(hours=30)), ("TIMESTAMP(3)", 5), ("ARRAY<INT>", 5), ("BYTES", 5), ("DOUBLE", b"")],
 )  # fmt: skip
 def test_values_that_do_not_fit(kind: str, given: Any) -> None:
