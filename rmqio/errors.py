@@ -21,6 +21,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
+def reason(error: Exception) -> object:
+    """Returns why a file cannot be read or written, for a message that names the file."""
+    return getattr(error, "strerror", None) or error
+
+
 class RmqioError(Exception):
     """Base of every error that rmqio raises on purpose; any other exception that escapes is a bug."""
 

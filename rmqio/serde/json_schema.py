@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, reason
 from rmqio.serde.json_numbers import has_digits
 from rmqio.serde.json_parser import children, is_deeper_than
 
@@ -116,9 +116,9 @@ def _value_of(source: object) -> tuple[Any, str]:
     if isinstance(source, os.PathLike) or (isinstance(source, str) and source.endswith(_ENDING)):
         path = Path(source)
         try:
-            return _parsed(path.read_text("utf-8"), str(path))
+            return _parsed(path.read_text("utf-8-sig"), str(path))
         except (OSError, UnicodeDecodeError) as error:
-            raise LocalError(f"the JSON Schema's file {path} cannot be read: {error}") from error
+            raise LocalError(f"the JSON Schema's file {path} cannot be read: {reason(error)}") from error
     if isinstance(source, str):
         return _parsed(source, "the given text")
     raise LocalError(f"a JSON Schema is a dict, JSON text or the path of a {_ENDING} file, not {type(source).__name__}")

@@ -14,7 +14,7 @@ from rmqio.connect.files import parquet
 from rmqio.connect.files.avro_values import changed_number, in_utc
 from rmqio.connect.rows import to_json, to_row
 from rmqio.connect.sink.base import RowRefused
-from rmqio.errors import LocalError, SerdeError
+from rmqio.errors import LocalError, SerdeError, reason
 from rmqio.near_names import did_you_mean
 
 SUFFIXES: Final = {
@@ -245,9 +245,9 @@ def _avro_schema(schema: Any) -> Any:
 
     if isinstance(schema, (str, Path)):
         try:
-            schema = json.loads(Path(schema).read_text())
+            schema = json.loads(Path(schema).read_text("utf-8-sig"))
         except (OSError, ValueError) as error:
-            raise LocalError(f"the schema {schema} cannot be read: {error}") from error
+            raise LocalError(f"the schema {schema} cannot be read: {reason(error)}") from error
     try:
         fastavro.parse_schema(schema)
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as error:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, reason
 from rmqio.near_names import did_you_mean
 from rmqio.rules.correlation.aliases import with_fields
 from rmqio.rules.formats.base import Parsed
@@ -80,7 +80,7 @@ class Mapping:
         try:
             text = path.read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise LocalError(f"cannot read the mapping {path}: {error}") from error
+            raise LocalError(f"cannot read the mapping {path}: {reason(error)}") from error
         documents: list[yaml_text.Document] = []
         for each in yaml_text.documents(text):
             if isinstance(each, yaml_text.Fault):

@@ -173,7 +173,7 @@ def _of_manifest(pattern: str, is_checked: bool) -> Iterator[tuple[str, str, str
     folder = os.path.dirname(pattern)
     base = os.path.realpath(folder) if folder else os.path.realpath(os.curdir)
     try:
-        files = json.loads(Path(base, os.path.basename(pattern)).read_text("utf-8"))["files"]
+        files = json.loads(Path(base, os.path.basename(pattern)).read_text("utf-8-sig"))["files"]
         found = [(str(name), str(digest)) for name, digest in files.items()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if not is_checked:

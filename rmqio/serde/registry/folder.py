@@ -160,7 +160,7 @@ class FolderRegistry:
                 f"{self.folder / name}: a schema's file is called SUBJECT.vN.avsc with N from 1: rename or move it"
             )
         try:
-            schema = (self.folder / name).read_text(encoding="utf-8")
+            schema = (self.folder / name).read_text(encoding="utf-8-sig")
             return RegisteredSchema(match["subject"], int(match["version"]), content_id(schema), schema)
         except OSError as error:
             raise SchemaRegistryError(f"{self.folder / name} cannot be read: {error.strerror}") from error

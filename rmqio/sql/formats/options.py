@@ -58,7 +58,7 @@ def of_format(found: Mapping[str, Option], format_name: str) -> dict[str, Option
             raise Refusal(f"{option.key!r} and {kept[schema].key!r} both give the schema", option.span)
         try:
             data = Path(option.value.strip()).read_bytes()
-            text = base64.b64encode(data).decode("ascii") if file == "protobuf_file" else data.decode()
+            text = base64.b64encode(data).decode("ascii") if file == "protobuf_file" else data.decode("utf-8-sig")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise Refusal(f"the schema's file {option.value!r} cannot be read: {reason}", option.value_span) from None

@@ -239,7 +239,7 @@ def test_nothing_is_fetched_from_network_or_disk(tmp_path: Path) -> None:
 
 def test_a_schema_is_the_same_from_a_dict_text_or_a_file(tmp_path: Path) -> None:
     path = tmp_path / "order.json"
-    path.write_text(json.dumps(ORDER, indent=2), "utf-8")
+    path.write_text(json.dumps(ORDER, indent=2), "utf-8-sig")
     sources: list[Any] = [
         ORDER, dict(reversed(ORDER.items())), json.dumps(ORDER), path, str(path), JsonSchema(ORDER),
     ]  # fmt: skip

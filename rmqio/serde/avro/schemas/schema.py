@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, parse_schema, to_parsing_canonical_form
 
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, reason
 from rmqio.serde.avro.schemas.defaults import set_defaults
 from rmqio.serde.avro.schemas.nodes import Node, nodes_of
 from rmqio.serde.avro.schemas.shape import PRIMITIVES, Shape
@@ -140,9 +140,9 @@ def _value_of(source: object) -> tuple[Any, str]:
     if isinstance(source, os.PathLike) or (isinstance(source, str) and source.endswith(_ENDING)):
         path = Path(source)
         try:
-            text = path.read_text("utf-8")
+            text = path.read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise LocalError(f"the schema's file {path} cannot be read: {error}") from error
+            raise LocalError(f"the schema's file {path} cannot be read: {reason(error)}") from error
         return _json(text, str(path))
     if isinstance(source, str):
         return _json(source, "the given text")

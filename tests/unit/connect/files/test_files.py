@@ -233,7 +233,7 @@ def test_no_file_is_an_error_and_a_compressed_one_is_read(tmp_path: Path) -> Non
         (lambda: WriteToFiles("x", "jsnl"), "format is 'jsnl'.*did you mean jsonl"),
         (lambda: WriteToFiles("x", "avro"), "Avro files need a schema"),
         (lambda: WriteToFiles("x", "avro", schema={"type": "recrd"}), "not an Avro schema"),
-        (lambda: WriteToFiles("x", "avro", schema="none.avsc"), "the schema none.avsc cannot be read"),
+        (lambda: WriteToFiles("x", "avro", schema="none.avsc"), "the schema none.avsc cannot be read: No such file"),
         (lambda: WriteToFiles("x", "jsonl", columns=["a"]), "columns= works only with csv and parquet"),
         (lambda: WriteToFiles("x", "csv", schema=SCHEMA), "schema= works only with avro and parquet"),
         (lambda: WriteToFiles("x", "csv", shards=0), "shards is 0"),

@@ -18,7 +18,7 @@ FIXED = '{"type":"fixed","name":"F","size":%d}'
 
 
 def write(folder: Path, name: str, schema: str) -> None:
-    (folder / name).write_text(schema, encoding="utf-8")
+    (folder / name).write_text(schema, encoding="utf-8-sig")  # as editors of Windows write it
 
 
 def test_files_are_versions_of_subjects(tmp_path: Path) -> None:

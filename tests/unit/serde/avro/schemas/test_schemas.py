@@ -42,7 +42,7 @@ INT = record(field("a", "int"))
 
 def test_a_dict_text_and_a_file_are_the_same_schema(tmp_path: Path) -> None:
     file = tmp_path / "r.avsc"
-    file.write_text(json.dumps(INT, indent=2))
+    file.write_text(json.dumps(INT, indent=2), "utf-8-sig")
     schemas = [AvroSchema(each) for each in (INT, json.dumps(INT), file, str(file))]
     assert len(set(schemas)) == 1
     assert pickle.loads(pickle.dumps(schemas[0])) == schemas[0]
