@@ -12,13 +12,15 @@ from tests.helpers.oracles.flink import Difference
 
 
 class Entry(NamedTuple):
-    """Differences of one reason; the texts but the reason are regular expressions."""
+    """Differences of one reason. The texts are regular expressions, but for the reason and the phrase."""
 
     form: str
     differs: str
     reason: str
     says: str = ""
     given: str = ""
+    phrase: str = ""
+    """Words of the page, as they stand there."""
 
     def explains(self, difference: Difference) -> bool:
         """Tells whether the difference is one of these."""
