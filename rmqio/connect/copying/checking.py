@@ -12,6 +12,7 @@ from rmqio.addresses import shown_url
 from rmqio.command_line.arguments import start_parser, stop_parser
 from rmqio.connect.copying.urls import DATABASES, SEARCH, End
 from rmqio.connect.files.formats import FileFormat
+from rmqio.connect.files.systems import require_file_system
 from rmqio.connect.kafka.client import Cluster
 from rmqio.connect.search.bulk import check_operation
 from rmqio.connect.search.sink import problem_of_index
@@ -45,11 +46,14 @@ def check(source: End, target: End, *, follow: bool, name_server: str | None) ->
 
 
 def require_files(source: End, target: End) -> None:
-    """Raises `LocalError` if the source is a file of this machine that is not there, or an option names such a file."""
+    """Raises `LocalError` for what is not here: a source, a file that an option names, a file system's package."""
     is_here = source.kind == "file" and "://" not in source.place and not glob.has_magic(source.place)
     if is_here and not os.path.exists(source.place):
         raise LocalError(f"no file matches {source.place}")
     for end in (source, target):
+        if end.kind == "file":
+            with end.named():
+                require_file_system(end.place)
         for name, path in end.options.items():
             is_file = name.endswith(_OF_FILES) and path != "probe"  # ssl.ca.location=probe looks for the system's
             if is_file and not os.access(path, os.R_OK):

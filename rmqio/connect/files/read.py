@@ -14,10 +14,9 @@ from apache_beam.transforms.display import DisplayDataItem
 
 from rmqio.connect.files.compressed import decompressed
 from rmqio.connect.files.formats import FileFormat, format_of
+from rmqio.connect.files.systems import require_file_system
 from rmqio.errors import LocalError, RmqioError, SerdeError
 
-_EXTRAS: Final = {"gs": "gcp", "hdfs": "hadoop", "s3": "aws"}
-"""The extras of Beam with file systems, by scheme."""
 _WILD: Final = re.compile(r"[*?\[]")
 
 
@@ -59,13 +58,12 @@ class _MatchFn(beam.DoFn):
     """Finds the files of a pattern."""
 
     def process(self, pattern: str) -> Iterator[FileMetadata]:
+        require_file_system(pattern)
         try:
             (found,) = FileSystems.match([pattern])
         except BeamIOError as error:
             reasons = "; ".join(str(each) for each in (error.exception_details or {}).values()) or str(error)
-            scheme = pattern.partition("://")[0]
-            needs = f" ({scheme}:// needs apache-beam[{_EXTRAS[scheme]}])" if scheme in _EXTRAS else ""
-            raise RmqioError(f"cannot look for {pattern}{needs}: {reasons}") from error
+            raise RmqioError(f"cannot look for {pattern}: {reasons}") from error
         # As in a shell. `WriteToFiles` and others give such names to files that are not complete.
         takes_all = _name_of(pattern).startswith((".", "[")) or not _WILD.search(pattern)
         files = [each for each in found.metadata_list if takes_all or not _name_of(each.path).startswith(".")]

@@ -20,6 +20,7 @@ from rmqio.connect.failures import Refusals, failure_of, refusal, warn_refused
 from rmqio.connect.files.formats import FileFormat
 from rmqio.connect.files.residues import FileName, remove, remove_residues, require_same_shards
 from rmqio.connect.files.shards import shard_of
+from rmqio.connect.files.systems import require_file_system
 from rmqio.connect.rows import to_row
 from rmqio.connect.sink.base import RowRefused
 from rmqio.connect.sink.write_fn import ADVICE
@@ -171,6 +172,7 @@ class _WriteFileFn(beam.DoFn):
             folder = FileSystems.join(folder, f"window={self._text(window.start)}-{self._text(window.end)}")
         name = FileName(shard, self._shards, max(0, pane.index), self._kind.suffix)
         final, part = FileSystems.join(folder, str(name)), FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}")
+        require_file_system(folder)
         if not FileSystems.exists(folder):
             _create_folder(folder)
         if not name.firing:  # a stream that goes on with another number has late rows of windows that it has written

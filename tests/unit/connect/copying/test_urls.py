@@ -94,6 +94,9 @@ def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str
         ("x.jsonl", "elasticsearch://h:1/x?operation=indx", "h:1/x: operation is 'indx'; .*; did you mean index?"),
         ("x.jsonl", "opensearch://h:1/x?operation=delete", '/x: operation="delete" needs to know which document'),
         ("missing.csv", "out/?format=csv", "no file matches missing.csv"),
+        ("s3://b/x.csv", "-", "s3://b/x.csv: s3:// needs boto3: pip install 'apache-beam.aws.'"),
+        ("rocketmq:a", "s3://b/out/?format=csv", "s3://b/out/: s3:// needs boto3: pip install"),
+        ("gs://b/x.csv", "-", "gs:// needs google.cloud.storage: pip install 'apache-beam.gcp.'"),
         ("kafka://h:1/t?auto.offset.reset=latest", "-", "/t: the option auto.offset.reset cannot be set: start says"),
         ("x.jsonl", "sqlite:///x.db#t?password_env=NOT_THERE_7", "environment variable NOT_THERE_7 is not set"),
         ("rocketmq:a", "opensearch://h:1/x?ca_file=/no", "/x: ca_file: cannot read /no: No such file or directory"),
@@ -129,6 +132,8 @@ def test_a_url_that_cannot_be_used_is_one_line(
 ) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "rmqio.connect.copying.job", None)  # whose import is Beam's
+    for package in ("boto3", "google.cloud.storage"):
+        monkeypatch.setitem(sys.modules, package, None)  # as if it were not there
     assert main(["copy", "--from", source, "--to", target]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
