@@ -78,6 +78,7 @@ _NO_TIME: Final = "Failed(reason='java.time.DateTimeException: Invalid time form
         ("(DATE, DATE) OVERLAPS (DATE, DATE)", "refused here", "there is no function X", False),
         ("TIME BETWEEN STRING AND TIME", "fails in Flink", "None | " + _NO_TIME, True),
         ("TIME BETWEEN STRING AND TIME", "fails in Flink", "True | " + _NO_TIME, False),
+        ("STRING < DATE", "fails in Flink", "None | " + _NO_TIME, True),
         ("CAST(STRING AS TIMESTAMP(3))", "fails in Flink", "None | " + _NO_TIME, False),
         ("ABS(DOUBLE)", "fails in Flink", "nan | NumberFormatException: Character N", False),
     ],
