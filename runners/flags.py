@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib.util
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
 from rmqio.near_names import nearest
 
@@ -56,6 +57,28 @@ def known_flags() -> frozenset[str]:
 
     texts = [(Path(__file__).parent / name).read_text(encoding="utf-8") for name in _OURS]
     return frozenset(f"--{name}" for name in JOB_SERVER_OPTIONS).union(*map(_FLAG.findall, [*texts, _text_of_beam()]))
+
+
+@functools.cache
+def flags_with_value() -> frozenset[str]:
+    """Returns those options of Beam and of our runners that take a value."""
+    texts = [(Path(__file__).parent / name).read_text(encoding="utf-8") for name in _OURS]
+    calls = [each for text in (*texts, _text_of_beam()) for each in ast.walk(ast.parse(text)) if _is_call(each)]
+    return frozenset(name for each in calls if not _is_switch(each) for name in _names_of(each))
+
+
+def _is_call(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call)
+
+
+def _names_of(call: ast.Call) -> list[str]:
+    texts = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return [each for each in texts if each.startswith("--")]
+
+
+def _is_switch(call: ast.Call) -> bool:
+    actions = [ast.unparse(each.value) for each in call.keywords if each.arg == "action"]
+    return any(each.startswith("'store") or each.endswith("BooleanOptionalAction") for each in actions)
 
 
 @functools.cache

@@ -39,6 +39,8 @@ class Parser(argparse.ArgumentParser):
         """Whether it takes arguments that it does not know, for another parser: they are in `found.rest`."""
         self.known_elsewhere: Callable[[], Collection[str]] = tuple
         """Returns the options of the other parser, with two hyphens."""
+        self.values_elsewhere: Callable[[], Collection[str]] = tuple
+        """Returns those of them that take a value: the word behind one is no argument of this parser."""
         self._optional_commands: dict[str, Parser] = {}
         self._given: Sequence[str] = ()
 
@@ -64,7 +66,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._filled()
-        argv = self._given = list(self._spelled(sys.argv[1:] if args is None else args))
+        argv = self._given = list(self._joined(self._spelled(sys.argv[1:] if args is None else args)))
         at = self._first_word(argv) if self._optional_commands else None
         if at is not None and argv[at] in self._optional_commands:
             return self._optional_commands[argv[at]].parse_known_args(argv[:at] + argv[at + 1 :], namespace)
@@ -184,6 +186,19 @@ class Parser(argparse.ArgumentParser):
             if action is not None and action.nargs == "?" and not equals:
                 equals, value = "=", str(action.const)
             yield name + equals + value
+
+    def _joined(self, argv: Iterable[str]) -> Iterable[str]:
+        """Join an option of the other parser with its value."""
+        left = list(argv)
+        while left:
+            argument = left.pop(0)
+            if argument == "--":
+                yield from (argument, *left)
+                return
+            is_ours = not argument.startswith("--") or "=" in argument or argument in self.option_names
+            if not is_ours and left and not left[0].startswith("-") and argument in self.values_elsewhere():
+                argument += f"={left.pop(0)}"
+            yield argument
 
     def _first_word(self, argv: Sequence[str]) -> int | None:
         """Return the place of the first argument that is neither an option nor an option's value."""

@@ -12,7 +12,7 @@ from rmqio.command_line.arguments import require_usable, start_parser, stop_pars
 from rmqio.command_line.exits import OK, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, counted
-from rmqio.runners.flags import wrong_argument
+from rmqio.runners.flags import flags_with_value, wrong_argument
 from rmqio.runners.options import connects_from_here, known_runner, strict_options
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
@@ -48,6 +48,7 @@ examples:
 def add_options(parser: Parser) -> None:
     """Adds the arguments of the command."""
     parser.epilog = f"{_MORE}\n\n{parser.epilog or ''}".rstrip()
+    parser.values_elsewhere = flags_with_value
     add = parser.add_argument
     add("file", nargs="?", metavar="FILE", help="SQL in UTF-8, run as one job; -: standard input; without it: a shell,"
         " on a terminal")  # fmt: skip
