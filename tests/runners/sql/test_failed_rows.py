@@ -75,3 +75,26 @@ def test_rows_that_fail_after_a_join_or_a_group_are_dead_letters(
     assert len(letters()) == 2
     assert any("division by zero" in each and "SUM" in each for each in letters()), letters()
     assert any("'abc' is not a whole number" in each for each in letters()), letters()
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_bad_message_is_told_with_its_place_in_the_last_line(
+    runner: str, topics: Topics, lab: Lab, tmp_path: Path
+) -> None:
+    send(lab, topics.readings, [{"id": "a"}])
+    (bad,) = read_topic(lab.client, topics.readings)
+    file = tmp_path / "job.sql"
+    file.write_text(
+        f"CREATE TABLE v (id BIGINT) WITH ('topic' = '{topics.readings}');"
+        f"CREATE TABLE sink (id BIGINT) WITH ('topic' = '{topics.alarms}');"
+        "INSERT INTO sink SELECT id FROM v;"
+    )
+    flags = [*f"--runner={runner}".split(), f"--name_server={topics.name_server}", "--start=earliest", "--stop=latest"]
+    flags += [f"--checkpoint_dir={tmp_path}/checkpoint"] if runner == "SparkRunner --streaming" else []
+    command = [sys.executable, "-m", "rmqio", "sql", str(file), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=at_most(400), check=False)
+    assert done.returncode == 1, done.stderr[-3000:]
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("rmqio sql: ")
+    assert f"{bad.queue}, offset {bad.queue_offset}" in last
+    assert "column id: 'a' is not a whole number" in last

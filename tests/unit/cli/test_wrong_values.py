@@ -249,7 +249,7 @@ def answers() -> None:
     sys.meta_path.insert(0, _NoBeam)
     socket.socket.connect = socket.socket.connect_ex = _connects  # type: ignore[method-assign]
     socket.getaddrinfo = _connects
-    sys.modules["rmqio.cli.main"].make_parser = functools.cache(make_parser)  # it is what takes the time
+    vars(sys.modules["rmqio.cli.main"])["make_parser"] = functools.cache(make_parser)  # it is what takes the time
     told = []
     for prog, argv in json.load(sys.stdin):
         said = io.StringIO()
