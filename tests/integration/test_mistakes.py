@@ -145,6 +145,10 @@ ROWS: Final = {
         "argument --parallelism: invalid int value: 'x'",
         {"some.csv": "a\n1\n"},
     ),
+    "options of a job": Row(
+        "python -m rmqio.pipelines.word_count --source_topik orders",
+        "word_count.py: unknown argument '--source_topik'; did you mean --source_topic? ...",
+    ),
     "a second file": Row(
         "rmqio sql job.sql other.sql", "rmqio sql: unknown argument 'other.sql' ...", {"job.sql": JOB, "other.sql": JOB}
     ),
@@ -157,7 +161,7 @@ ROWS: Final = {
     ),
     "tag expression": Row(
         "rmqio peek {topic} --tags 'paid | sent' --name_server {closed}",
-        "rmqio: tags are 'paid | sent'; write || between two tags: ...",
+        "rmqio peek: argument --tags: tags are 'paid | sent'; write || between two tags: ...",
     ),
     "SQL file missing": Row("rmqio sql missing.sql", "rmqio sql: cannot read missing.sql: No such file or directory"),
     "column": sql("there is no column nme: did you mean 'name'?", "INSERT INTO sink SELECT id, nme FROM orders;"),
@@ -302,7 +306,7 @@ ROWS: Final = {
         by_spark=True,
     ),
 }
-assert len(ROWS) == 53
+assert len(ROWS) == 54
 
 
 class Places:
