@@ -21,6 +21,7 @@ from rmqio.errors import (
     TransportError,
     WireError,
     broker_error,
+    counted,
     registered_codes,
 )
 from rmqio.model import MessageQueue
@@ -161,3 +162,11 @@ def test_offset_out_of_range_names_queue_wanted_available_cause_and_remedy(wante
 def test_corrupt_message_shows_its_coordinates_and_not_its_bytes() -> None:
     error = CorruptMessage("bad CRC", topic="t", broker="b", queue_id=1, queue_offset=2, raw=b"secret")
     assert str(error) == "stored message cannot be decoded: bad CRC (topic 't', broker 'b', queue 1, offset 2)"
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [(0, "row", "0 rows"), (1, "row", "1 row"), (1_234, "row", "1,234 rows"), (2, "address", "2 addresses")],
+)
+def test_a_number_of_things(number: int, noun: str, text: str) -> None:
+    assert counted(number, noun) == text

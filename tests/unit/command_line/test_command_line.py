@@ -6,9 +6,10 @@ import argparse
 
 import pytest
 
-from rmqio.command_line.arguments import add_connection, client_options, position_parser
+from rmqio.command_line.arguments import add_connection, client_options, position_parser, whole_number
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.terminal import cut, display_width
+from rmqio.command_line.terminal import cut, display_width, with_short_words
+from rmqio.command_line.values import parse_selector
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
 from rmqio.options import NAME_SERVER_VARIABLE
@@ -48,6 +49,49 @@ def test_what_is_no_position(kinds: tuple[str, ...], text: str, message: str) ->
     with pytest.raises(argparse.ArgumentTypeError) as told:
         position_parser(*kinds)(text)
     assert message in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a IS NOT NULL",
+        "a = 'it''s'",
+        "a > 1 -- c",
+        "a IN ('(')",
+        "a = ')' AND (b = '(')",
+        "a > 1 /* ( */",
+        "a BETWEEN 1 AND 2",
+        "a > +1",
+        "not a = true",
+        "a > 1)",  # a broker reads no further than the expression
+    ],
+)
+def test_what_a_broker_compiles_is_taken(text: str) -> None:
+    assert parse_selector(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("9" * 5_000, "from 1 to 18"),
+        ("19", "level '19' is not a whole number from 1 to 18"),
+        ("0", "level '0' is not a whole number from 1 to 18"),
+        ("\u0663", "is not a whole number"),
+    ],
+)
+def test_what_is_no_number_of_a_range(text: str, message: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError) as told:
+        whole_number("level", 1, 18)(text)
+    assert message in str(told.value)
+
+
+def test_very_long_words_are_cut_in_messages() -> None:
+    word = "x\n" + "y" * 500
+    for said in (word, repr(word)):
+        told = with_short_words(f"{said} is wrong", ["--a", f"--option={word}"])
+        assert len(told) < 230
+        assert told.endswith(" is wrong")
+    assert with_short_words("y" * 500, ["y"]) == "y" * 500
 
 
 def parser() -> Parser:
