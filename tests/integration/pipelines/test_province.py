@@ -104,7 +104,8 @@ def test_every_address_gives_one_province(bench: Bench, runner: str) -> None:
     done = bench.province(f"--runner={runner}", "--start=earliest", "--stop=latest", timeout_s=ENGINE_TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
-        f"province.py: {COUNT} addresses read from {bench.source}, {COUNT} provinces written to {bench.sink}, 0 bad\n"
+        f"province.py: {COUNT:,} addresses read from {bench.source}, "
+        f"{COUNT:,} provinces written to {bench.sink}, 0 bad\n"
     )
     assert "Traceback" not in done.stderr
     if runner == "DirectRunner":

@@ -107,7 +107,7 @@ def test_a_program_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
         assert len(broker.cluster.records("totals")) == 41
     out = capsys.readouterr().out
     assert out.startswith(
-        "windowed_orders.py: 1500 orders read, 41 totals written\nshuffle Sum and count: 1,500 elements"
+        "windowed_orders.py: 1,500 orders read, 41 totals written\nshuffle Sum and count: 1,500 elements"
     )
     assert "60.0%           900  'hot'" in out
     assert "read: 1,500 records of 2 queues" in out

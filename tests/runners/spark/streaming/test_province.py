@@ -66,8 +66,8 @@ def test_a_run_with_a_stop_ends_by_itself_and_bad_input_goes_to_the_dead_letter_
     with started(province(bench, tmp_path, "--stop=latest", f"--dead_letter_topic={bench.letters}")) as job:
         assert job.process.wait(at_most(PATIENCE_S)) == 0, job.log.read_text()
     assert job.output.read_text() == (
-        f"province.py: {COUNT + len(BAD)} addresses read from {bench.source}, "
-        f"{COUNT} provinces written to {bench.sink}, {len(BAD)} bad (went to {bench.letters})\n"
+        f"province.py: {COUNT + len(BAD):,} addresses read from {bench.source}, "
+        f"{COUNT:,} provinces written to {bench.sink}, {len(BAD)} bad (went to {bench.letters})\n"
     )
     assert_all_written_once(bench, COUNT, len(BAD))
     letters = list(read_topic(bench.client, bench.letters))

@@ -160,5 +160,5 @@ def test_a_run_that_ends_has_written_the_complete_total_of_each_word(bench: Benc
     bench.check()
     written = sum(map(len, bench.totals().values()))
     assert written == len(bench.wanted) or "--streaming" in runner
-    assert done.stdout == f"word_count.py: {bench.sent} sentences read, {written} totals written\n"
+    assert done.stdout == f"word_count.py: {bench.sent:,} sentences read, {written:,} totals written\n"
     assert bench.committed() == bench.sent
