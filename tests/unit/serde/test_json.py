@@ -73,7 +73,7 @@ def test_numbers_beyond_a_double_go_on_as_they_are(schema: dict[str, Any] | None
         (b"[NaN]", "NaN is not JSON"),
         (b"[-Infinity]", "-Infinity is not JSON"),
         (b"1e400", "a number does not fit a double"),
-        (b"1" * 5000, "limit .* for integer string conversion"),
+        (b"1" * 5000, "a number has too many digits"),
         (b"[" * DEEP + b"]" * DEEP, "JSON nested too deeply"),
     ],
 )
