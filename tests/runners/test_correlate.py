@@ -33,7 +33,7 @@ from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic
 from tests.helpers.servers.cluster import Cluster
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import repeated
+from tests.helpers.waiting import missing, repeated
 
 pytestmark = [
     pytest.mark.slow,
@@ -182,7 +182,12 @@ def test_no_correlation_is_lost_or_found_twice_while_a_broker_hangs(mode: Mode, 
             users = _users(topic)
             assert max(users.values()) > 5_000, "a first event was stored long after its second one"
             wanted = {(rule, user) for rule in ("pair", "order") for user in users}
-            job.wait_until(lambda: found().keys() >= wanted, "all correlations")
+            job.wait_until(
+                lambda: found().keys() >= wanted,
+                "all correlations",
+                progress=lambda: len(found()),
+                details=lambda: missing(wanted, found()),
+            )
             time.sleep(3)  # for what must not come
             assert found() == dict.fromkeys(wanted, 1)
             job.end(2)
