@@ -37,6 +37,8 @@ class Slot:
     at_end_since: float | None = None
     answered_s: float | None = None
     """Unix time of the last query that its broker has answered while the queue was idle."""
+    is_silent: bool = False
+    """Whether its broker has not answered the last query."""
     retries: int = 0
     """The reader's retries that `take_retries` has returned."""
 
@@ -155,15 +157,22 @@ class Readers:
 
         A long poll without an answer does not show that nothing has come: its broker may hang. So the brokers of all
         idle queues are asked now and then. If one answers, it would have answered the long poll, too. A broker that
-        does not answer costs one request timeout, once.
+        does not answer costs one request timeout, once. When it goes on, it first stores what it has been sent
+        meanwhile, so that its queues are idle from then on only.
         """
         if (now := self._monotonic()) - self._asked_at >= _ASK_S:
             self._asked_at = now
             idle = [each for each in self._slots.values() if each.at_end_since is not None]
             asked_s = time.time()
             queries = [OffsetQuery(each.reader.queue, "max") for each in idle]
-            for each, answer in zip(idle, shared_client(self._factory).look_up(queries), strict=True):
-                if isinstance(answer, int) and not each.reader.is_ready():
+            answers = shared_client(self._factory).look_up(queries)
+            answered = self._monotonic()
+            for each, answer in zip(idle, answers, strict=True):
+                was_silent = each.is_silent or answered - now >= _ASK_S
+                each.is_silent = not isinstance(answer, int)
+                if was_silent:
+                    each.at_end_since = answered
+                elif not each.is_silent and not each.reader.is_ready():
                     each.answered_s = asked_s
         return slot.answered_s
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 
@@ -12,6 +14,7 @@ from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.topics.subscription import Subscription
 from rmqio.transforms.reading.pacing import BURST_S, RateLimit, pacer_of
 from rmqio.transforms.reading.restriction import QueueRange
+from rmqio.transforms.shared import shared_client
 from tests.helpers.transforms.reading import T0, QueueBundles, append, bodies, clocked_cluster, elements_of, fill
 
 
@@ -91,7 +94,10 @@ def test_an_idle_queue_follows_the_clock_and_a_busy_one_does_not(
 def test_an_idle_queue_follows_the_clock_only_while_its_broker_answers(
     clocked: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that hangs may hold messages that nobody has seen. They must not be late when it goes on."""
+    """A broker that hangs may hold messages that nobody has seen. They must not be late when it goes on.
+
+    It answers before it has stored them, so the queue is idle for a second again before it follows the clock.
+    """
     silent, healthy = fill(clocked, 1, 1)
     options = ReadOptions(poll_timeout_ms=1, idle_timeout_ms=1_000)
     bundles = QueueBundles(clocked, [silent, healthy], options=options)
@@ -109,9 +115,45 @@ def test_an_idle_queue_follows_the_clock_only_while_its_broker_answers(
     now[0] += 0.2
     bundles.bundle()
     assert bundles.watermark(silent) == Timestamp(T0 / 1000), "nobody is asked all the time"
+    for after_s, number in ((1.5, 1), (0.9, 2), (0.9, 3)):
+        now[0] += after_s
+        bundles.bundle()
+        assert bundles.watermark(silent) == Timestamp(T0 / 1000 + number - 1)
+        append(clocked, silent, 1)
+        assert bundles.bundle() == bodies(silent, [number])
+    bundles.bundle()
     now[0] += 1.5
     bundles.bundle()
     assert bundles.watermark(silent) == Timestamp(1_800_000_000 + now[0])
+
+
+def test_an_answer_that_its_broker_has_kept_back_does_not_move_an_idle_queue(
+    clocked: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (queue,) = fill(clocked, 1)
+    bundles = QueueBundles(clocked, [queue], options=ReadOptions(poll_timeout_ms=1, idle_timeout_ms=1_000))
+    now, hangs_s = [100.0], [2.0, 0.0]
+    readers = bundles.fn._readers
+    assert readers is not None
+    readers._monotonic = lambda: now[0]
+    client = shared_client(readers._factory)
+    look_up = client.look_up
+
+    def slow(queries: Any) -> Any:
+        now[0] += hangs_s.pop(0)
+        return look_up(queries)
+
+    monkeypatch.setattr(client, "look_up", slow)
+    monkeypatch.setattr("time.time", lambda: 1_800_000_000.0 + now[0])
+    bundles.bundle()
+    now[0] += 1.5
+    for after_s in (0.0, 0.9):
+        now[0] += after_s
+        bundles.bundle()
+        assert bundles.watermark(queue) == Timestamp(T0 / 1000)
+    now[0] += 0.2
+    bundles.bundle()
+    assert bundles.watermark(queue) == Timestamp(1_800_000_000 + now[0])
 
 
 @pytest.mark.parametrize(("tags", "idle"), [("a", False), ("b", True)], ids=["that pass", "that the filter drops"])
