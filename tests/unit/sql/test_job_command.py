@@ -149,7 +149,6 @@ def test_an_argument_that_beam_does_not_take_is_refused(
         ("-e SHOW --on-error null", "unknown argument '--on-error'"),
         ("--on-error null job.sql", "unknown argument '--on-error'"),
         ("--on-error null", "unknown argument '--on-error'"),
-        ("--parallelism 4", "argument --parallelism: expected one argument"),
     ],
 )
 def test_a_word_behind_an_option_is_taken_for_the_file(

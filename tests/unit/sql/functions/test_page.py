@@ -22,7 +22,7 @@ OPERATORS = (
     JSON
     | {"NEGATE", "SIMILAR", "TO", "CASE", "NULL", "DISTINCT", "FILTER", "WHERE", "FROM", "RETURNING", "ESCAPE"}
     | {"ELSE", "TRY_CAST", "OVERLAPS", "INTERVAL", "DAY"}
-    | {"GROUP", "BY", "IN", "ROW", "TUMBLE", "EPOCH", "TIMESTAMP_LTZ", "N", "U", "FFFF", "FLOAT"}
+    | {"GROUP", "BY", "IN", "ROW", "TUMBLE", "EPOCH", "TIMESTAMP_LTZ", "N", "U", "FFFF", "FLOAT", "CHAR", "BINARY"}
     | TYPES
 )
 
