@@ -212,14 +212,14 @@ def windowed_orders() -> Parser:
     )
     add(
         "--idle_timeout_ms",
-        type=whole_number("number", 1),
+        type=whole_number("number", 0),
         metavar="MS",
         default=30_000,
         help="after how long a queue without orders follows the clock",
     )
     add(
         "--offset_commit_interval_ms",
-        type=whole_number("number", 1),
+        type=whole_number("number", 0),
         metavar="MS",
         default=5_000,
         help="how often to commit the group's offsets",

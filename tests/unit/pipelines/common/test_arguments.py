@@ -12,6 +12,7 @@ from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
 
 from rmqio.errors import LocalError
 from rmqio.pipelines.common.arguments import ProvinceOptions, parse, parse_start, parse_stop
+from rmqio.pipelines.common.command_lines import windowed_orders
 from rmqio.start import StartFrom, StopAt
 
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
@@ -158,3 +159,10 @@ def test_a_group_offset_without_a_group_is_misuse() -> None:
 def test_a_start_can_be_so_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqio.start.texts.time", SimpleNamespace(time=lambda: 1_000.0))
     assert parse_start("timestamp:10m") == StartFrom.timestamp(400_000)
+
+
+def test_a_job_takes_each_interval_that_a_read_takes() -> None:
+    topics = ["--source_topic=a", "--sink_topic=b", "--consumer_group=g"]
+    names = ("lateness_ms", "idle_timeout_ms", "offset_commit_interval_ms")
+    found = windowed_orders().parse_args([*topics, *(f"--{name}=0" for name in names)])
+    assert [getattr(found, name) for name in names] == [0, 0, 0]
