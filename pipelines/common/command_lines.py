@@ -192,24 +192,28 @@ def word_count() -> Parser:
     return parser
 
 
-def windowed_orders() -> Parser:
-    """Return the parser of `windowed_orders.py`, without the options that go to Beam."""
-    parser = _parser("windowed_orders.py", _WINDOWED_ORDERS, _WINDOWED_ORDERS_MORE, source="orders")
-    add = parser.add_argument
-    add(
+def _add_windows(parser: Parser, seconds: int) -> None:
+    parser.add_argument(
         "--window_s",
         type=whole_number("number", 1),
         metavar="SECONDS",
-        default=10,
-        help="length of a window in seconds. Default: 10",
+        default=seconds,
+        help="length of a window in seconds. Default: %(default)s",
     )
-    add(
+    parser.add_argument(
         "--lateness_ms",
         type=whole_number("number", 0),
         metavar="MS",
         default=5_000,
-        help="how far out of order an order may arrive. Default: 5000",
+        help="how far out of order an order may arrive. Default: %(default)s",
     )
+
+
+def windowed_orders() -> Parser:
+    """Return the parser of `windowed_orders.py`, without the options that go to Beam."""
+    parser = _parser("windowed_orders.py", _WINDOWED_ORDERS, _WINDOWED_ORDERS_MORE, source="orders")
+    add = parser.add_argument
+    _add_windows(parser, 10)
     add(
         "--idle_timeout_ms",
         type=whole_number("number", 0),
@@ -231,20 +235,7 @@ def orders_avro() -> Parser:
     """Return the parser of `orders_avro.py`, without the options that go to Beam."""
     parser = _parser("orders_avro.py", _ORDERS_AVRO, _ORDERS_AVRO_MORE, source="orders")
     add = parser.add_argument
-    add(
-        "--window_s",
-        type=whole_number("number", 1),
-        metavar="SECONDS",
-        default=60,
-        help="length of a window in seconds. Default: 60",
-    )
-    add(
-        "--lateness_ms",
-        type=whole_number("number", 0),
-        metavar="MS",
-        default=5_000,
-        help="how far out of order an order may arrive. Default: 5000",
-    )
+    _add_windows(parser, 60)
     add(
         "--dead_letter_topic",
         type=parse_topic,
