@@ -37,6 +37,8 @@ class Slot:
     at_end_since: float | None = None
     answered_s: float | None = None
     """Unix time of the last query that its broker has answered while the queue was idle."""
+    asked_s: float | None = None
+    """Unix time of the last query while the queue was idle, if its broker has answered it."""
     is_silent: bool = False
     """Whether its broker has not answered the last query."""
     retries: int = 0
@@ -140,12 +142,12 @@ class Readers:
         """Note emitted records: the bundle must end soon instead of waiting, and a queue with records is not idle."""
         self._may_wait = False
         if records:
-            slot.at_end_since = None
+            slot.at_end_since = slot.asked_s = None
 
     def idle_ms(self, slot: Slot) -> float | None:
         """How long the slot's queue has been read to its end; None if it is not at its end."""
         if not slot.reader.is_at_end or slot.reader.is_ready():
-            slot.at_end_since = None
+            slot.at_end_since = slot.asked_s = None
             return None
         now = self._monotonic()
         if slot.at_end_since is None:
@@ -167,13 +169,16 @@ class Readers:
             queries = [OffsetQuery(each.reader.queue, "max") for each in idle]
             answers = shared_client(self._factory).look_up(queries)
             answered = self._monotonic()
+            is_slow = answered - now >= _ASK_S
             for each, answer in zip(idle, answers, strict=True):
-                was_silent = each.is_silent or answered - now >= _ASK_S
-                each.is_silent = not isinstance(answer, int)
-                if was_silent:
-                    each.at_end_since = answered
-                elif not each.is_silent and not each.reader.is_ready():
-                    each.answered_s = asked_s
+                was_silent, each.is_silent = each.is_silent, not isinstance(answer, int)
+                if each.is_silent or was_silent:
+                    each.at_end_since, each.asked_s = answered, None
+                elif not each.reader.is_ready():
+                    # A slow broker may have hung until now, but has stored what came before its last query.
+                    if (known_s := each.asked_s if is_slow else asked_s) is not None:
+                        each.answered_s = known_s
+                    each.asked_s = asked_s
         return slot.answered_s
 
     def release(self, queue: MessageQueue) -> None:
