@@ -14,7 +14,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -140,16 +139,6 @@ def test_rows_become_messages(run: Callable[[Block], Ran]) -> None:
 
 def test_avro_has_typed_columns(run: Callable[[Block], Ran]) -> None:
     assert re.search(r"\|\s*c-7\|\s+7\.50\|", run(block_with('"valueFormat", "avro"')).shown)
-
-
-def test_sparks_own_from_avro_decodes_bodies(run: Callable[[Block], Ran]) -> None:
-    try:
-        ran = run(block_with("from_avro"))
-    except PySparkException as error:
-        if "AVRO_NOT_LOADED" not in str(error):
-            raise
-        pytest.skip("spark-avro is not among this Spark's packages")
-    assert ran.last.columns == ["queueOffset", "id", "customer", "amount"]
 
 
 def test_filters_can_be_pushed(run: Callable[[Block], Ran], spark: SparkSession) -> None:
