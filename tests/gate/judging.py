@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import traceback
 from collections.abc import Iterator
 from typing import Final
 
@@ -60,19 +61,52 @@ PARTS_SKIPS: Final = (
 """The same of `make test-all`."""
 
 
+_JUDGED: Final = (AssertionError, pytest.fail.Exception)
+_TAKEN: Final = ("BindException", "Address already in use")
+"""What servers in Java and in C say of a port that another process has."""
+
+
 def inconclusive(error: BaseException, *, in_setup: bool) -> bool:
     """Whether an error is one of the machine: a port was taken, a server did not come up before the test began, or a
-    test says so itself. Everything else is wrong."""
+    test says so itself. Everything else is wrong, and so is everything that has an assertion before it."""
+    return not is_judged(error) and _is_of_machine(error, in_setup)
+
+
+def is_judged(error: BaseException) -> bool:
+    """Whether an assertion has failed: this one, or one before it, whatever was raised instead of it since."""
+    left, seen = [error], set[int]()
+    while left:
+        each = left.pop()
+        if isinstance(each, _JUDGED):
+            return True
+        if id(each) not in seen:
+            seen.add(id(each))
+            inner = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+            left += [before for before in (each.__cause__, each.__context__, *inner) if before is not None]
+    return False
+
+
+def _is_of_machine(error: BaseException, in_setup: bool) -> bool:
+    """An error is what one of its causes is. A group is what all of its errors are."""
     return any(
-        isinstance(each, Inconclusive)
+        all(_is_of_machine(inner, in_setup) for inner in each.exceptions)
+        if isinstance(each, BaseExceptionGroup)
+        else isinstance(each, Inconclusive)
         or (isinstance(each, OSError) and each.errno == errno.EADDRINUSE)
+        or any(text in _text(each) for text in _TAKEN)
         or (in_setup and any(base.__name__ == "LocalBrokerError" for base in type(each).__mro__))
         for each in _causes(error)
     )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yields an error and its causes. A test that has judged an error itself, by an assertion, knows better."""
-    while error is not None and not isinstance(error, (AssertionError, pytest.fail.Exception)):
+    """Yields an error and its causes, each once: they may go round in circles."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
         yield error
+        seen.add(id(error))
         error = error.__cause__
+
+
+def _text(error: BaseException) -> str:
+    return "".join(traceback.format_exception_only(error))  # str() fails for an error of a JVM that has ended

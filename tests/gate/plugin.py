@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.gate.judging import inconclusive
+from tests.gate.judging import inconclusive, is_judged
 
 OUTCOMES_FILE: Final = "RMQIO_GATE_OUTCOMES_FILE"
 TOLD_FD: Final = "RMQIO_GATE_TOLD_FD"
@@ -117,11 +117,15 @@ def outcome_of(report: pytest.TestReport) -> str:
     return "inconclusive" if (_INCONCLUSIVE, True) in map(tuple, report.user_properties) else "wrong"
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # after the plugin that handles xfail
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A skip, or an xfail, does not undo an assertion that has failed before."""
     report = yield
+    if report.skipped and call.excinfo and is_judged(call.excinfo.value):
+        report.outcome, report.longrepr = "failed", item.repr_failure(call.excinfo)
+        report.__dict__.pop("wasxfail", None)
     if report.failed and call.excinfo and inconclusive(call.excinfo.value, in_setup=report.when == "setup"):
         report.user_properties.append((_INCONCLUSIVE, True))
     return report
@@ -160,8 +164,12 @@ def _show_stacks() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """`Told` is only in the process that hears of all tests, and not in the runs that a test begins."""
+    """`Told` is only in the process that hears of all tests, and not in the runs that a test begins.
+
+    An assertion that fails in a thread is one of the test.
+    """
     _show_stacks()
+    config.addinivalue_line("filterwarnings", "error::pytest.PytestUnhandledThreadExceptionWarning")
     file = os.environ.pop(OUTCOMES_FILE, None)
     if file and not hasattr(config, "workerinput"):
         last_begin = float(os.environ.pop(LAST_BEGIN))

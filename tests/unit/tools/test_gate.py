@@ -47,10 +47,37 @@ def test_good():
     subprocess.Popen(["sh", "-c", f"while kill -0 {ends.pid} 2>/dev/null; do sleep 0.1; done"])
 """
 WRONG = """
-import pytest
+import pytest, threading
+from tests.helpers.waiting import Inconclusive
 def test_wrong(): assert False, '3 messages lost'
 @pytest.mark.skip(reason="no database")
 def test_silent(): pass
+def test_lost_before_a_wait():
+    try:
+        assert False, "a copy"
+    finally:
+        raise Inconclusive("not within 600 s")
+def test_lost_before_a_skip():
+    try:
+        assert False, "a leak"
+    except AssertionError:
+        pytest.skip("shows how")
+def test_lost_before_an_xfail():
+    try:
+        assert False, "a gap"
+    except AssertionError:
+        pytest.xfail("shows how")
+def test_lost_in_a_thread():
+    def lose(): assert False, "in a thread"
+    thread = threading.Thread(target=lose)
+    thread.start()
+    thread.join()
+    raise Inconclusive("not within 600 s")
+@pytest.fixture
+def counted():
+    yield
+    assert False, "too many"
+def test_lost_after_it(counted): raise Inconclusive("not within 600 s")
 """
 INCONCLUSIVE = """
 import pathlib, pytest
@@ -181,8 +208,10 @@ def test_a_red_lint_ends_it(tmp_path: Path) -> None:
 
 def test_what_is_lost_is_told_at_once_and_does_not_run_again(tmp_path: Path) -> None:
     status, lines, _ = Run(tmp_path, good=GOOD, wrong=WRONG).wait()
-    assert (status, lines[-1]) == (1, "2 passed, 2 failed, 0 skipped")
+    assert (status, lines[-1]) == (1, "2 passed, 7 failed, 0 skipped")
     assert "wrong: FAILED test_wrong.py::test_wrong   AssertionError: 3 messages lost" in lines
+    hidden = ("before_a_wait", "before_a_skip", "before_an_xfail", "in_a_thread", "after_it")
+    assert {f"FAILED test_wrong.py::test_lost_{each}" for each in hidden} <= {*lines}
     assert {"FAILED test_wrong.py::test_silent", "skipped, and should not be: no database"} <= {*lines}
     assert "E   AssertionError: 3 messages lost" in lines[: lines.index("FAILED test_wrong.py::test_wrong")]
     assert tmp_path.joinpath("build", "gate", "good.log").exists()
@@ -409,6 +438,24 @@ def _caused(error: BaseException, cause: BaseException) -> BaseException:
     return error
 
 
+def _before(first: BaseException, then: BaseException, *, is_hidden: bool = False) -> BaseException:
+    """Returns what comes out of a block that raised the first one, and in whose `finally` the other one was raised."""
+    then.__context__, then.__suppress_context__ = first, is_hidden
+    return then
+
+
+def _circle() -> BaseException:
+    return _caused(told := Inconclusive("it ended"), _caused(RuntimeError("no"), told))
+
+
+class _Untold(RuntimeError):
+    def __str__(self) -> str:
+        raise ConnectionError("of a JVM that has ended")
+
+
+_LOST, _ENDED = AssertionError("3 messages lost"), Inconclusive("it ended")
+
+
 @pytest.mark.parametrize(
     ("error", "in_setup", "is_one"),
     [
@@ -418,12 +465,30 @@ def _caused(error: BaseException, cause: BaseException) -> BaseException:
         (OSError(errno.ECONNREFUSED, "refused"), False, False),
         (_Broken("did not start"), True, True),
         (_Broken("did not start"), False, False),
+        (_Broken("did not start: java.net.BindException: Address already in use"), False, True),
+        (RuntimeError("bind(..) failed: Address already in use"), False, True),
+        (_caused(RuntimeError("no"), _Broken("java.net.BindException")), False, True),
+        (AssertionError("java.net.BindException"), False, False),
+        (_before(_LOST, _Broken("java.net.BindException")), True, False),
+        (_Untold(), False, False),
+        (_circle(), False, True),
+        (_before(_LOST, Inconclusive("it ended")), False, False),
+        (_before(_LOST, Inconclusive("it ended"), is_hidden=True), False, False),
+        (_caused(Inconclusive("it ended"), _LOST), False, False),
+        (_caused(RuntimeError("no"), _before(_LOST, Inconclusive("it ended"))), False, False),
+        (_before(pytest.fail.Exception("3 messages lost"), OSError(errno.EADDRINUSE, "taken")), False, False),
+        (_before(ConnectionError("refused"), Inconclusive("it ended")), False, True),
+        (pytest.PytestUnhandledThreadExceptionWarning("in a thread"), False, False),
+        (ExceptionGroup("two", [_ENDED, OSError(errno.EADDRINUSE, "taken")]), False, True),
+        (ExceptionGroup("two", [_ENDED, ValueError("no number")]), False, False),
+        (ExceptionGroup("two", [_ENDED, ExceptionGroup("one", [_LOST])]), False, False),
+        (_caused(Inconclusive("it ended"), ExceptionGroup("one", [_LOST])), False, False),
         (AssertionError("nothing changed for 60 s"), False, False),
         (_caused(AssertionError("3 messages lost"), Inconclusive("it ended")), False, False),
         (_caused(pytest.fail.Exception("3 messages lost"), Inconclusive("it ended")), False, False),
         (subprocess.TimeoutExpired("x", 60), False, False),
     ],
-    ids=str,
+    ids=repr,
 )
 def test_these_are_inconclusive(error: BaseException, in_setup: bool, is_one: bool) -> None:
     assert inconclusive(error, in_setup=in_setup) == is_one
