@@ -126,7 +126,9 @@ class Running:
             return Result(wrong=[self.job.name]) if status else Result([self.job.name])
         result, missing = outcomes(self._outcomes)
         wrong = f"{self.job.name}: pytest ended with status {status}" if status != bool(result.failed) else ""
-        if missing:
+        if missing is None:
+            wrong = f"{wrong or self.job.name}; it has not told which tests it has"
+        elif missing:
             wrong = f"{wrong or self.job.name}; {len(missing)} of its tests did not run, the first is {missing[0]}"
         return result._replace(wrong=[*result.wrong, wrong]) if wrong else result
 
@@ -148,13 +150,16 @@ def wait(running: Collection[Running], deadline: float) -> list[Running]:
         time.sleep(0.1)
 
 
-def outcomes(file: Path) -> tuple[Result, list[str]]:
-    """Returns the outcomes that the plugin has written, and which of the tests that were collected have none."""
+def outcomes(file: Path) -> tuple[Result, list[str] | None]:
+    """Returns the outcomes that the plugin has written, and which of the tests that were collected have none.
+
+    None: it is not known which were, as the file is gone, or its lines are.
+    """
     found: dict[str, str] = {}
     texts: dict[str, str] = {}
-    collected: list[str] = []
+    collected: list[str] | None = None
     begun: list[str] = []
-    for line in file.read_text().splitlines() if file.exists() else ():
+    for line in file.read_text(errors="replace").splitlines() if file.exists() else ():
         with contextlib.suppress(ValueError):  # the end of what a process wrote that was killed
             match json.loads(line):
                 case {"collected": ids}:
@@ -165,4 +170,4 @@ def outcomes(file: Path) -> tuple[Result, list[str]]:
                     found[test], texts[test] = outcome, text
     of = {each: [test for test, outcome in found.items() if outcome == each] for each in OUTCOMES}
     result = Result(**of, running=[test for test in begun if test not in found], texts=texts)
-    return result, [test for test in collected if test not in found]
+    return result, None if collected is None else [test for test in collected if test not in found]

@@ -19,7 +19,7 @@ import pytest
 from rmqio.local.errors import LocalBrokerError
 from tests.gate.changed import changed_tests
 from tests.gate.flakes import noted
-from tests.gate.jobs import Running, pytest_job
+from tests.gate.jobs import Job, Running, pytest_job
 from tests.gate.judging import inconclusive
 from tests.gate.selection import GATE, LEFT_OUT, SAMPLED, Part, chosen, is_in
 from tests.helpers.imports import ROOT
@@ -295,6 +295,34 @@ def test_no_test_begins_after_the_last_time_to_begin(tmp_path: Path, monkeypatch
     result = running.result()
     assert result.left_out == ["test_wrong.py::test_wrong", "test_wrong.py::test_silent"]
     assert result.failed == []
+
+
+_COLLECTED = '{"collected": ["test_a", "test_b"]}'
+_A, _B = (f'{{"test": "test_{each}", "outcome": "passed", "text": ""}}' for each in "ab")
+
+
+@pytest.mark.parametrize(
+    ("lines", "wrong"),
+    [
+        ([_COLLECTED, _A, _B], []),
+        (None, ["cut; it has not told which tests it has"]),
+        ([], ["cut; it has not told which tests it has"]),
+        ([_A, _B], ["cut; it has not told which tests it has"]),
+        ([_COLLECTED[:-9], _A, _B], ["cut; it has not told which tests it has"]),
+        ([_COLLECTED, _A], ["cut; 1 of its tests did not run, the first is test_b"]),
+        ([_COLLECTED, _A[:-1], "\udcff", _B], ["cut; 1 of its tests did not run, the first is test_a"]),
+    ],
+    ids=["whole", "gone", "empty", "without its begin", "its begin is cut", "without its end", "its middle is cut"],
+)
+def test_a_job_whose_outcomes_are_not_whole_fails(lines: list[str] | None, wrong: list[str], tmp_path: Path) -> None:
+    """Though its exit status is 0."""
+    told = tmp_path / "told"
+    if lines is not None:
+        told.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
+    command = ("sh", "-c", f'[ ! -e {told} ] || cp {told} "$RMQIO_GATE_OUTCOMES_FILE"')
+    running = Running(Job("cut", command), tmp_path, tmp_path, deadline=1e10)
+    until(running.has_ended, "the job")
+    assert running.result().wrong == wrong
 
 
 def test_a_pytest_that_dies_fails(tmp_path: Path) -> None:
