@@ -21,7 +21,7 @@ from typing import Final
 
 from tests.gate.changed import BASE, base_of
 from tests.gate.ending import Ended, heed_signals
-from tests.gate.report import CANNOT_BEGIN, ROOT
+from tests.gate.report import CANNOT_BEGIN, ROOT, hold
 
 BUILD: Final = ROOT / "build"
 _REPORTS: Final = ("gate.json", "junit.xml")
@@ -97,7 +97,8 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     try:
         heed_signals()
-        return run(given.times, given.busy)
+        with hold(BUILD):
+            return run(given.times, given.busy)
     except (Ended, OSError, ValueError, subprocess.CalledProcessError) as error:
         print(CANNOT_BEGIN.format(error), flush=True)
         return error.status if isinstance(error, Ended) else 1
@@ -109,7 +110,6 @@ def run(times: int, loops: int) -> int:
     Raises:
       Ended, OSError, ValueError, CalledProcessError: a gate has not begun.
     """
-    BUILD.mkdir(exist_ok=True)
     if not times:
         with busy(loops):
             return run_in_clone()

@@ -23,7 +23,7 @@ from tests.gate.durations import balanced
 from tests.gate.jobs import Job, Stage, pytest_job
 from tests.gate.judging import PARTS_SKIPS
 from tests.gate.patience import measured
-from tests.gate.report import ROOT, commit
+from tests.gate.report import CANNOT_BEGIN, ROOT, commit
 from tests.helpers.servers.old_broker import DIFFERS, ENTER, FILES
 from tests.helpers.waiting import PATIENCE, patience
 from tests.mutants.patch import mutants
@@ -193,7 +193,7 @@ class Kept:
 
 
 def run_part(name: str) -> int:
-    """Returns the exit status. The reports are in `build/parts/NAME`."""
+    """Returns the exit status. The reports are in `build/parts/NAME`. Raises `OSError` if they cannot be written."""
     print(f"part {[*PARTS].index(name) + 1} of {len(PARTS)}: {name}", flush=True)
     os.environ[PATIENCE] = str(factor := measured())
     return run(Gate(PARTS[name], time.time(), _LIMIT_S * factor, build=build_of(name), skips=PARTS_SKIPS))
@@ -218,7 +218,11 @@ def main(argv: Sequence[str]) -> int:
     kept = Kept(cache_dir() / "test-all" / f"{head}.json", head)
     worst, long = 0, list[str]()
     for name in [] if given.list else [given.part] if given.part else kept.left:
-        worst = max(worst, status := run_part(name))
+        try:
+            worst = max(worst, status := run_part(name))
+        except OSError as error:
+            print(CANNOT_BEGIN.format(error), flush=True)
+            return 1
         report = json.loads((build_of(name) / "gate.json").read_text())
         kept.keep(name, report)
         if text := too_long(name, report):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 CANNOT_BEGIN: Final = "FAILED the gate cannot begin: {}\n0 passed, 1 failed, 0 skipped"
@@ -56,39 +58,61 @@ class End(NamedTuple):
         return len(self.wrong) + len(self.inconclusive)
 
 
+class Taken(OSError):
+    """Raised if another process writes its reports into the same folder."""
+
+
+def hold(build: Path) -> IO[str]:
+    """Makes a folder of reports this process's own, until the file that this returns is closed, or the process ends.
+
+    It stays that of a program that the process becomes, and is never that of its children. Raises `OSError`: `Taken`,
+    or that the folder cannot be written.
+    """
+    build.mkdir(parents=True, exist_ok=True)
+    file = (build / "gate.lock").open("a+")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        with file:
+            raise Taken(f"process {file.read() or '?'} is running in {build}: wait for it, or end it") from None
+    os.set_inheritable(file.fileno(), True)
+    os.truncate(file.fileno(), 0)
+    with contextlib.suppress(OSError):  # of a full disk
+        os.write(file.fileno(), str(os.getpid()).encode())
+    return file
+
+
 class Report:
     """Reports on one run. Until it is closed, `gate.json` says that the run has failed, since it may be killed.
 
     Args:
-      build: the folder of the reports; those of an earlier run are removed.
+      build: the folder of the reports, which is its own until then; those of an earlier run are removed.
       began: when the set-up did, in seconds since 1970.
 
     Raises:
-      OSError: the disk is full, or the folder cannot be written. There is no `gate.json` then.
+      OSError: the disk is full, or the folder cannot be written. There is no `gate.json` then. Or it is `Taken`.
     """
 
     def __init__(self, build: Path, began: float) -> None:
         self._build, self._began = build, began
         self.commit = commit()
         self.seconds: dict[str, float] = {}
-        build.mkdir(parents=True, exist_ok=True)
-        (build / "junit.xml").unlink(missing_ok=True)
-        # With room for the last text, because the disk may be full by then.
         try:
+            self._held = hold(build)
+            (build / "junit.xml").unlink(missing_ok=True)
+            # With room for the last text, because the disk may be full by then.
             (build / "gate.json").write_text(self._json(End(wrong=("it was killed",))).ljust(4096))
+        except Taken:
+            raise
         except OSError:
             (build / "gate.json").unlink(missing_ok=True)
             raise
 
     def close(self, end: End) -> int:
         """Writes the reports, prints the last lines, and returns the exit status."""
-        try:
-            self._join_junit()
-        except OSError as error:
-            end = end._replace(wrong=(*end.wrong, f"junit.xml cannot be written: {error}"))
-        with (self._build / "gate.json").open("r+") as file:
-            file.write(self._json(end))
-            file.truncate()
+        end = self._written(end, "junit.xml", lambda _: self._join_junit())
+        end = self._written(end, "gate.json", self._write)
         for name in end.wrong:
             print(f"FAILED {name}")
         for name in end.inconclusive:
@@ -101,7 +125,23 @@ class Report:
             print("the sources changed meanwhile, so this says nothing about a commit")
         print("seconds: " + ", ".join(f"{name} {each}" for name, each in self._rounded().items()))
         print(f"{end.passed} passed, {end.failed} failed, {end.skipped} skipped", flush=True)
+        self._held.close()
         return 1 if end.failed else 0
+
+    def _written(self, end: End, name: str, write: Callable[[End], None]) -> End:
+        """Returns the end, to which it is added if a report cannot be written."""
+        try:
+            self._build.mkdir(parents=True, exist_ok=True)  # somebody may have removed all of it
+            write(end)
+        except OSError as error:
+            return end._replace(wrong=(*end.wrong, f"{name} cannot be written: {error}"))
+        return end
+
+    def _write(self, end: End) -> None:
+        (self._build / "gate.json").touch()
+        with (self._build / "gate.json").open("r+") as file:  # where it has room
+            file.write(self._json(end))
+            file.truncate()
 
     def _json(self, end: End) -> str:
         content = {

@@ -21,6 +21,7 @@ from tests.gate.changed import changed_tests
 from tests.gate.flakes import noted
 from tests.gate.jobs import Job, Running, pytest_job
 from tests.gate.judging import inconclusive
+from tests.gate.report import End, Report
 from tests.gate.selection import GATE, LEFT_OUT, SAMPLED, Part, chosen, is_in
 from tests.helpers.imports import ROOT
 from tests.helpers.waiting import Inconclusive, patience, runs, until
@@ -52,6 +53,8 @@ from tests.helpers.waiting import Inconclusive
 def test_wrong(): assert False, '3 messages lost'
 @pytest.mark.skip(reason="no database")
 def test_silent(): pass
+"""
+HIDDEN = """
 def test_lost_before_a_wait():
     try:
         assert False, "a copy"
@@ -207,7 +210,7 @@ def test_a_red_lint_ends_it(tmp_path: Path) -> None:
 
 
 def test_what_is_lost_is_told_at_once_and_does_not_run_again(tmp_path: Path) -> None:
-    status, lines, _ = Run(tmp_path, good=GOOD, wrong=WRONG).wait()
+    status, lines, _ = Run(tmp_path, good=GOOD, wrong=WRONG + HIDDEN).wait()
     assert (status, lines[-1]) == (1, "2 passed, 7 failed, 0 skipped")
     assert "wrong: FAILED test_wrong.py::test_wrong   AssertionError: 3 messages lost" in lines
     hidden = ("before_a_wait", "before_a_skip", "before_an_xfail", "in_a_thread", "after_it")
@@ -376,15 +379,19 @@ class SetUp:
         for name in ("__init__", "ending", "patience", "report", "start", "../helpers/waiting"):
             shutil.copy(ROOT / "tests" / "gate" / f"{name}.py", gate / f"{name}.py")
         (folder / "Makefile").write_text(f".venv/.installed:\n\t{recipe}\n")
-        command = [*limited, sys.executable, "-S", "-m", "tests.gate.start"]
-        environment = {**os.environ, "RMQIO_PATIENCE": str(factor)}
-        self.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
+        self._command = [*limited, sys.executable, "-S", "-m", "tests.gate.start"]
+        self._environment = {**os.environ, "RMQIO_PATIENCE": str(factor)}
+        self.begin()
+
+    def begin(self) -> None:
+        with (self._folder / "output").open("wb") as output:
+            self.process = subprocess.Popen(self._command, cwd=self._folder, env=self._environment, stdout=output)
 
     def wait(self) -> tuple[int, list[str], str]:
         """Returns the exit status, the lines, and the result in gate.json, or that there is none."""
-        lines = self.process.communicate()[0].splitlines()
+        status, lines = self.process.wait(), (self._folder / "output").read_text().splitlines()
         report = self._folder / "build" / "gate.json"
-        return self.process.returncode, lines, json.loads(report.read_text())["result"] if report.exists() else "none"
+        return status, lines, json.loads(report.read_text())["result"] if report.exists() else "none"
 
 
 def test_a_set_up_that_fails_is_a_gate_that_fails(tmp_path: Path) -> None:
@@ -432,6 +439,50 @@ def test_a_signal_ends_the_set_up(tmp_path: Path) -> None:
     status, lines, result = set_up.wait()
     assert (status, lines[-1], result) == (128 + signal.SIGTERM, "0 passed, 1 failed, 0 skipped", "failed")
     assert "FAILED set-up: SIGTERM" in lines
+
+
+@pytest.mark.parametrize("while_", ["it is set up", "it runs"])
+def test_another_gate_in_its_folder_cannot_begin(tmp_path: Path, while_: str) -> None:
+    """A killed one leaves the folder to the next one, whatever it has left besides."""
+    hangs = "[ ! -e begun ] || exit 3; touch begun; sleep 600"
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\n{hangs}\n")
+    python.chmod(0o755)
+    gate = SetUp(tmp_path, hangs if while_ == "it is set up" else "true")
+    first, left = gate.process, list[psutil.Process]()
+    try:
+        until((tmp_path / "begun").exists, while_, alive=[runs(first)])
+        left = psutil.Process(first.pid).children(recursive=True)
+        gate.begin()
+        status, lines, result = gate.wait()
+        assert (status, lines[-1], result) == (1, "0 passed, 1 failed, 0 skipped", "failed")
+        assert f"process {first.pid} is running in {tmp_path / 'build'}: wait for it, or end it" in lines[-2]
+        first.kill()
+        first.wait()
+        gate.begin()
+        assert gate.wait()[0] == (1 if while_ == "it is set up" else 3)
+        assert all(each.is_running() for each in left)
+    finally:
+        first.kill()
+        for each in left:
+            each.kill()
+
+
+def test_reports_that_somebody_has_removed_are_written_anew(tmp_path: Path) -> None:
+    report = Report(tmp_path / "build", 0)
+    shutil.rmtree(tmp_path / "build")
+    assert report.close(End(passed=3)) == 0
+    assert json.loads((tmp_path / "build" / "gate.json").read_text())["passed"] == 3
+    assert (tmp_path / "build" / "junit.xml").exists()
+
+
+def test_reports_that_cannot_be_written_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report(tmp_path / "build", 0)
+    shutil.rmtree(tmp_path / "build")
+    (tmp_path / "build").touch()
+    assert report.close(End(passed=3)) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 2 failed, 0 skipped"
 
 
 def test_what_a_green_test_leaves_is_wrong_and_ended(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 import psutil
 import pytest
 
+from tests.gate.report import hold
 from tests.helpers.imports import ROOT
 from tests.helpers.waiting import runs, until
 
@@ -53,7 +54,7 @@ class Clone:
             more.append(["update-ref", "refs/remotes/origin/main", landed])
         for command in (["init", "-q"], ["add", "-A"], *more):
             subprocess.run([*git, *command], cwd=self.root, check=True)
-        (self.root / "build").mkdir()
+        (self.root / "build").mkdir(exist_ok=True)
         (self.root / "build" / "gate.json").write_text('{"result": "passed"}\n')
         self.process = subprocess.Popen(
             [sys.executable, "-S", "-m", "tests.gate.clone", *arguments],
@@ -125,6 +126,15 @@ def test_a_signal_goes_on_to_the_gate(tmp_path: Path) -> None:
     clone = Clone(tmp_path, GATE + HANGS, "--busy", "1")
     clone.end()
     assert clone.wait() == (143, ["of the gate"], '{"result": "failed"}')
+
+
+def test_it_cannot_begin_beside_a_gate_in_this_folder(tmp_path: Path) -> None:
+    """Its reports would go where those of the other one are."""
+    build = tmp_path / "root" / "build"
+    with hold(build):
+        status, lines, result = Clone(tmp_path, GATE).wait()
+    assert (status, lines[-1], result) == (1, "0 passed, 1 failed, 0 skipped", '{"result": "passed"}')
+    assert f"process {os.getpid()} is running in {build}" in lines[-2]
 
 
 def test_a_signal_ends_it_while_it_clones(tmp_path: Path) -> None:
