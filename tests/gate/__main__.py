@@ -20,7 +20,7 @@ from tests.gate.changed import changed_tests
 from tests.gate.durations import shares
 from tests.gate.ending import Ended, heed_no_signals
 from tests.gate.flakes import noted
-from tests.gate.jobs import Result, Running, Stage, module_job, of_gate, some_of, wait
+from tests.gate.jobs import Result, Running, Stage, alone, module_job, of_gate, some_of, wait
 from tests.gate.judging import SKIPS
 from tests.gate.patience import measured
 from tests.gate.processes import adopt, end_all, lasting
@@ -105,6 +105,7 @@ class Gate:
         self._running: dict[str, Running] = {}
         self._results: dict[str, Result] = {}
         self._flakes: list[str] = []
+        self._left_out: list[str] = []
 
     def run(self) -> None:
         """Runs all stages, and once more what was inconclusive. Raises `OutOfTime`."""
@@ -132,6 +133,8 @@ class Gate:
         skips = Counter(each.texts.get(test, "") for each in results for test in each.skipped)
         for reason, count in skips.most_common():
             print(f"SKIPPED {count}: {reason}")
+        if self._left_out:
+            print(f"NO TIME for {len(self._left_out)} more runs of changed tests, the first is {self._left_out[0]}")
         end = End(
             passed=sum(len(each.passed) for each in results),
             wrong=(*(name for each in results for name in each.wrong), *wrong),
@@ -189,10 +192,13 @@ class Gate:
         return result._replace(skipped=skipped, wrong=[*result.wrong, *wrong], texts=texts)
 
     def _changed_again(self) -> None:
-        """Runs the tests that the change is about twice more, if nothing has failed. After a while, none begins."""
+        """Runs the tests that the change is about twice more, if nothing has failed. After a while, none begins.
+
+        Those of the last stages, on real brokers, begin: what they find, no other test does.
+        """
         last_begin = time.time() + _CHANGED_S
         for round_ in (2, 3):
-            for stage in self._stages:
+            for stage in reversed(self._stages):
                 again = {
                     job.name: some_of(job, f"{job.name}-{round_}", tests, last_begin)
                     for job in stage.jobs
@@ -201,11 +207,12 @@ class Gate:
                 if self.failed or not again:
                     continue
                 if time.time() > last_begin:
-                    say(f"no time to run changed tests a {round_}. time: those of {', '.join(again)}")
+                    self._left_out += [test for name in again for test in self._passed_and_changed(name)]
                     continue
                 self._stage(Stage("changed", tuple(again.values())))
                 for name, job in again.items():
                     first, found = self._results[name], self._results.pop(job.name)
+                    self._left_out += found.left_out
                     self._results[name] = first._replace(
                         passed=[test for test in first.passed if test not in found.failed],
                         wrong=[*first.wrong, *found.wrong],
@@ -228,7 +235,7 @@ class Gate:
         for job in jobs:
             first = self._results[job.name]
             name = f"{job.name}-again"
-            self._stage(Stage("again", (some_of(job, name, first.inconclusive),)))
+            self._stage(Stage("again", (alone(job, name, first.inconclusive),)))
             again = self._results.pop(name)
             passed = [test for test in first.inconclusive if test in again.passed]
             self._flakes += passed

@@ -87,6 +87,12 @@ def some_of(job: Job, name: str, tests: Iterable[str], last_begin: float = float
     return job._replace(name=name, command=(*options, *tests), last_begin=last_begin)
 
 
+def alone(job: Job, name: str, tests: Iterable[str]) -> Job:
+    """Returns a job of some tests of another one, of which none runs beside another."""
+    one = some_of(job, name, ())
+    return one._replace(command=(*one.command, "-n", "0", *tests))
+
+
 class Running:
     """A job that has been started: its process and its log. `deadline`: when it writes its stacks, since 1970."""
 

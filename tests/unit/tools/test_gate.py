@@ -29,6 +29,7 @@ from tests.helpers.waiting import Inconclusive, patience, runs, until
 PROGRAM = """
 import json, os, sys, time
 from pathlib import Path
+from tests.gate import __main__ as gate
 from tests.gate.__main__ import Gate, run
 from tests.gate.jobs import Job, Stage, pytest_job
 
@@ -38,7 +39,9 @@ lint = Stage("lint", (Job("linters", (sys.executable, "-c", given["lint"]), is_p
 real = [
     pytest_job(each, f"test_{each}.py", *given["options"], runs_again=each != "unit") for each in given["jobs"]
 ]
-stages = [lint, Stage("real", tuple(real))]
+unit = [each for each in real if each.name == "unit"]
+stages = [lint, *(Stage("unit", (each,)) for each in unit), Stage("real", tuple(each for each in real if each not in unit))]
+gate._CHANGED_S = given["changed_s"]
 sys.exit(run(Gate(stages, time.time(), given["limit_s"], here, here / "build", given["changed"], ("shows how",), 1)))
 """
 GOOD = """
@@ -83,14 +86,14 @@ def counted():
 def test_lost_after_it(counted): raise Inconclusive("not within 600 s")
 """
 INCONCLUSIVE = """
-import pathlib, pytest
+import os, pathlib, pytest
 from tests.helpers.waiting import Inconclusive
 TIMES = {times}
 def test_slow():
     file = pathlib.Path(__file__).with_name("times")
-    before = len(file.read_text()) if file.exists() else 0
-    file.write_text("x" * (before + 1))
-    if before < TIMES:
+    before = file.read_text() if file.exists() else ""
+    file.write_text(before + ("w" if "PYTEST_XDIST_WORKER" in os.environ else "x"))
+    if len(before) < TIMES:
         raise Inconclusive("not within 600 s")
 @pytest.mark.skip(reason="shows how skips are counted")
 def test_skipped(): pass
@@ -149,8 +152,20 @@ def test_hangs_after_a_wait():
 COUNTS = """
 import pathlib
 def test_counts():
-    with pathlib.Path(__file__).with_name("times").open("a") as file: file.write("x")
+    with pathlib.Path(__file__).with_name("times").open("a") as file: file.write(pathlib.Path(__file__).stem[5])
 """
+IS_LATE = (
+    LATER
+    + """
+from tests.gate import plugin
+class After:
+    monotonic = plugin.time.monotonic
+    def time(): return 1e12
+def test_time_is_up():
+    if IS_LATER: plugin.time = After
+def test_late(): pass
+"""
+)
 
 
 class Run:
@@ -164,11 +179,13 @@ class Run:
         options: tuple[str, ...] = (),
         limit_s: float = 600,
         changed: tuple[str, ...] = (),
+        changed_s: float = 180,
         limited: tuple[str, ...] = (),
         **tests: str,
     ) -> None:
         self._folder = folder
         given = {"lint": lint, "options": options, "limit_s": limit_s, "changed": changed, "jobs": [*tests]}
+        given["changed_s"] = changed_s
         folder.joinpath("pytest.ini").write_text("[pytest]\n")
         for name, text in tests.items():
             folder.joinpath(f"test_{name}.py").write_text(text)
@@ -231,8 +248,10 @@ def test_what_is_inconclusive_runs_once_more(tmp_path: Path, times: int, status:
         '{"test": "test_slow',
     ]
     flakes.write_text("\n".join([*before, ""]))
-    run = Run(tmp_path, good=GOOD, slow=INCONCLUSIVE.format(times=times))
+    options = ("-n", "1") if times == 1 else ()
+    run = Run(tmp_path, options=options, good=GOOD, slow=INCONCLUSIVE.format(times=times))
     found, lines, report = run.wait()
+    assert (tmp_path / "times").read_text() == ("wx" if options else "xx")
     assert (found, lines[-1]) == (status, f"{last}, 1 skipped")
     assert f"{'INCONCLUSIVE' if status else 'FLAKE'} test_slow.py::test_slow" in lines
     assert report["flakes"] == ([] if status else ["test_slow.py::test_slow"])
@@ -263,10 +282,21 @@ def test_what_is_inconclusive_does_not_run_again_if(tmp_path: Path, why: str) ->
     assert (report["inconclusive"], report["flakes"]) == (1, [])
 
 
-def test_what_the_change_is_about_runs_three_times(tmp_path: Path) -> None:
-    status, lines, _ = Run(tmp_path, changed=("test_counts.py::test_counts",), counts=COUNTS, good=GOOD).wait()
-    assert (status, lines[-1]) == (0, "3 passed, 0 failed, 0 skipped")
-    assert tmp_path.joinpath("times").read_text() == "xxx"
+@pytest.mark.parametrize(
+    ("changed_s", "times", "left_out"),
+    [(180, "urruru", "2 more runs of changed tests, the first is test_real.py::test_late"), (-1, "ur", "8 more")],
+)
+def test_what_the_change_is_about_runs_three_times_on_real_servers_first(
+    changed_s: float, times: str, left_out: str, tmp_path: Path
+) -> None:
+    changed = (
+        "test_unit.py::test_counts",
+        *(f"test_real.py::test_{each}" for each in ("counts", "time_is_up", "late")),
+    )
+    status, lines, _ = Run(tmp_path, changed=changed, changed_s=changed_s, unit=COUNTS, real=COUNTS + IS_LATE).wait()
+    assert (status, lines[-1]) == (0, "5 passed, 0 failed, 0 skipped")
+    assert tmp_path.joinpath("times").read_text() == times
+    assert any(line.startswith(f"NO TIME for {left_out}") for line in lines)
 
 
 def test_what_the_change_is_about_is_judged_in_its_second_run_too(tmp_path: Path) -> None:
