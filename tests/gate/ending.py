@@ -18,9 +18,14 @@ class Ended(Exception):
 
 
 def heed_signals() -> None:
-    """From now on, the first signal raises `Ended`, also one that has come while they were blocked."""
+    """From now on, the first signal raises `Ended`, also one that has come while they were blocked.
+
+    A shell starts what runs in the background with SIGINT ignored, which says nothing about whoever sends one. nohup
+    ignores SIGHUP, which says that the run outlives its terminal: so does this, and what it starts.
+    """
     for number in SIGNALS:
-        signal.signal(number, _end)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _end)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 

@@ -172,9 +172,12 @@ class Kept:
         return [name for name in PARTS if self._reports.get(name, {}).get("result") != "passed"]
 
     def keep(self, name: str, report: dict[str, Any]) -> None:
-        """Keeps a report, if it is about the commit and nothing else. Other clones may run other parts meanwhile."""
+        """Keeps a report, if it is about the commit and nothing else, and what is said of the time that the part took.
+
+        Other clones may run other parts meanwhile.
+        """
         if report["clean"] and report["commit"] == self._head:
-            self._reports = {**self._read(), name: report}
+            self._reports = {**self._read(), name: {**report, "too_long": too_long(report)}}
             self._file.parent.mkdir(parents=True, exist_ok=True)
             part = self._file.with_suffix(f".{os.getpid()}")
             part.write_text(json.dumps(self._reports, indent=2) + "\n")
@@ -187,7 +190,7 @@ class Kept:
         for at, name in enumerate(PARTS, 1):
             found = self._reports.get(name, {})
             counts = " | ".join(str(found.get(each, "")) for each in ("passed", "failed", "skipped"))
-            minutes = f"{found['seconds']['all'] / 60:.1f}" if found else ""
+            minutes = f"{found['seconds']['all'] / 60:.1f}{found.get('too_long', '')}" if found else ""
             lines.append(f"| {at} {name} | {found.get('result', '-')} | {counts} | {minutes} |")
         return lines
 
@@ -199,10 +202,10 @@ def run_part(name: str) -> int:
     return run(Gate(PARTS[name], time.time(), _LIMIT_S * factor, build=build_of(name), skips=PARTS_SKIPS))
 
 
-def too_long(name: str, report: Mapping[str, Any]) -> str:
-    """Returns what is wrong with how long a part took, or "". A busy machine has more time, as for all limits."""
-    minutes, most = report["seconds"]["all"] / 60, _MOST_MINUTES * patience()
-    return f"part {name} took {minutes:.1f} minutes, of {most:.0f} at most: divide it" if minutes > most else ""
+def too_long(report: Mapping[str, Any]) -> str:
+    """Returns what the table says of how long a part took, or "". A busy machine has more time, as for all limits."""
+    most = _MOST_MINUTES * patience()
+    return f", of {most:.0f} at most: divide it" if report["seconds"]["all"] > most * 60 else ""
 
 
 def build_of(name: str) -> Path:
@@ -216,8 +219,10 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     head = commit().id
     kept = Kept(cache_dir() / "test-all" / f"{head}.json", head)
-    worst, long = 0, list[str]()
+    worst, is_set = 0, PATIENCE in os.environ
     for name in [] if given.list else [given.part] if given.part else kept.left:
+        if not is_set:  # what was measured when the part before began
+            os.environ.pop(PATIENCE, None)
         try:
             worst = max(worst, status := run_part(name))
         except OSError as error:
@@ -225,11 +230,11 @@ def main(argv: Sequence[str]) -> int:
             return 1
         report = json.loads((build_of(name) / "gate.json").read_text())
         kept.keep(name, report)
-        if text := too_long(name, report):
-            long.append(text)
+        if text := too_long(report):
+            print(f"part {name} took {report['seconds']['all'] / 60:.1f} minutes{text}", flush=True)
         if status > 128:  # ended by a signal
             break
-    print("\n".join([*kept.table(), *long]))
+    print("\n".join(kept.table()))
     return worst
 
 

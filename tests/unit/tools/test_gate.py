@@ -39,8 +39,8 @@ lint = Stage("lint", (Job("linters", (sys.executable, "-c", given["lint"]), is_p
 real = [
     pytest_job(each, f"test_{each}.py", *given["options"], runs_again=each != "unit") for each in given["jobs"]
 ]
-unit = [each for each in real if each.name == "unit"]
-stages = [lint, *(Stage("unit", (each,)) for each in unit), Stage("real", tuple(each for each in real if each not in unit))]
+unit = [Stage("unit", (each,)) for each in real if each.name == "unit"]
+stages = [lint, *unit, Stage("real", tuple(each for each in real if each.name != "unit"))]
 gate._CHANGED_S = given["changed_s"]
 sys.exit(run(Gate(stages, time.time(), given["limit_s"], here, here / "build", given["changed"], ("shows how",), 1)))
 """
@@ -462,13 +462,26 @@ def test_a_signal_between_the_set_up_and_the_gate_is_told(tmp_path: Path, number
     assert lines[-2] == f"FAILED the gate cannot begin: {number.name}"
 
 
-def test_a_signal_ends_the_set_up(tmp_path: Path) -> None:
-    set_up = SetUp(tmp_path, "touch begun; sleep 600")
-    until((tmp_path / "begun").exists, "the set-up", alive=[lambda: set_up.process.poll() is None])
-    set_up.process.send_signal(signal.SIGTERM)
+def test_nohup_keeps_it_when_its_terminal_goes(tmp_path: Path) -> None:
+    """Here, to the end of a set-up that fails."""
+    set_up = SetUp(tmp_path, "touch begun; until [ -e gone ]; do sleep 0.1; done; exit 3", "nohup")
+    until((tmp_path / "begun").exists, "the set-up", alive=[runs(set_up.process)])
+    set_up.process.send_signal(signal.SIGHUP)
+    (tmp_path / "gone").touch()
+    status, lines, _ = set_up.wait()
+    assert (status, lines[-1]) == (1, "0 passed, 1 failed, 0 skipped")
+    assert "FAILED set-up: make ended with status 2" in lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_ends_the_set_up(number: signal.Signals, tmp_path: Path) -> None:
+    """Also in a run of the tests that nohup began."""
+    set_up = SetUp(tmp_path, "touch begun; sleep 600", "env", "--default-signal=HUP")
+    until((tmp_path / "begun").exists, "the set-up", alive=[runs(set_up.process)])
+    set_up.process.send_signal(number)
     status, lines, result = set_up.wait()
-    assert (status, lines[-1], result) == (128 + signal.SIGTERM, "0 passed, 1 failed, 0 skipped", "failed")
-    assert "FAILED set-up: SIGTERM" in lines
+    assert (status, lines[-1], result) == (128 + number, "0 passed, 1 failed, 0 skipped", "failed")
+    assert f"FAILED set-up: {number.name}" in lines
 
 
 @pytest.mark.parametrize("while_", ["it is set up", "it runs"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from tests.gate.parts import PARTS, Kept, too_long
+from tests.gate import parts
+from tests.gate.parts import PARTS, Kept
 from tests.helpers.waiting import PATIENCE
 
 FIRST, SECOND, *_ = PARTS
@@ -58,17 +61,41 @@ def test_what_was_kept_and_cut_short_is_not_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("seconds", "factor", "said"),
     [
-        (1_500, "1", ""),
-        (1_600, "1", "part sql took 26.7 minutes, of 25 at most: divide it"),
-        (1_600, "1.3", ""),
-        (2_400, "1.3", "part sql took 40.0 minutes, of 32 at most: divide it"),
+        (1_500, "1", "25.0"),
+        (1_600, "1", "26.7, of 25 at most: divide it"),
+        (1_600, "1.3", "26.7"),
+        (2_400, "1.3", "40.0, of 32 at most: divide it"),
     ],
 )
-def test_a_part_that_takes_too_long_is_told(
-    seconds: int, factor: str, said: str, monkeypatch: pytest.MonkeyPatch
+def test_the_table_tells_that_a_part_took_too_long(
+    seconds: int, factor: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also in a later run, on another machine."""
     monkeypatch.setenv(PATIENCE, factor)
-    assert too_long("sql", {**_REPORT, "seconds": {"all": seconds}}) == said
+    Kept(tmp_path / "c0ffee.json", "c0ffee").keep(FIRST, {**_REPORT, "seconds": {"all": seconds}})
+    monkeypatch.setenv(PATIENCE, "4")
+    assert Kept(tmp_path / "c0ffee.json", "c0ffee").table()[4] == f"| 1 {FIRST} | passed | 7 | 0 | 1 | {said} |"
+
+
+def test_each_part_is_as_patient_as_the_machine_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it begins: the parts together take hours."""
+    factors = []
+
+    def run_part(name: str) -> int:
+        factors.append(os.environ.get(PATIENCE))
+        monkeypatch.setenv(PATIENCE, "3")
+        (tmp_path / "gate.json").write_text(json.dumps(_REPORT))
+        return 0
+
+    monkeypatch.setenv("RMQIO_CACHE", str(tmp_path))
+    monkeypatch.setattr(parts, "run_part", run_part)
+    monkeypatch.setattr(parts, "build_of", lambda name: tmp_path)
+    monkeypatch.delenv(PATIENCE, raising=False)
+    parts.main([])
+    assert factors == [None] * len(PARTS)
+    monkeypatch.setenv(PATIENCE, "2")
+    parts.main(["--part", "1"])
+    assert factors[-1] == "2"
 
 
 def test_two_clones_run_parts_at_once(tmp_path: Path) -> None:
