@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
 
 from tests.gate.report import git
 
@@ -15,33 +17,77 @@ BASE: Final = "RMQIO_BASE"
 """A variable of the environment: a commit to compare with instead."""
 _MAIN: Final = "origin/main"
 _FUNCTION: Final = ast.FunctionDef | ast.AsyncFunctionDef
+_OF_ALL: Final = re.compile(
+    "pytestmark|pytest_generate_tests|(setup|teardown)_(module|function|class|method)|(setUp|tearDown)(Module|Class)?"
+)
+"""Names that pytest uses for all tests of a file or a class."""
 
 
 def changed_tests(root: Path) -> list[str]:
-    """Returns pytest's ids, without parameters, of tests whose body, with its decorators and with what it uses of its
-    file (tables, fixtures, functions, classes), is that of no test of the other commit. A renamed or moved test is not
-    there; nothing is, if there is no parent, as in a shallow clone. Raises `ValueError` for a `RMQIO_BASE` that is no
-    commit."""
+    """Returns pytest's ids, without parameters, of tests that do something else than each test of the other commit.
+
+    What a test does is its body, its decorators, and what it uses of its file, its class and each `conftest.py` above:
+    tables, functions, classes, fixtures, marks. A renamed or moved test is not there; nothing is, if there is no
+    parent, as in a shallow clone. Raises `ValueError` for a `RMQIO_BASE` that is no commit.
+    """
     base = base_of(root)
     if base is None:
         return []
-    names = git(root, "diff", "--name-only", "--no-renames", base, "HEAD", "--", "tests") or ""
-    files = [name for name in names.splitlines() if Path(name).name.startswith("test_") and name.endswith(".py")]
-    before = defaultdict(list)
+    then, now = _Tree(root, base), _Tree(root, "HEAD")
+    names = (git(root, "diff", "--name-only", "--no-renames", base, "HEAD", "--", "tests") or "").splitlines()
+    files = {name for name in names if _is_test(name)}
+    for name in names:
+        if PurePosixPath(name).name == _CONFTEST:
+            files |= _asking(root, name, _other_fixtures(then, now, name))
+    before: dict[str, dict[str, Mapping[str, str]]] = defaultdict(dict)
     for name in files:
-        for _, body, used in _tests(git(root, "show", f"{base}:{name}") or ""):
-            before[body].append(used)
-    return [
-        f"{name}::{test}"
-        for name in files
-        for test, body, used in _tests(git(root, "show", f"HEAD:{name}") or "")
-        if not any(_is_same(then, used) for then in before[body])
-    ]
+        for each in then.tests(name):
+            before[each.body][f"{name}::{each.name}"] = each.used
+    found = []
+    for name in sorted(files):
+        for each in now.tests(name):
+            test, alike = f"{name}::{each.name}", before[each.body]
+            others = [alike[test]] if test in alike else alike.values()  # it was there, or may have another name now
+            if not any(_is_same(used, each.used) for used in others):
+                found.append(test)
+    for cached in (_dump, _meant, _is_fixture, _is_autouse):  # the gate goes on for long
+        cached.cache_clear()
+    return found
+
+
+def _is_test(name: str) -> bool:
+    return PurePosixPath(name).match("test_*.py")
 
 
 def _is_same(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
     """Whether nothing is other that both files have: what a file imports is not looked at."""
     return all(then.get(name, each) == each for name, each in now.items())
+
+
+def _other_fixtures(then: _Tree, now: _Tree, conftest: str) -> dict[str, bool]:
+    """Returns the fixtures that are other than before, and whether all tests have them."""
+    before, after = ({each.name: each for each in tree.fixtures(conftest)} for tree in (then, now))
+    return {
+        name: any(each[name].is_of_all for each in (before, after) if name in each)
+        for name in before.keys() | after.keys()
+        if before.get(name) != after.get(name)
+    }
+
+
+def _asking(root: Path, conftest: str, fixtures: Mapping[str, bool]) -> set[str]:
+    """Returns the files with tests that may use these fixtures of a `conftest.py`, also by others."""
+    folder = str(PurePosixPath(conftest).parent)
+    if any(fixtures.values()):
+        return {*filter(_is_test, (git(root, "ls-tree", "-r", "--name-only", "HEAD", folder) or "").splitlines())}
+    found, names, wanted = set[str](), set[str](), {*fixtures}
+    head = _Tree(root, "HEAD")
+    while wanted - names:
+        names |= wanted
+        words = [word for name in sorted(names) for word in ("-e", name)]
+        lines = git(root, "grep", "-lwF", *words, "HEAD", "--", folder) or ""
+        found = {line.removeprefix("HEAD:") for line in lines.splitlines()}
+        wanted = {each.name for name in found if name.endswith(_CONFTEST) for each in head.fixtures(name)}
+    return {*filter(_is_test, found)}
 
 
 def base_of(root: Path) -> str | None:
@@ -59,38 +105,190 @@ def _landed(root: Path) -> str:
     return _MAIN if has_base and git(root, "rev-list", "-1", f"{_MAIN}..HEAD") else "HEAD^1"
 
 
-def _tests(text: str) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yields each test function of a file, as `Class::name`, what it does, and what it uses of the file, by name."""
-    try:
-        nodes = ast.parse(text).body
-    except SyntaxError:
-        return  # pytest says so, of the commit that is tested
-    known = {name: node for node in nodes for name in _named(node)}
-    for node in nodes:
-        inner = node.body if isinstance(node, ast.ClassDef) else [node]
-        for each in inner:
-            if isinstance(each, _FUNCTION) and each.name.startswith("test_"):
-                name = f"{node.name}::{each.name}" if isinstance(node, ast.ClassDef) else each.name
-                used = {of: ast.dump(known[of]) for of in _used(each, known)}
-                yield name, "".join(map(ast.dump, [*each.decorator_list, *each.body])), used
+_CONFTEST: Final = "conftest.py"
 
 
-def _named(node: ast.stmt) -> list[str]:
-    """Returns what a statement of a file gives names to."""
-    if isinstance(node, ast.ClassDef | _FUNCTION):
-        return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]
+class _Test(NamedTuple):
+    """A test or a fixture. `name`: as `Class::name`. `body`: what it does. `used`: the same of what it uses, by name.
+
+    `is_of_all`: whether all tests have the fixture.
+    """
+
+    name: str
+    body: str
+    used: Mapping[str, str]
+    is_of_all: bool = False
 
 
-def _used(node: ast.AST, known: Mapping[str, ast.AST]) -> set[str]:
-    """Returns the names that are used there, of variables and fixtures, and where these are defined."""
-    found: set[str] = set()
-    left = [node]
+class _Names:
+    """What a file or a class gives names to. `outer`: the file of a class, the `conftest.py` above a file."""
+
+    def __init__(self, body: Sequence[ast.stmt], outer: _Names | None, label: str = "") -> None:
+        self.outer, self.label = outer, label
+        self.of: dict[str, list[ast.stmt]] = defaultdict(list)
+        for node in body:
+            for name in _named(node):
+                self.of[name].append(node)
+
+    @property
+    def is_class(self) -> bool:
+        return self.label == "self."
+
+    def chain(self) -> Iterator[_Names]:
+        names: _Names | None = self
+        while names:
+            yield names
+            names = names.outer
+
+    @functools.cached_property
+    def of_all_tests(self) -> list[tuple[ast.AST, _Names]]:
+        """Returns what pytest does for each test here, such as fixtures with `autouse`."""
+        return [
+            (node, names)
+            for names in self.chain()
+            for name, nodes in names.of.items()
+            for node in nodes
+            if (_OF_ALL.fullmatch(name) and not names.is_conftest) or _is_autouse(node)
+        ]
+
+    @property
+    def is_conftest(self) -> bool:
+        return self.label.startswith(_CONFTEST)
+
+    def meant(self, node: ast.AST) -> Iterator[tuple[str, _Names]]:
+        """Yields the names that a part of the code may mean, and whose they are."""
+        match node:
+            case ast.Name(id=name):
+                file = self.outer if self.is_class else self
+                if file and name in file.of:
+                    yield name, file
+            case ast.Attribute(attr=name) if self.is_class and name in self.of:
+                yield name, self
+            case ast.arg(arg=name):
+                yield from self._fixtures(name)
+            case ast.Constant(value=str(text)):
+                for name in re.findall(r"\w+", text) if len(text) < _LONG else ():
+                    yield from self._fixtures(name)
+
+    def _fixtures(self, name: str) -> Iterator[tuple[str, _Names]]:
+        return ((name, each) for each in self.chain() if any(map(_is_fixture, each.of.get(name, ()))))
+
+
+_LONG: Final = 200
+"""Characters of a text that names no fixtures any more."""
+
+
+class _Tree:
+    """The tests of a commit."""
+
+    def __init__(self, root: Path, commit: str) -> None:
+        self._root, self._commit = root, commit
+        self._conftests: dict[PurePosixPath, _Names | None] = {}
+
+    def _nodes(self, name: str) -> list[ast.stmt]:
+        try:
+            return ast.parse(git(self._root, "show", f"{self._commit}:{name}") or "").body
+        except SyntaxError:
+            return []  # pytest says so, of the commit that is tested
+
+    def _above(self, folder: PurePosixPath) -> _Names | None:
+        """Returns what the next `conftest.py` gives names to."""
+        if folder not in self._conftests:
+            outer = None if folder == folder.parent else self._above(folder.parent)
+            nodes = self._nodes(str(folder / _CONFTEST))
+            label = f"{_CONFTEST} {len([*outer.chain()]) if outer else 0}: "
+            self._conftests[folder] = _Names(nodes, outer, label) if nodes else outer
+        return self._conftests[folder]
+
+    def fixtures(self, conftest: str) -> Iterator[_Test]:
+        names = self._above(PurePosixPath(conftest).parent)
+        if names is None or not self._nodes(conftest):
+            return
+        for name, nodes in names.of.items():
+            for node in filter(_is_fixture, nodes):
+                yield _Test(name, _dump(node), _used([(node, names)]), _is_autouse(node))
+
+    def tests(self, name: str) -> Iterator[_Test]:
+        nodes = self._nodes(name)
+        file = _Names(nodes, self._above(PurePosixPath(name).parent))
+        classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+        for node in nodes:
+            if isinstance(node, _FUNCTION) and node.name.startswith("test_"):
+                yield _test(node.name, node, file)
+            elif isinstance(node, ast.ClassDef):
+                line = [*_line(node, classes)]
+                members = _Names([each for of in reversed(line) for each in of.body], file, "self.")
+                marks = [mark for of in line for mark in of.decorator_list]
+                for inner in {
+                    each.name: each for of in reversed(line) for each in of.body if isinstance(each, _FUNCTION)
+                }.values():
+                    if inner.name.startswith("test_"):
+                        yield _test(f"{node.name}::{inner.name}", inner, members, marks)
+
+
+def _line(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> Iterator[ast.ClassDef]:
+    """Yields a class, and those of its file that it has its tests and methods of."""
+    yield node
+    for base in node.bases:
+        if isinstance(base, ast.Name) and base.id in classes and classes[base.id] is not node:
+            yield from _line(classes[base.id], classes)
+
+
+def _test(
+    name: str, node: ast.FunctionDef | ast.AsyncFunctionDef, names: _Names, marks: Sequence[ast.AST] = ()
+) -> _Test:
+    of_all = names.of_all_tests
+    defaults = [each for each in (*node.args.defaults, *node.args.kw_defaults) if each is not None]
+    own = [*node.decorator_list, *marks, *node.body, *defaults]
+    arguments = [each.arg for each in (*node.args.args, *node.args.kwonlyargs) if each.arg != "self"]
+    body = "".join([*map(_dump, [*own, *(each for each, _ in of_all)]), *arguments])
+    return _Test(name, body, _used([(each, names) for each in (*own, node.args)] + of_all))
+
+
+def _used(left: list[tuple[ast.AST, _Names]]) -> dict[str, str]:
+    """Returns what is used there, and by what is used there, by its name."""
+    found: dict[str, str] = {}
     while left:
-        for each in ast.walk(left.pop()):
-            name = each.id if isinstance(each, ast.Name) else each.arg if isinstance(each, ast.arg) else ""
-            if name in known and name not in found:
-                found.add(name)
-                left.append(known[name])
+        for name, whose in _meant(*left.pop()):
+            key = f"{whose.label}{name}"
+            if key not in found:
+                found[key] = "".join(map(_dump, whose.of[name]))
+                left += [(other, whose) for other in whose.of[name]]
     return found
+
+
+@functools.cache  # tests share what they use
+def _meant(node: ast.AST, names: _Names) -> frozenset[tuple[str, _Names]]:
+    return frozenset(each for inner in ast.walk(node) for each in names.meant(inner))
+
+
+def _named(node: ast.stmt) -> set[str]:
+    """Returns what a statement of a file or a class gives names to, or changes."""
+    if isinstance(node, ast.ClassDef):
+        return {node.name}
+    if isinstance(node, _FUNCTION):
+        return {node.name, *_fixture_names(node)}
+    inner = [*ast.walk(node)]
+    if isinstance(node, ast.Expr):  # such as ROWS.append(1)
+        return {each.id for each in inner if isinstance(each, ast.Name)}
+    targets = [each for each in inner if isinstance(getattr(each, "ctx", None), ast.Store)]
+    names = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    return names | {each.name for each in inner if isinstance(each, ast.ClassDef | _FUNCTION)}
+
+
+def _fixture_names(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    keywords = (each for call in node.decorator_list if isinstance(call, ast.Call) for each in call.keywords)
+    return (str(each.value.value) for each in keywords if each.arg == "name" and isinstance(each.value, ast.Constant))
+
+
+_dump: Final = functools.cache(ast.dump)
+
+
+@functools.cache
+def _is_fixture(node: ast.AST) -> bool:
+    return any("fixture" in ast.unparse(each) for each in getattr(node, "decorator_list", ()))
+
+
+@functools.cache
+def _is_autouse(node: ast.AST) -> bool:
+    return any("autouse=True" in ast.unparse(each) for each in getattr(node, "decorator_list", ()))
