@@ -74,7 +74,7 @@ class Gate:
       stages: they follow each other.
       began: when its set-up did, in seconds since 1970.
       limit_s: how long it may take from then on.
-      root: the folder of the jobs.
+      root: the folder of the sources and the jobs.
       build: the folder of its reports, and of a folder `gate` with the logs.
       changed: tests, without their parameters, that the change is about: they run three times.
       skips: how the reasons begin for which a test may be skipped.
@@ -99,7 +99,7 @@ class Gate:
         self._root = root
         self._logs = build / "gate"
         self._changed = changed
-        self._report = Report(build, began)
+        self._report = Report(build, began, root)
         self._seconds = self._report.seconds
         self._seconds["set-up"] = time.time() - began
         self._running: dict[str, Running] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import os
 import re
@@ -38,7 +39,7 @@ def changed_tests(root: Path) -> list[str]:
     files = {name for name in names if _is_test(name)}
     for name in names:
         if PurePosixPath(name).name == _CONFTEST:
-            files |= _asking(root, name, _other_fixtures(then, now, name))
+            files |= _asking(root, now, name, _other_fixtures(then, now, name))
     before: dict[str, dict[str, Mapping[str, str]]] = defaultdict(dict)
     for name in files:
         for each in then.tests(name):
@@ -74,19 +75,18 @@ def _other_fixtures(then: _Tree, now: _Tree, conftest: str) -> dict[str, bool]:
     }
 
 
-def _asking(root: Path, conftest: str, fixtures: Mapping[str, bool]) -> set[str]:
+def _asking(root: Path, now: _Tree, conftest: str, fixtures: Mapping[str, bool]) -> set[str]:
     """Returns the files with tests that may use these fixtures of a `conftest.py`, also by others."""
     folder = str(PurePosixPath(conftest).parent)
     if any(fixtures.values()):
         return {*filter(_is_test, (git(root, "ls-tree", "-r", "--name-only", "HEAD", folder) or "").splitlines())}
     found, names, wanted = set[str](), set[str](), {*fixtures}
-    head = _Tree(root, "HEAD")
     while wanted - names:
         names |= wanted
         words = [word for name in sorted(names) for word in ("-e", name)]
         lines = git(root, "grep", "-lwF", *words, "HEAD", "--", folder) or ""
         found = {line.removeprefix("HEAD:") for line in lines.splitlines()}
-        wanted = {each.name for name in found if name.endswith(_CONFTEST) for each in head.fixtures(name)}
+        wanted = {each.name for name in found if name.endswith(_CONFTEST) for each in now.fixtures(name)}
     return {*filter(_is_test, found)}
 
 
@@ -184,12 +184,14 @@ class _Tree:
     def __init__(self, root: Path, commit: str) -> None:
         self._root, self._commit = root, commit
         self._conftests: dict[PurePosixPath, _Names | None] = {}
+        self._files: dict[str, list[ast.stmt]] = {}
 
     def _nodes(self, name: str) -> list[ast.stmt]:
-        try:
-            return ast.parse(git(self._root, "show", f"{self._commit}:{name}") or "").body
-        except SyntaxError:
-            return []  # pytest says so, of the commit that is tested
+        if name not in self._files:
+            self._files[name] = []
+            with contextlib.suppress(SyntaxError):  # pytest says so, of the commit that is tested
+                self._files[name] = ast.parse(git(self._root, "show", f"{self._commit}:{name}") or "").body
+        return self._files[name]
 
     def _above(self, folder: PurePosixPath) -> _Names | None:
         """Returns what the next `conftest.py` gives names to."""

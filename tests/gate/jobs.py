@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.gate.plugin import DEADLINE, LAST_BEGIN, NAME, OUTCOMES, OUTCOMES_FILE, TOLD_FD
 from tests.gate.processes import reap
 from tests.gate.selection import LANES
+from tests.gate.told import DEADLINE, LAST_BEGIN, NAME, OUTCOMES, OUTCOMES_FILE, TOLD_FD
 
 _STACKS_S: Final = 3.0
 """So long after its deadline, a job has written its stacks."""

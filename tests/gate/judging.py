@@ -7,8 +7,6 @@ import traceback
 from collections.abc import Iterator
 from typing import Final
 
-import pytest
-
 from tests.helpers.waiting import Inconclusive
 
 _ANYWHERE: Final = (
@@ -61,7 +59,6 @@ PARTS_SKIPS: Final = (
 """The same of `make test-all`."""
 
 
-_JUDGED: Final = (AssertionError, pytest.fail.Exception)
 _TAKEN: Final = ("BindException", "Address already in use")
 """What servers in Java and in C say of a port that another process has."""
 
@@ -74,10 +71,12 @@ def inconclusive(error: BaseException, *, in_setup: bool) -> bool:
 
 def is_judged(error: BaseException) -> bool:
     """Whether an assertion has failed: this one, or one before it, whatever was raised instead of it since."""
+    import pytest  # the gate itself does not need it
+
     left, seen = [error], set[int]()
     while left:
         each = left.pop()
-        if isinstance(each, _JUDGED):
+        if isinstance(each, (AssertionError, pytest.fail.Exception)):
             return True
         if id(each) not in seen:
             seen.add(id(each))

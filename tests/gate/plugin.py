@@ -17,15 +17,8 @@ from typing import Any, Final
 import pytest
 
 from tests.gate.judging import inconclusive, is_judged
+from tests.gate.told import DEADLINE, LAST_BEGIN, LEFT_OUT, NAME, OUTCOMES_FILE, TOLD_FD
 
-OUTCOMES_FILE: Final = "RMQIO_GATE_OUTCOMES_FILE"
-TOLD_FD: Final = "RMQIO_GATE_TOLD_FD"
-NAME: Final = "RMQIO_GATE_JOB"
-DEADLINE: Final = "RMQIO_GATE_DEADLINE"
-LAST_BEGIN: Final = "RMQIO_GATE_LAST_BEGIN"
-"""After this time, in seconds since 1970, no test begins."""
-LEFT_OUT: Final = "left_out"
-OUTCOMES: Final = ("passed", "wrong", "inconclusive", "skipped", LEFT_OUT)
 _EVERY_S: Final = 60.0
 _TEXT: Final = 4_000
 """Characters of a failure that are told; the log has all, with what the test printed."""

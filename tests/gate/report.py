@@ -34,9 +34,9 @@ def git(root: Path, *arguments: str) -> str | None:
     return None if done.returncode else done.stdout
 
 
-def commit() -> Commit:
-    head = git(ROOT, "rev-parse", "HEAD")
-    return Commit(head and head.strip(), git(ROOT, "status", "--porcelain") == "")
+def commit(root: Path = ROOT) -> Commit:
+    head = git(root, "rev-parse", "HEAD")
+    return Commit(head and head.strip(), git(root, "status", "--porcelain") == "")
 
 
 class End(NamedTuple):
@@ -89,14 +89,15 @@ class Report:
     Args:
       build: the folder of the reports, which is its own until then; those of an earlier run are removed.
       began: when the set-up did, in seconds since 1970.
+      root: of the sources.
 
     Raises:
       OSError: the disk is full, or the folder cannot be written. There is no `gate.json` then. Or it is `Taken`.
     """
 
-    def __init__(self, build: Path, began: float) -> None:
-        self._build, self._began = build, began
-        self.commit = commit()
+    def __init__(self, build: Path, began: float, root: Path = ROOT) -> None:
+        self._build, self._began, self._root = build, began, root
+        self.commit = commit(root)
         self.seconds: dict[str, float] = {}
         try:
             self._held = hold(build)
@@ -121,7 +122,7 @@ class Report:
             print(f"FLAKE {name}")
         for name, when in end.flaked_before.items():
             print(f"flaked before, on {when}, so mend it before anything else: {name}")
-        if commit() != self.commit:
+        if commit(self._root) != self.commit:
             print("the sources changed meanwhile, so this says nothing about a commit")
         print("seconds: " + ", ".join(f"{name} {each}" for name, each in self._rounded().items()))
         print(f"{end.passed} passed, {end.failed} failed, {end.skipped} skipped", flush=True)
@@ -146,7 +147,7 @@ class Report:
     def _json(self, end: End) -> str:
         content = {
             "commit": self.commit.id,
-            "clean": self.commit.is_clean and commit() == self.commit,
+            "clean": self.commit.is_clean and commit(self._root) == self.commit,
             "result": "failed" if end.failed else "passed",
             "passed": end.passed,
             "failed": end.failed,

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from tests.helpers.again import of_each_function
-
 LANES: Final = ("broker", "spark")
 JOBS: Final = ("documents", "programs", "unit", *LANES)
 _SERVERS: Final = frozenset({"broker", "spark", "slow", "cluster", "systems", "examples", "exhaustive"})
@@ -323,6 +321,8 @@ of them, too."""
 
 def chosen(job: str, tests: Mapping[str, Collection[str]]) -> set[str]:
     """Returns the tests that a job of the gate has. `tests`: markers by pytest's ids, in pytest's order."""
+    from tests.helpers.again import of_each_function  # it needs Hypothesis, which the gate itself does not
+
     kept = [test for test, markers in tests.items() if is_in(job, test, markers)]
     sampled = [test for test in kept if _begins(test, SAMPLED)]
     return set(kept).difference(sampled).union(of_each_function(sampled, has_last=True), _other_code(sampled))

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -19,29 +19,39 @@ import pytest
 from rmqio.local.errors import LocalBrokerError
 from tests.gate.changed import changed_tests
 from tests.gate.flakes import noted
-from tests.gate.jobs import Job, Running, pytest_job
+from tests.gate.jobs import Job, Running
 from tests.gate.judging import inconclusive
 from tests.gate.report import End, Report
 from tests.gate.selection import GATE, LEFT_OUT, SAMPLED, Part, chosen, is_in
 from tests.helpers.imports import ROOT
-from tests.helpers.waiting import Inconclusive, patience, runs, until
+from tests.helpers.waiting import Inconclusive, runs, until
 
 PROGRAM = """
 import json, os, sys, time
 from pathlib import Path
-from tests.gate import __main__ as gate
+from tests.gate import __main__ as gate, jobs
 from tests.gate.__main__ import Gate, run
 from tests.gate.jobs import Job, Stage, pytest_job
 
 here = Path(sys.argv[1])
 given = json.loads(sys.argv[2])
-lint = Stage("lint", (Job("linters", (sys.executable, "-c", given["lint"]), is_pytest=False),), stops=True)
+lint = Stage("lint", (Job("linters", (sys.executable, "-S", "-c", given["lint"]), is_pytest=False),), stops=True)
 real = [
-    pytest_job(each, f"test_{each}.py", *given["options"], runs_again=each != "unit") for each in given["jobs"]
+    pytest_job(name, f"test_{name}.py", "-p", "xdist", "-p", "pytest_timeout", *options, runs_again=name != "unit")
+    for name, options in given["jobs"].items()
 ]
 unit = [Stage("unit", (each,)) for each in real if each.name == "unit"]
 stages = [lint, *unit, Stage("real", tuple(each for each in real if each.name != "unit"))]
 gate._CHANGED_S = given["changed_s"]
+
+class Clock:  # the time is up when the job has shown its stacks
+    sleep, monotonic = time.sleep, time.monotonic
+    def time():
+        logs = (each.read_text() for each in here.glob("build/gate/*.log"))
+        return 1e12 if any(given["ends_with"] in each for each in logs) else 0
+
+if given["ends_with"]:
+    jobs.time = Clock
 sys.exit(run(Gate(stages, time.time(), given["limit_s"], here, here / "build", given["changed"], ("shows how",), 1)))
 """
 GOOD = """
@@ -122,11 +132,11 @@ LATER = pathlib.Path(__file__).with_suffix(".begun")
 IS_LATER = LATER.exists()
 LATER.touch()
 """
-HANGS_LATER = LATER + "import time\ndef test_hangs(): time.sleep(IS_LATER * 600)\n"
-LEAVES_LATER = (
+WRONG_LATER = (
     LATER
     + """
 import subprocess
+def test_wrong(): assert not IS_LATER
 def test_leaves():
     if IS_LATER: subprocess.Popen(["sleep", "600"], start_new_session=True)
 """
@@ -138,7 +148,7 @@ from tests.helpers import waiting
 from tests.helpers.waiting import until
 def wait():
     looks, steps = count(), count()
-    until(lambda: next(looks) > 20, "it", progress=lambda: next(steps))
+    until(lambda: next(looks) > 18, "it", progress=lambda: next(steps))
 def test_waits():
     wait()
     wait()
@@ -152,7 +162,7 @@ def test_hangs_after_a_wait():
 COUNTS = """
 import pathlib
 def test_counts():
-    with pathlib.Path(__file__).with_name("times").open("a") as file: file.write(pathlib.Path(__file__).stem[5])
+    with pathlib.Path(__file__).with_name("order").open("a") as file: file.write(pathlib.Path(__file__).stem[5])
 """
 IS_LATE = (
     LATER
@@ -169,25 +179,26 @@ def test_late(): pass
 
 
 class Run:
-    """A gate of made tests, in a process."""
+    """A gate of made tests, in a process. `jobs`: the text of a file of tests, and options of its pytest."""
 
     def __init__(
         self,
         folder: Path,
         lint: str = "",
         *,
-        options: tuple[str, ...] = (),
         limit_s: float = 600,
+        ends_with: str = "",
         changed: tuple[str, ...] = (),
         changed_s: float = 180,
         limited: tuple[str, ...] = (),
-        **tests: str,
+        **jobs: str | tuple[str, ...],
     ) -> None:
         self._folder = folder
-        given = {"lint": lint, "options": options, "limit_s": limit_s, "changed": changed, "jobs": [*tests]}
-        given["changed_s"] = changed_s
+        texts = {name: [text] if isinstance(text, str) else text for name, text in jobs.items()}
+        given = {"lint": lint, "limit_s": limit_s, "ends_with": ends_with, "changed": changed, "changed_s": changed_s}
+        given["jobs"] = {name: options for name, (_, *options) in texts.items()}
         folder.joinpath("pytest.ini").write_text("[pytest]\n")
-        for name, text in tests.items():
+        for name, (text, *_) in texts.items():
             folder.joinpath(f"test_{name}.py").write_text(text)
         command = (sys.executable, "-c", PROGRAM)
         self._output = folder / "output"
@@ -196,7 +207,7 @@ class Run:
                 ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *limited, *command, folder, json.dumps(given)],
                 env={
                     **os.environ,
-                    "PYTEST_ADDOPTS": "-p no:cacheprovider",
+                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
                     "PYTHONPATH": str(ROOT),
                     "RMQIO_CACHE": str(folder / "cache"),
                 },
@@ -211,12 +222,62 @@ class Run:
         return status, self._output.read_text().splitlines(), report
 
 
-def test_a_green_one(tmp_path: Path) -> None:
-    status, lines, report = Run(tmp_path, good=GOOD, chance=GOOD).wait()
-    assert (status, lines[-1]) == (0, "3 passed, 0 failed, 0 skipped")
-    assert (report["result"], report["passed"]) == ("passed", 3)
-    assert set(report["seconds"]) == {"set-up", "lint", "real", "all"}
-    assert tmp_path.joinpath("build", "junit.xml").read_text().count("<testcase") == 2
+class Ended(NamedTuple):
+    """A gate that has ended."""
+
+    folder: Path
+    status: int
+    lines: list[str]
+    report: dict[str, Any]
+
+
+FLAKES = [
+    '{"test": "test_slow.py::test_slow", "commit": "c0ffee00", "date": "2026-01-02"}',
+    '{"test": "test_slow.py::test_slow", "commit": "decaf000000", "date": "2026-01-03"}',
+    '{"test": "test_other.py::test_it", "commit": "decaf000000", "date": "2026-01-03"}',
+    '{"test": "test_slow',
+]
+GIT = ("git", "-c", "user.name=x", "-c", "user.email=x")
+
+
+@pytest.fixture(scope="module")
+def green(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """One of its tests was inconclusive once, and some of them have changed."""
+    folder = tmp_path_factory.mktemp("green")
+    (folder / "cache").mkdir()
+    (folder / "cache" / "flakes.jsonl").write_text("\n".join([*FLAKES, ""]))
+    for command in (["init", "-q"], ["commit", "-qm", "x", "--allow-empty"]):
+        subprocess.run([*GIT, *command], cwd=folder, check=True)
+    changed = (
+        "test_unit.py::test_counts",
+        *(f"test_real.py::test_{each}" for each in ("counts", "time_is_up", "late")),
+    )
+    slow = (INCONCLUSIVE.format(times=1), "-n", "1")
+    run = Run(folder, changed=changed, slow=slow, unit=COUNTS, real=GOOD + COUNTS + IS_LATE)
+    return Ended(folder, *run.wait())
+
+
+@pytest.fixture(scope="module")
+def red(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """Much is wrong with it."""
+    folder = tmp_path_factory.mktemp("red")
+    run = Run(
+        folder,
+        good=GOOD + LEAVES,
+        wrong=WRONG + HIDDEN,
+        dies=INCONCLUSIVE.format(times=1) + DIES,
+        workers=(ODD_TEXTS + DIES + GOOD, "-n", "1"),
+        waits=(WAITS, "--timeout=1"),
+    )
+    return Ended(folder, *run.wait())
+
+
+def test_a_green_one(green: Ended) -> None:
+    assert (green.status, green.lines[-1]) == (0, "7 passed, 0 failed, 1 skipped")
+    assert (green.report["result"], green.report["passed"], green.report["skipped"]) == ("passed", 7, 1)
+    assert set(green.report["seconds"]) == {"set-up", "lint", "unit", "real", "again", "changed", "all"}
+    tests = set(re.findall(r'<testcase [^>]*\bname="(\w+)"', green.folder.joinpath("build", "junit.xml").read_text()))
+    assert tests == {"test_good", "test_slow", "test_skipped", "test_counts", "test_time_is_up", "test_late"}
 
 
 def test_a_red_lint_ends_it(tmp_path: Path) -> None:
@@ -226,40 +287,51 @@ def test_a_red_lint_ends_it(tmp_path: Path) -> None:
     assert report["result"] == "failed"
 
 
-def test_what_is_lost_is_told_at_once_and_does_not_run_again(tmp_path: Path) -> None:
-    status, lines, _ = Run(tmp_path, good=GOOD, wrong=WRONG + HIDDEN).wait()
-    assert (status, lines[-1]) == (1, "2 passed, 7 failed, 0 skipped")
-    assert "wrong: FAILED test_wrong.py::test_wrong   AssertionError: 3 messages lost" in lines
-    hidden = ("before_a_wait", "before_a_skip", "before_an_xfail", "in_a_thread", "after_it")
-    assert {f"FAILED test_wrong.py::test_lost_{each}" for each in hidden} <= {*lines}
-    assert {"FAILED test_wrong.py::test_silent", "skipped, and should not be: no database"} <= {*lines}
-    assert "E   AssertionError: 3 messages lost" in lines[: lines.index("FAILED test_wrong.py::test_wrong")]
-    assert tmp_path.joinpath("build", "gate", "good.log").exists()
+def test_a_red_one(red: Ended) -> None:
+    assert (red.status, red.lines[-1]) == (1, "6 passed, 14 failed, 1 skipped")
+    assert (red.report["result"], red.report["passed"], red.report["failed"]) == ("failed", 6, 14)
+    assert "again" not in red.report["seconds"]
 
 
-@pytest.mark.parametrize(("times", "status", "last"), [(1, 0, "3 passed, 0 failed"), (2, 1, "2 passed, 1 failed")])
-def test_what_is_inconclusive_runs_once_more(tmp_path: Path, times: int, status: int, last: str) -> None:
-    flakes = tmp_path / "cache" / "flakes.jsonl"
-    flakes.parent.mkdir()
-    before = [
-        '{"test": "test_slow.py::test_slow", "commit": "c0ffee00", "date": "2026-01-02"}',
-        '{"test": "test_slow.py::test_slow", "commit": "decaf000000", "date": "2026-01-03"}',
-        '{"test": "test_other.py::test_it", "commit": "decaf000000", "date": "2026-01-03"}',
-        '{"test": "test_slow',
-    ]
-    flakes.write_text("\n".join([*before, ""]))
-    options = ("-n", "1") if times == 1 else ()
-    run = Run(tmp_path, options=options, good=GOOD, slow=INCONCLUSIVE.format(times=times))
-    found, lines, report = run.wait()
-    assert (tmp_path / "times").read_text() == ("wx" if options else "xx")
-    assert (found, lines[-1]) == (status, f"{last}, 1 skipped")
-    assert f"{'INCONCLUSIVE' if status else 'FLAKE'} test_slow.py::test_slow" in lines
-    assert report["flakes"] == ([] if status else ["test_slow.py::test_slow"])
-    assert report["inconclusive"] == status
+def test_what_is_lost_is_told_at_once(red: Ended) -> None:
+    assert "wrong: FAILED test_wrong.py::test_wrong   AssertionError: 3 messages lost" in red.lines
+    at_the_end = red.lines.index("FAILED test_wrong.py::test_wrong")
+    assert "E   AssertionError: 3 messages lost" in red.lines[:at_the_end]
+    assert red.folder.joinpath("build", "gate", "good.log").exists()
+
+
+@pytest.mark.parametrize("after_it", ["before_a_wait", "before_a_skip", "before_an_xfail", "in_a_thread", "after_it"])
+def test_what_is_lost_is_wrong_whatever_comes_after_it(after_it: str, red: Ended) -> None:
+    assert f"FAILED test_wrong.py::test_lost_{after_it}" in red.lines
+
+
+def test_a_skip_for_another_reason_is_wrong(red: Ended) -> None:
+    assert {"FAILED test_wrong.py::test_silent", "skipped, and should not be: no database"} <= {*red.lines}
+
+
+def test_what_is_inconclusive_runs_once_more_and_alone(green: Ended) -> None:
+    """`w`: beside others."""
+    assert (green.folder / "times").read_text() == "wx"
+    assert green.report["flakes"] == ["test_slow.py::test_slow"]
+    assert green.report["inconclusive"] == 0
+
+
+def test_a_flake_is_noted_and_told_if_it_was_one_before(green: Ended) -> None:
+    assert "FLAKE test_slow.py::test_slow" in green.lines
     again = "flaked before, on decaf000 (2026-01-03), so mend it before anything else: test_slow.py::test_slow"
-    assert [line for line in lines if line.startswith("flaked")] == ([] if status else [again])
-    noted = [json.loads(line) for line in flakes.read_text().splitlines()[len(before) :]]
-    assert [(each["test"], each["commit"]) for each in noted] == [(each, report["commit"]) for each in report["flakes"]]
+    assert [line for line in green.lines if line.startswith("flaked")] == [again]
+    noted = (green.folder / "cache" / "flakes.jsonl").read_text().splitlines()[len(FLAKES) :]
+    assert [json.loads(each)["test"] for each in noted] == ["test_slow.py::test_slow"]
+    assert json.loads(noted[0])["commit"] == green.report["commit"]
+
+
+def test_what_is_inconclusive_twice_is_red(tmp_path: Path) -> None:
+    status, lines, report = Run(tmp_path, slow=INCONCLUSIVE.format(times=2)).wait()
+    assert (status, lines[-1]) == (1, "1 passed, 1 failed, 1 skipped")
+    assert "INCONCLUSIVE test_slow.py::test_slow" in lines
+    assert (tmp_path / "times").read_text() == "xx"
+    assert (report["inconclusive"], report["flakes"]) == (1, [])
+    assert not (tmp_path / "cache").exists()
 
 
 def test_flakes_that_cannot_be_noted_are_told_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,66 +340,49 @@ def test_flakes_that_cannot_be_noted_are_told_all_the_same(tmp_path: Path, capsy
     assert capsys.readouterr().out.startswith("flakes cannot be noted: [Errno")
 
 
-@pytest.mark.parametrize("why", ["it needs no server", "something else is wrong", "the change is about it"])
+@pytest.mark.parametrize("why", ["it needs no server", "the change is about it"])
 def test_what_is_inconclusive_does_not_run_again_if(tmp_path: Path, why: str) -> None:
     job = "unit" if why == "it needs no server" else "slow"
     changed = ("test_slow.py::test_slow",) if why == "the change is about it" else ()
-    tests: dict[str, Any] = {job: INCONCLUSIVE.format(times=1)}
-    if why == "something else is wrong":
-        tests["wrong"] = WRONG
-    status, lines, report = Run(tmp_path, changed=changed, **tests).wait()
+    status, lines, report = Run(tmp_path, changed=changed, **{job: INCONCLUSIVE.format(times=1)}).wait()
     assert status == 1
     assert f"INCONCLUSIVE test_{job}.py::test_slow" in lines
     assert tmp_path.joinpath("times").read_text() == "x"
     assert (report["inconclusive"], report["flakes"]) == (1, [])
 
 
-@pytest.mark.parametrize(
-    ("changed_s", "times", "left_out"),
-    [(180, "urruru", "2 more runs of changed tests, the first is test_real.py::test_late"), (-1, "ur", "8 more")],
-)
-def test_what_the_change_is_about_runs_three_times_on_real_servers_first(
-    changed_s: float, times: str, left_out: str, tmp_path: Path
-) -> None:
-    changed = (
-        "test_unit.py::test_counts",
-        *(f"test_real.py::test_{each}" for each in ("counts", "time_is_up", "late")),
-    )
-    status, lines, _ = Run(tmp_path, changed=changed, changed_s=changed_s, unit=COUNTS, real=COUNTS + IS_LATE).wait()
-    assert (status, lines[-1]) == (0, "5 passed, 0 failed, 0 skipped")
-    assert tmp_path.joinpath("times").read_text() == times
-    assert any(line.startswith(f"NO TIME for {left_out}") for line in lines)
+def test_what_is_inconclusive_does_not_run_again_if_something_else_is_wrong(red: Ended) -> None:
+    assert "INCONCLUSIVE test_dies.py::test_slow" in red.lines
+    assert red.folder.joinpath("times").read_text() == "x"
+    assert (red.report["inconclusive"], red.report["flakes"]) == (1, [])
+
+
+def test_what_the_change_is_about_runs_three_times_on_real_servers_first(green: Ended) -> None:
+    """`u`: the job of unit tests, which is the first one in the first round."""
+    assert green.folder.joinpath("order").read_text() == "urruru"
+
+
+def test_runs_of_changed_tests_that_there_was_no_time_for_are_told(green: Ended, tmp_path: Path) -> None:
+    told = "NO TIME for 2 more runs of changed tests, the first is"
+    assert f"{told} test_real.py::test_late" in green.lines
+    status, lines, _ = Run(tmp_path, changed=("test_real.py::test_counts",), changed_s=-1, real=COUNTS).wait()
+    assert (status, lines[-1]) == (0, "2 passed, 0 failed, 0 skipped")
+    assert tmp_path.joinpath("order").read_text() == "r"
+    assert f"{told} test_real.py::test_counts" in lines
 
 
 def test_what_the_change_is_about_is_judged_in_its_second_run_too(tmp_path: Path) -> None:
-    status, lines, _ = Run(
-        tmp_path,
-        options=(f"--timeout={2 * patience()}",),
-        changed=("test_hangs.py::test_hangs", "test_leaves.py::test_leaves"),
-        hangs=HANGS_LATER,
-        leaves=LEAVES_LATER,
-    ).wait()
+    changed = ("test_later.py::test_wrong", "test_later.py::test_leaves")
+    status, lines, _ = Run(tmp_path, changed=changed, later=WRONG_LATER).wait()
     assert (status, lines[-1]) == (1, "2 passed, 2 failed, 0 skipped")
-    assert "FAILED test_hangs.py::test_hangs" in lines
-    assert "FAILED test_leaves.py::test_leaves has left this process: sleep 600" in lines
+    assert "FAILED test_later.py::test_wrong" in lines
+    assert "FAILED test_later.py::test_leaves has left this process: sleep 600" in lines
 
 
-def test_waits_take_nothing_of_the_time_of_a_test(tmp_path: Path) -> None:
-    """Each takes 0.8 s at least."""
-    status, lines, _ = Run(tmp_path, options=("--timeout=1",), waits=WAITS).wait()
-    assert (status, lines[-1]) == (1, "2 passed, 2 failed, 0 skipped")
-    assert {f"FAILED test_waits.py::test_hangs_{at}_a_wait" for at in ("in", "after")} <= {*lines}
-
-
-def test_no_test_begins_after_the_last_time_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    (tmp_path / "test_wrong.py").write_text(WRONG)
-    job = pytest_job("late", "-p", "no:cacheprovider", "test_wrong.py")._replace(last_begin=0)
-    running = Running(job, tmp_path, tmp_path, deadline=1e10)
-    until(running.has_ended, "the job")
-    result = running.result()
-    assert result.left_out == ["test_wrong.py::test_wrong", "test_wrong.py::test_silent"]
-    assert result.failed == []
+def test_waits_take_nothing_of_the_time_of_a_test(red: Ended) -> None:
+    """Each takes 0.6 s at least, of one second."""
+    assert any(line.startswith("gate: waits: 1 passed, 2 failed") for line in red.lines)
+    assert {f"FAILED test_waits.py::test_hangs_{at}_a_wait" for at in ("in", "after")} <= {*red.lines}
 
 
 _COLLECTED = '{"collected": ["test_a", "test_b"]}'
@@ -358,31 +413,23 @@ def test_a_job_whose_outcomes_are_not_whole_fails(lines: list[str] | None, wrong
     assert running.result().wrong == wrong
 
 
-def test_a_pytest_that_dies_fails(tmp_path: Path) -> None:
-    status, lines, _ = Run(tmp_path, good=GOOD, dies=INCONCLUSIVE.format(times=1) + DIES).wait()
-    assert (status, lines[-1]) == (1, "2 passed, 2 failed, 1 skipped")
+def test_a_pytest_that_dies_fails(red: Ended) -> None:
     line = "dies: pytest ended with status 3; 1 of its tests did not run, the first is test_dies.py::test_dies"
-    assert f"FAILED {line}" in lines
-    assert "INCONCLUSIVE test_dies.py::test_slow" in lines
-    assert tmp_path.joinpath("times").read_text() == "x"
+    assert f"FAILED {line}" in red.lines
 
 
-def test_a_test_that_kills_its_worker_fails(tmp_path: Path) -> None:
-    status, lines, _ = Run(tmp_path, options=("-n", "1"), dies=DIES + GOOD).wait()
-    assert (status, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
-    assert "FAILED test_dies.py::test_dies" in lines
+def test_a_test_that_kills_its_worker_fails(red: Ended) -> None:
+    assert "FAILED test_workers.py::test_dies" in red.lines
+    assert any(line.startswith("gate: workers: 2 passed, 2 failed") for line in red.lines)
 
 
-def test_what_is_not_utf_8_is_told(tmp_path: Path) -> None:
-    status, lines, _ = Run(tmp_path, options=("-n", "1"), odd=ODD_TEXTS).wait()
-    assert (status, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
-    assert r"odd: FAILED test_odd.py::test_says   ValueError: \ud800 lost" in lines
+def test_what_is_not_utf_8_is_told(red: Ended) -> None:
+    assert r"workers: FAILED test_workers.py::test_says   ValueError: \ud800 lost" in red.lines
 
 
 def test_it_ends_when_its_time_is_up_and_names_what_ran(tmp_path: Path) -> None:
-    run = Run(tmp_path, limit_s=8 * patience(), good=GOOD, hangs=LEAVES_AND_HANGS)
-    status, lines, report = run.wait()
-    assert (status, lines[-1]) == (1, "3 passed, 2 failed, 0 skipped")
+    status, lines, report = Run(tmp_path, limit_s=0, ends_with="in test_hangs", hangs=LEAVES_AND_HANGS).wait()
+    assert (status, lines[-1]) == (1, "2 passed, 2 failed, 0 skipped")
     assert "FAILED the gate ran out of time, while these ran: hangs: test_hangs.py::test_hangs" in lines
     assert any(re.fullmatch(r'  File ".*test_hangs.py", line \d+ in test_hangs', line) for line in lines)
     assert report["result"] == "failed"
@@ -392,7 +439,7 @@ def test_it_ends_when_its_time_is_up_and_names_what_ran(tmp_path: Path) -> None:
 def test_a_full_disk_fails(tmp_path: Path) -> None:
     """Here, no file can have more than 50,000 bytes."""
     prints = "def test_prints(capfd):\n    with capfd.disabled(): print('x' * 80_000)\n"
-    status, lines, report = Run(tmp_path, limited=("prlimit", "--fsize=50000"), good=GOOD, prints=prints).wait()
+    status, lines, report = Run(tmp_path, limited=("prlimit", "--fsize=50000"), prints=prints).wait()
     assert status == 1
     assert re.fullmatch(r"\d passed, [1-9] failed, 0 skipped", lines[-1])
     assert report["result"] == "failed"
@@ -431,9 +478,9 @@ def test_a_set_up_that_fails_is_a_gate_that_fails(tmp_path: Path) -> None:
 
 
 def test_the_limit_of_the_set_up_grows_as_all_others(tmp_path: Path) -> None:
-    status, lines, result = SetUp(tmp_path, "sleep 30", factor=0.001).wait()
+    status, lines, result = SetUp(tmp_path, "sleep 30", factor=0.0002).wait()
     assert (status, lines[-1], result) == (1, "0 passed, 1 failed, 0 skipped", "failed")
-    assert "timed out after 1.2 seconds" in lines[-3]
+    assert "timed out after 0.2" in lines[-3]
 
 
 def test_a_disk_that_is_full_at_the_start_fails(tmp_path: Path) -> None:
@@ -528,17 +575,15 @@ def test_reports_that_cannot_be_written_fail(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 2 failed, 0 skipped"
 
 
-def test_what_a_green_test_leaves_is_wrong_and_ended(tmp_path: Path) -> None:
-    status, lines, _ = Run(tmp_path, leaves=LEAVES).wait()
-    assert (status, lines[-1]) == (1, "2 passed, 1 failed, 0 skipped")
-    assert any(re.match("FAILED test_leaves.py::test_leaves has left this process: .*sleep", line) for line in lines)
-    assert not psutil.pid_exists(int(tmp_path.joinpath("left").read_text()))
+def test_what_a_green_test_leaves_is_wrong_and_ended(red: Ended) -> None:
+    assert any(re.match("FAILED test_good.py::test_leaves has left this process: .*sleep", line) for line in red.lines)
+    assert not psutil.pid_exists(int(red.folder.joinpath("left").read_text()))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_signal_ends_it_with_all_that_tests_have_started(tmp_path: Path, number: signal.Signals) -> None:
     """It was started with SIGINT ignored, as a shell starts what runs in the background."""
-    run = Run(tmp_path, good=GOOD, hangs=LEAVES_AND_HANGS)
+    run = Run(tmp_path, hangs=LEAVES_AND_HANGS)
     left = tmp_path / "left"
     alive = [runs(run.process)]
     until(lambda: left.exists() and left.read_text(), "the id of what is left", alive=alive, still_s=240)
@@ -675,8 +720,7 @@ USES: dict[str, tuple[str, str, list[str]]] = {
 @pytest.fixture(scope="module")
 def changed_by_use(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     root = tmp_path_factory.mktemp("root")
-    git = ["git", "-c", "user.name=x", "-c", "user.email=x"]
-    subprocess.run([*git, "init", "-q"], cwd=root, check=True)
+    subprocess.run([*GIT, "init", "-q"], cwd=root, check=True)
     for number in "78":
         for at, (file, conftest, _) in enumerate(USES.values()):
             folder = root / "tests" / str(at)
@@ -687,7 +731,7 @@ def changed_by_use(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
             (folder / "inner" / "conftest.py").write_text(outer)
             (folder / "inner" / "test_it.py").write_text(file.replace("7", number))
         for command in (["add", "-A"], ["commit", "-qm", "x"]):
-            subprocess.run([*git, *command], cwd=root, check=True)
+            subprocess.run([*GIT, *command], cwd=root, check=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RMQIO_BASE", raising=False)
         return changed_tests(root)
@@ -705,9 +749,8 @@ def test_changed_tests_are_those_with_another_body(tmp_path: Path, monkeypatch: 
     def commit(**files: str) -> None:
         for name, text in files.items():
             (tmp_path / "tests" / f"test_{name}.py").write_text(text)
-        git = ["git", "-c", "user.name=x", "-c", "user.email=x"]
         for command in (["add", "-A"], ["commit", "-qm", "x"]):
-            subprocess.run([*git, *command], cwd=tmp_path, check=True)
+            subprocess.run([*GIT, *command], cwd=tmp_path, check=True)
 
     (tmp_path / "tests").mkdir()
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
