@@ -344,7 +344,8 @@ def test_flakes_that_cannot_be_noted_are_told_all_the_same(tmp_path: Path, capsy
 def test_what_is_inconclusive_does_not_run_again_if(tmp_path: Path, why: str) -> None:
     job = "unit" if why == "it needs no server" else "slow"
     changed = ("test_slow.py::test_slow",) if why == "the change is about it" else ()
-    status, lines, report = Run(tmp_path, changed=changed, **{job: INCONCLUSIVE.format(times=1)}).wait()
+    tests: dict[str, Any] = {job: INCONCLUSIVE.format(times=1)}
+    status, lines, report = Run(tmp_path, changed=changed, **tests).wait()
     assert status == 1
     assert f"INCONCLUSIVE test_{job}.py::test_slow" in lines
     assert tmp_path.joinpath("times").read_text() == "x"
