@@ -151,11 +151,13 @@ def until(
       pause_s: between two looks; the first ones follow each other more quickly.
 
     Raises:
-      AssertionError: nothing changed for `still_s`, though everything lives: the product is wrong.
+      AssertionError: nothing changed for `still_s`, though everything lives: the product is wrong. One look that took
+        so long says nothing by itself: there is another one, after a gap.
       Inconclusive: something of `alive` has ended unasked, or there was progress, but the time is up.
     """
     began = changed = time.monotonic()
     pause, limit_s = min(0.005, pause_s), max(_LIMIT_S, still_s) * patience()
+    gap_s, looked, is_overdue = still_s / 12 * patience(), began, False
 
     def ended() -> Exception | None:
         if not _has_all():
@@ -173,15 +175,18 @@ def until(
                 if result := condition():  # what it waits for came before the end
                     return result
                 raise error
-            now = time.monotonic()
-            if (found := progress()) != seen:
-                seen, changed = found, now
+            found, now = progress(), time.monotonic()
+            if found != seen:
+                seen, changed, is_overdue = found, now, False
             if now - changed > still_s * patience():
-                raise AssertionError(f"nothing changed for {now - changed:.0f} s before: {what}; {_text(details)}")
-            if now - began > limit_s:
+                if is_overdue or now - looked < gap_s:
+                    raise AssertionError(f"nothing changed for {now - changed:.0f} s before: {what}; {_text(details)}")
+                is_overdue = True  # the machine may have stood still, not what is waited for
+            elif now - began > limit_s:
                 late = f"not within {now - began:.0f} s, though there was progress"
                 raise Inconclusive(f"{late}: {what}; {_text(details)}")
-            time.sleep(pause)
+            looked = now
+            time.sleep(gap_s if is_overdue else pause)
             pause = min(pause * 1.2, pause_s)
         return result
 

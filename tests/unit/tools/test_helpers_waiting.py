@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Callable
@@ -62,6 +63,47 @@ def test_progress_lets_it_go_on() -> None:
 def test_what_stands_still_is_wrong(progress: Callable[[], object]) -> None:
     with pytest.raises(AssertionError, match=r"nothing changed for 61 s before: all of it; missing 3"):
         until(lambda: False, "all of it", progress=progress, details=lambda: "missing 3")
+
+
+_STANDS_STILL, _IS_LATE = "nothing changed for", "though there was progress: it"
+
+
+@pytest.mark.parametrize(
+    ("looks", "raised", "said"),
+    [
+        ([(70, 0)], None, ""),
+        ([(1, 0), (1, 0), (70, 0)], None, ""),
+        ([(70, 0), (70, 1), (70, 1)], None, ""),
+        ([(70, 0), (1, 1), (1, 1)], None, ""),
+        ([(70, 0), (1, 0)], AssertionError, f"{_STANDS_STILL} 76 s"),
+        ([(70, 0), (70, 0)], AssertionError, f"{_STANDS_STILL} 145 s"),
+        ([(70, 1), (70, 1), (70, 1)], AssertionError, f"{_STANDS_STILL} 145 s"),
+        ([(250, 0)], None, ""),
+        ([(250, 0), (1, 0)], AssertionError, f"{_STANDS_STILL} 256 s"),
+        ([(250, 0), (1, 1)], Inconclusive, f"not within 256 s, {_IS_LATE}"),
+    ],
+    ids=str,
+)
+def test_one_look_that_takes_long_decides_nothing(
+    looks: list[tuple[float, int]], raised: type[Exception] | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`looks`: their seconds, and what `progress` returns then. What is waited for is there at the next one."""
+    now_s, step, left = 0.0, 0, iter(looks)
+
+    def pass_by(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    def holds() -> bool:
+        nonlocal step
+        seconds, step = next(left, (0, step))
+        pass_by(seconds)
+        return not seconds
+
+    monkeypatch.setattr("tests.helpers.waiting.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("tests.helpers.waiting.time.sleep", pass_by)
+    with pytest.raises(raised, match=said) if raised else contextlib.nullcontext():
+        until(holds, "it", progress=lambda: step)
 
 
 def test_a_busy_machine_gets_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
