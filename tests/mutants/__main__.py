@@ -1,9 +1,10 @@
 """Plants each fault of this folder into a clone of HEAD, and runs the job of the gate that should see it.
 
 `python3 -m tests.mutants`, with any Python that has venv. A fault is seen if a test of the job fails. The job is run
-whole, but for what follows its first failure; without the fault, this test has to pass. A run without a failure and
-without an end, or with tests that are inconclusive only, says nothing, which is a failure. So is a patch that does not
-apply, or that an implementation in C may go past: then nothing is run.
+whole, but for what follows its first failure. This test has to fail again alone, since it may have failed by chance;
+and it has to pass without the fault. A run without a failure and without an end, or with tests that are inconclusive
+only, says nothing, which is a failure. So is a patch that does not apply, or that an implementation in C may go past:
+then nothing is run.
 
 What came out is kept in `build/mutants/results.json`, for the commit and the text of each patch. The last lines are a
 table of Markdown. The exit status is 0 if all faults were seen.
@@ -53,11 +54,16 @@ class Clone:
         self._git("apply", str(mutant.file))
         try:
             found = self._job(mutant.lane, f"--near={mutant.fault} {' '.join(mutant.changed)}")
+            if found["verdict"] != _SEEN:
+                return found
+            alone = f"--test={found['test']}"
+            if self._job(mutant.lane, alone)["verdict"] != _SEEN:
+                return {**found, "verdict": _NOTHING, "test": f"alone, it does not fail again: {found['test']}"}
         finally:
             self._git("checkout", "--quiet", "--", ".")
             if left := self._git("status", "--porcelain"):
                 sys.exit(f"after {mutant.file.name}, the clone is not clean:\n{left}")
-        if found["verdict"] == _SEEN and self._job(mutant.lane, f"--test={found['test']}")["verdict"] != _NOT_SEEN:
+        if self._job(mutant.lane, alone)["verdict"] != _NOT_SEEN:
             return {**found, "verdict": _NOTHING, "test": f"without the fault, it fails too: {found['test']}"}
         return found
 

@@ -97,6 +97,9 @@ def test_only_a_failure_sees_a_fault(found: Result, is_whole: bool, said: tuple[
 
 PYTHON: Final = """#!/bin/sh
 case "$(cat code) $4" in
+6*--test=*) found='"verdict": "not seen", "test": ""' ;;
+7*--test=*) found='"verdict": "inconclusive", "test": "test_by_chance"' ;;
+6*|7*) found='"verdict": "seen", "test": "test_by_chance"' ;;
 2*) found='"verdict": "seen", "test": "test_it[a|b]"' ;;
 5*|1*test_always) found='"verdict": "seen", "test": "test_always"' ;;
 3*|1*) found='"verdict": "not seen", "test": ""' ;;
@@ -119,7 +122,7 @@ def test_each_fault_is_planted_alone_and_its_result_is_kept(tmp_path: Path, monk
     git = ["git", "-c", "user.name=x", "-c", "user.email=x"]
     for command in (["init", "-q"], ["add", "-Af"], ["commit", "-qm", "x"]):
         subprocess.run([*git, *command], cwd=root, check=True)
-    for number in (2, 3, 4, 5):
+    for number in range(2, 8):
         diff = f"--- a/code\n+++ b/code\n@@ -1 +1 @@\n-1\n+{number}\n"
         (patches / f"0{number}-x.patch").write_text(f"It is {number}.\nlane: unit\n\n{diff}")
     monkeypatch.setattr(patch, "PATCHES", patches)
@@ -133,9 +136,11 @@ def test_each_fault_is_planted_alone_and_its_result_is_kept(tmp_path: Path, monk
         "| 03 It is 3. | unit | **not seen** | 4 |",
         "| 04 It is 4. | unit | **inconclusive** the job ended with status 3 | 0 |",
         "| 05 It is 5. | unit | **inconclusive** without the fault, it fails too: test_always | 4 |",
+        "| 06 It is 6. | unit | **inconclusive** alone, it does not fail again: test_by_chance | 4 |",
+        "| 07 It is 7. | unit | **inconclusive** alone, it does not fail again: test_by_chance | 4 |",
     ]
-    assert [program.Results(file, "HEAD").is_known(each) for each in known] == [True, True, False, False]
-    assert [program.Results(file, "other").is_known(each) for each in known] == [False, False, False, False]
+    assert [program.Results(file, "HEAD").is_known(each) for each in known] == [True, True, *[False] * 4]
+    assert [program.Results(file, "other").is_known(each) for each in known] == [False] * 6
 
-    (patches / "06-x.patch").write_text((patches / "04-x.patch").read_text().replace("-1\n", "-9\n"))
+    (patches / "08-x.patch").write_text((patches / "04-x.patch").read_text().replace("-1\n", "-9\n"))
     assert not program.run(mutants(), [], results, "HEAD")
