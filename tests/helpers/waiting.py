@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+from tests.helpers.compared import compared
+
 T = TypeVar("T")
 
 PATIENCE: Final = "RMQIO_PATIENCE"
@@ -146,7 +148,7 @@ def until(
       progress: as long as its result changes, this goes on, for four minutes or `still_s` at most.
       alive: each returns whether something runs that this needs, e.g. a broker, or raises an error, e.g. of a job that
         has failed. The condition is asked once more then, before the wait ends with it.
-      details: are a part of the error, e.g. the ids that are missing.
+      details: are a part of the error, e.g. the ids that are missing. So are the values that a lambda compares.
       still_s: for so long nothing may change on a quiet machine.
       pause_s: between two looks; the first ones follow each other more quickly.
 
@@ -166,7 +168,10 @@ def until(
             has_ended = not all(lives() for lives in alive)
         except Exception as error:  # noqa: BLE001 (the wait raises it)
             return error
-        return Inconclusive(f"something ended before: {what}; {_text(details)}") if has_ended else None
+        return Inconclusive(f"something ended before: {missed()}") if has_ended else None
+
+    def missed() -> str:
+        return "; ".join(filter(None, [what, str(_text(details)), compared(condition)]))
 
     with _longer(limit_s), _judged(ended):
         seen = progress()
@@ -180,11 +185,11 @@ def until(
                 seen, changed, is_overdue = found, now, False
             if now - changed > still_s * patience():
                 if is_overdue or now - looked < gap_s:
-                    raise AssertionError(f"nothing changed for {now - changed:.0f} s before: {what}; {_text(details)}")
+                    raise AssertionError(f"nothing changed for {now - changed:.0f} s before: {missed()}")
                 is_overdue = True  # the machine may have stood still, not what is waited for
             elif now - began > limit_s:
                 late = f"not within {now - began:.0f} s, though there was progress"
-                raise Inconclusive(f"{late}: {what}; {_text(details)}")
+                raise Inconclusive(f"{late}: {missed()}")
             looked = now
             time.sleep(gap_s if is_overdue else pause)
             pause = min(pause * 1.2, pause_s)

@@ -106,6 +106,40 @@ def test_one_look_that_takes_long_decides_nothing(
         until(holds, "it", progress=lambda: step)
 
 
+SENT, WANTED = ["a", "b"], {"q0": [1], "q1": [2]}
+
+
+def has(number: int = 0) -> dict[str, list[int]]:
+    return {"q0": [1], "q1": [number]}
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        (lambda: len(SENT) >= 3, "len(SENT) is 2: ['a', 'b']"),
+        (lambda n=3: len(SENT) == n, "len(SENT) is 2: ['a', 'b'], n is 3"),
+        (
+            lambda: has(7) == WANTED,
+            "has(7) is {'q0': [1], 'q1': [7]}, WANTED is {'q0': [1], 'q1': [2]}, "
+            "only the first has [('q1', [7])], only the second has [('q1', [2])]",
+        ),
+        (lambda: "c" in SENT, "SENT is ['a', 'b']"),
+        (lambda: not has(), "has() is {'q0': [1], 'q1': [0]}"),
+        (lambda: not (SENT or has()), "SENT or has() is ['a', 'b']"),
+        (lambda: bool(len(SENT) > 2), "len(SENT) is 2: ['a', 'b']"),
+        (lambda: all(each == "c" for each in SENT), "[(each, 'c') for each in SENT] is [('a', 'c'), ('b', 'c')]"),
+        (lambda: (n := max(has())) is None or n == "", "(n := max(has())) is 'q1', n is 'q1'"),
+        (lambda: SENT[0] == "b" and SENT[9] == "c", "SENT[0] is 'a'"),
+        (lambda: None, ""),
+        ([].copy, ""),
+    ],
+)
+def test_what_a_condition_compares_is_told(condition: Callable[[], object], told: str) -> None:
+    with pytest.raises(AssertionError) as raised:
+        until(condition, "it")
+    assert str(raised.value).partition(" before: it")[2].removeprefix("; ") == told
+
+
 def test_a_busy_machine_gets_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(waiting.PATIENCE, "2.5")
     assert until(after(140), "it")
