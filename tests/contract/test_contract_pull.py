@@ -68,8 +68,8 @@ def test_a_reader_at_the_end_says_so_and_is_woken_by_a_message(backend: Backend)
         is_woken = client.wait([reader], 200)
         return reader.poll() is None and reader.is_at_end and not reader.is_ready() and not is_woken
 
-    until(is_read, "the first message", pause_s=0)
-    until(is_at_end, "the end", pause_s=0)
+    until(is_read, "the first message", details=lambda: reader, pause_s=0)
+    until(is_at_end, "the end", details=lambda: reader, pause_s=0)
     reading = threading.get_ident()
 
     def send() -> None:

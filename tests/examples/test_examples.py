@@ -214,7 +214,7 @@ def test_a_stream_ends_on_ctrl_c(
                 return len(bench.holds(name, "sink_topic")) == len(PYSPARK[name].holds)
             return shown(name)[0] in bench.lines(job.log.read_text())
 
-        job.wait_until(has_begun, "the first output", still_s=400)
+        job.wait_until(has_begun, "the first output", details=lambda: bench.holds(name, "sink_topic"), still_s=400)
         os.killpg(job.process.pid, signal.SIGINT)  # a terminal sends it to the whole group
         assert job.process.wait(at_most(120)) == 0, job.log.read_text()
     if name in PYSPARK:  # whose client library may log the interrupted request, with a traceback

@@ -23,10 +23,10 @@ def compared(condition: Callable[..., object]) -> str:
     """
     if (body := _body(condition)) is None:
         return ""
-    names = {**condition.__globals__, **inspect.getclosurevars(condition).nonlocals}  # type: ignore[attr-defined]
+    names = {**condition.__globals__, **inspect.getclosurevars(condition).nonlocals}
     names |= {name: each.default for name, each in inspect.signature(condition).parameters.items()}
     texts: list[str] = []
-    for part in _parts(body):
+    for part in comparisons(body):
         with contextlib.suppress(Exception):  # it is not asked for where a part before it is false
             texts += _texts(part, names)
     return ", ".join(texts)
@@ -56,16 +56,16 @@ def _end(node: ast.expr) -> tuple[int, int]:
     return node.end_lineno or 0, node.end_col_offset or 0
 
 
-def _parts(condition: ast.expr) -> Iterator[ast.expr]:
+def comparisons(condition: ast.expr) -> Iterator[ast.expr]:
     """Yields comparisons, and what should be false."""
     match condition:
         case ast.BoolOp(values=values):
             for each in values:
-                yield from _parts(each)
+                yield from comparisons(each)
         case ast.UnaryOp(ast.Not(), operand):
-            yield from [*_parts(operand)] or [operand]
+            yield from [*comparisons(operand)] or [operand]
         case ast.Call(ast.Name("all" | "any" | "bool"), [only]):
-            yield from _parts(only)
+            yield from comparisons(only)
         case ast.GeneratorExp(ast.Compare(left, _, others), generators):
             yield ast.ListComp(ast.Tuple([left, *others], ast.Load()), generators)
         case ast.Compare():
@@ -76,12 +76,12 @@ def _texts(part: ast.expr, names: dict[str, Any]) -> Iterator[str]:
     sides = [part.left, *part.comparators] if isinstance(part, ast.Compare) else [part]
     values = []
     for side in sides:
-        is_length = isinstance(side, ast.Call) and ast.unparse(side.func) == "len"
-        expression = ast.Expression(side.args[0] if is_length else side)
+        counted = side.args[0] if isinstance(side, ast.Call) and ast.unparse(side.func) == "len" else None
+        expression = ast.Expression(counted or side)
         value = eval(compile(ast.fix_missing_locations(expression), "<condition>", "eval"), names)
         if not isinstance(side, ast.Constant):
-            yield f"{ast.unparse(side)} is {f'{len(value)}: ' if is_length else ''}{value!r}"[:_MOST]
-        values += [] if is_length or isinstance(value, str | bytes) or not isinstance(value, Collection) else [value]
+            yield f"{ast.unparse(side)} is {f'{len(value)}: ' if counted else ''}{value!r}"[:_MOST]
+        values += [] if counted or isinstance(value, str | bytes) or not isinstance(value, Collection) else [value]
     if (
         len(sides) == len(values) == 2
         and isinstance(part, ast.Compare)

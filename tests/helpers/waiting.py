@@ -47,9 +47,9 @@ def runs(process: subprocess.Popen[Any], log: Callable[[], object] = lambda: "")
         if status is None:
             return True
         if status >= 0:
-            raise AssertionError(f"it ended with {status}\n{_text(log)}")
+            raise AssertionError(f"it ended with {status}\n{told(log)}")
         name = signal.Signals(-status).name
-        raise (AssertionError if name in _CRASHES else Inconclusive)(f"it was ended by {name}\n{_text(log)}")
+        raise (AssertionError if name in _CRASHES else Inconclusive)(f"it was ended by {name}\n{told(log)}")
 
     return is_up
 
@@ -171,7 +171,7 @@ def until(
         return Inconclusive(f"something ended before: {missed()}") if has_ended else None
 
     def missed() -> str:
-        return "; ".join(filter(None, [what, str(_text(details)), compared(condition)]))
+        return "; ".join(filter(None, [what, str(told(details)), compared(condition)]))
 
     with _longer(limit_s), _judged(ended):
         seen = progress()
@@ -226,19 +226,19 @@ def _judged(ended: Callable[[], Exception | None]) -> Iterator[None]:
     except Inconclusive:
         raise
     except Exception as error:
-        told = None if isinstance(error, AssertionError) and _has_all() else ended()
-        if told is None or told is error:
+        reason = None if isinstance(error, AssertionError) and _has_all() else ended()
+        if reason is None or reason is error:
             raise
-        raise told from error
+        raise reason from error
 
 
 def _has_all() -> bool:
     return all(is_up() for is_up in _needed)
 
 
-def _text(told: Callable[[], object]) -> object:
-    """What cannot be told does not change what an error says."""
+def told(details: Callable[[], object]) -> object:
+    """Returns details. That they cannot be told does not change what an error says."""
     try:
-        return told()
+        return details()
     except Exception as error:  # noqa: BLE001 (it is a part of the text)
         return f"no details: {error!r}"

@@ -124,7 +124,7 @@ def test_rules_change_under_a_job(runner: str, topics: Topics, lab: Lab, tmp_pat
             return any(hit["rule"] == rule_id and hit["event"]["n"] > first for hit in hits_of(lab, topics))
 
         first = next(numbers)
-        job.wait_until(is_met, f"an event meets {rule_id}")
+        job.wait_until(is_met, f"an event meets {rule_id}", details=lambda: hits_of(lab, topics)[-10:])
 
     numbers = iter(range(100_000))
     publish("one.json", json.dumps([RULES[0]]))

@@ -27,7 +27,7 @@ from rmqio.model import Message, MessageQueue, Record
 from rmqio.options import ClientOptions
 from rmqio.transforms.shared import close_shared_clients
 from tests.helpers.client.raw_send import read_to, records_of, send_all
-from tests.helpers.waiting import at_most, missing, until
+from tests.helpers.waiting import at_most, missing, told, until
 
 # ---- the ledger -----------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Run:
 
         def goes_on() -> bool:
             if self.has_ended.is_set() and not condition():
-                raise AssertionError(f"the pipeline ended before: {what}; {details()}; {self}") from self.error
+                raise AssertionError(f"the pipeline ended before: {what}; {told(details)}; {self}") from self.error
             return True
 
         until(
@@ -193,7 +193,7 @@ class Run:
             what,
             progress=lambda: len(self.records),
             alive=[goes_on],
-            details=lambda: f"{details()}; {self}",
+            details=lambda: f"{told(details)}; {self}",
             still_s=still_s,
         )
 

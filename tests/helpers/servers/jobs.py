@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.helpers.waiting import at_most, runs, until
+from tests.helpers.waiting import at_most, runs, told, until
 
 _HEEDING: Final = ("env", "--default-signal=INT")
 """Before a command: it reacts to interrupts, also if the tests run in the background, where they are ignored."""
@@ -50,8 +50,8 @@ class Job:
             condition,
             what,
             progress=progress,
-            alive=[runs(self.process, lambda: f"before: {what}; {details()}\n{tail()}")],
-            details=lambda: f"{details()}\n{tail()}",
+            alive=[runs(self.process, lambda: f"before: {what}; {told(details)}\n{tail()}")],
+            details=lambda: f"{told(details)}\n{tail()}",
             still_s=still_s,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.helpers.waiting import until
+from tests.helpers.waiting import told, until
 
 
 def until_by(
@@ -27,6 +27,6 @@ def until_by(
         what,
         progress=batch,
         alive=[goes_on],
-        details=lambda: f"{details()}; {query.lastProgress}",
+        details=lambda: f"{told(details)}; {query.lastProgress}",
         still_s=120,
     )

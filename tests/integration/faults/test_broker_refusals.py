@@ -205,7 +205,7 @@ def test_a_read_only_broker_refuses_for_good_until_it_is_writable(lab: Lab) -> N
                 except TopicNotExist as error:
                     return "no writable queue" in str(error)
 
-            until(has_no_queue, "the name server to know")
+            until(has_no_queue, "the name server to know", details=lambda: producer.queues(plain))
         until(lambda: not has_no_queue(), "the name server to know again")
         for topic in (ordered, plain):
             producer.send(Message(b"yes", topic=topic))
@@ -304,7 +304,7 @@ def test_queues_closed_for_writing_are_read_to_their_ends_while_sends_take_the_o
             until_acked(writers, since + 100)
             return queues_of(writers, since // 2) == set(queues[:2])
 
-        until(only_two, "sends to take what is left")
+        until(only_two, "sends to take what is left", details=lambda: queues_of(writers, acked(writers) // 2))
         for writer in writers:
             writer.stop(30)
         until_readable(lab, topic, writers)

@@ -269,7 +269,7 @@ def until_replicated(producer: RemotingProducer, topic: str) -> None:
         except TransportError:  # no name server knows a master that has just started
             return False
 
-    until(has_come, "the replica to keep up")
+    until(has_come, "the replica to keep up", details=lambda: producer.send(Message(b"probe", topic=topic)))
 
 
 def knows_topic(broker: Server, topic: str) -> bool:

@@ -186,7 +186,7 @@ def test_copies_after_a_restart_have_the_default_ids_of_their_originals(
         return len(found) >= len(keys) * len(windows) and any(len(copies) > 1 for copies in found.values())
 
     with started(Job(command, tmp_path)) as job:
-        job.wait_until(has_copies, "all totals, and some of them twice")
+        job.wait_until(has_copies, "all totals, and some of them twice", details=lambda: lab.bodies(sink))
         assert job.interrupt() == 130, job.log.read_text()
     assert marker.exists()
     found = lab.bodies(sink)

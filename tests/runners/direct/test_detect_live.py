@@ -54,7 +54,7 @@ def test_a_row_and_a_rule_that_change_are_seen_by_events_that_follow(lab: Lab, t
             send(events, json.dumps({"n": next(numbers), "user": 1}), "e")
             return any(hit["rule"] == rule_id and hit["event"]["n"] > first for hit in found())
 
-        job.wait_until(is_met, f"an event meets {rule_id}")
+        job.wait_until(is_met, f"an event meets {rule_id}", details=lambda: found()[-10:])
         return first
 
     put("silver")

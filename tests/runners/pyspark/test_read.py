@@ -317,7 +317,7 @@ def test_a_running_stream_gets_what_comes_and_says_how_far_it_is(lab: Lab, strea
         end = json.loads(source.endOffset)
         return bool({topic: end[topic] for topic in ends} == ends == json.loads(source.latestOffset))
 
-    until_by(query, says_the_ends, "the ends")
+    until_by(query, says_the_ends, "the ends", details=lambda: ends)
     (lag,) = lags(query.lastProgress)
     assert lag.by_queue == dict.fromkeys(queues, 0)
     lab.send(queues[0], 1)  # Spark tells of a commit when it plans the next micro-batch

@@ -110,6 +110,7 @@ class Job:
                 has_ended,
                 "the job has ended",
                 progress=lambda: out.stat().st_size,
+                details=lambda: out.read_bytes()[-4000:].decode(errors="replace"),
                 still_s=180,
             )
         found = out.read_bytes()

@@ -65,7 +65,8 @@ def test_the_third_program_uses_what_the_second_has_made_and_a_broken_file_is_le
     def is_written() -> bool:
         return bool(list(folder.glob("*.new"))) and not any(jvm_writes(maker) for maker in folder.glob("*.maker"))
 
-    until(is_written, "the file, which the second JVM writes when it ends", still_s=120)
+    what = "the file, which the second JVM writes when it ends"
+    until(is_written, what, details=lambda: [*folder.iterdir()], still_s=120)
     found, complaints = run(tmp_path)
     assert found == "MAPPED"
     assert "jsa" not in complaints

@@ -114,14 +114,16 @@ def test_a_topic_changes_under_a_job(runner: str, is_restarted: bool, topics: To
     def met(job: Job, customer: int, name: str | None) -> None:
         """Sends orders until one of them meets this name, and no later one another."""
 
+        def found() -> list[dict[str, Any]]:
+            return [row for row in rows_of(lab, topics.alarms) if row["id"] >= first]
+
         def is_met() -> bool:
             number = next(numbers)
             send(lab, topics.readings, [{"id": number, "customer": customer}])
-            found = [row for row in rows_of(lab, topics.alarms) if row["id"] >= first]
-            return any(row["name"] == name for row in found)
+            return any(row["name"] == name for row in found())
 
         first = next(numbers)
-        job.wait_until(is_met, f"customer {customer} is {name}")
+        job.wait_until(is_met, f"customer {customer} is {name}", details=found)
 
     set_name(1, "Ann")
     set_name(2, "Bob")

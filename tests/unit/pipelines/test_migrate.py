@@ -98,7 +98,8 @@ def test_a_program_without_windows_goes_on_until_it_is_stopped(
             return wanted in [json.loads(record.body) for record in broker.cluster.records(sink)]
 
         # It starts at the newest message: sent again and again.
-        until(is_there, "the result", alive=[runs(program, program.communicate)], still_s=180)
+        alive = [runs(program, program.communicate)]
+        until(is_there, "the result", alive=alive, details=lambda: broker.cluster.records(sink), still_s=180)
         program.send_signal(signal.SIGINT)
         program.communicate(timeout=at_most(180))
     finally:

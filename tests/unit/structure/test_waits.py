@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.helpers.compared import comparisons
 from tests.helpers.imports import ROOT
 
 _SLEEPS = {"time.sleep", "asyncio.sleep", "sleep"}
@@ -25,6 +26,7 @@ _LIMIT_AT = {
     "urlopen": 2,
 }
 """Where the limit of other calls is, if it has no name."""
+_WAITS = {"until", "until_by", "wait_until"}
 _SHORT_S, _MILLISECONDS = 4, 1_000
 _CLOCKED = ("unit/", "helpers/client/")
 """Readers there have a clock that they move themselves."""
@@ -47,6 +49,36 @@ def own_waits(tree: ast.AST, *, polls: bool = True) -> Iterator[int]:
             sleeps = sleeps or (polls and any(map(_is_poll, inside)))
             if (sleeps and (leaves or has_condition)) or (isinstance(loop, ast.While) and _waits(loop.test)):
                 yield loop.lineno
+
+
+def untold(tree: ast.AST) -> Iterator[int]:
+    """Yields the lines of waits for a function of this file that compares, without details.
+
+    A wait for a lambda tells what it compares: tests/helpers/compared.py.
+    """
+    waits = {
+        call: {each.id for each in _conditions(call) if isinstance(each, ast.Name)}
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and _name(call.func).rpartition(".")[2] in _WAITS
+        and _name(call.func) != "ready.wait_until"  # of the library
+        and not {each.arg for each in call.keywords} & {"details", None}
+    }
+    if not any(waits.values()):
+        return
+    comparing = {
+        function.name
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Return) and node.value is not None and any(comparisons(node.value))
+    }
+    yield from (call.lineno for call, names in waits.items() if names & comparing)
+
+
+def _conditions(wait: ast.Call) -> list[ast.expr]:
+    """Returns the arguments, and those of `partial`: one of them is the condition."""
+    return [each for given in wait.args for each in (given, *(given.args if isinstance(given, ast.Call) else ()))]
 
 
 def _is_poll(node: ast.AST) -> bool:
@@ -165,11 +197,33 @@ def test_limits_that_do_not_grow_are_found(source: str, found: bool) -> None:
     assert any(limits(ast.parse(source))) == found
 
 
+_HAS = "def has(n=1):\n    return len(it) >= n\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        (f"{_HAS}until(has, 'it')", True),
+        (f"{_HAS}until(has, 'it', details=it)", False),
+        (f"{_HAS}until(has, 'it', **more)", False),
+        (f"{_HAS}until(partial(has, 3), 'it')", True),
+        (f"{_HAS}job.wait_until(has, 'it', progress=it)", True),
+        (f"{_HAS}until_by(query, has, 'it')", True),
+        ("until(lambda: len(it) >= 1, 'it')", False),
+        ("until(has, 'it')", False),
+        ("def has():\n    return bool(left or not it)\nuntil(has, 'it')", True),
+        ("def has():\n    return [each for each in it if each == 1]\nuntil(has, 'it')", False),
+    ],
+)
+def test_waits_that_do_not_tell_what_is_missing_are_found(source: str, found: bool) -> None:
+    assert any(untold(ast.parse(source))) == found
+
+
 def test_no_test_has_a_wait_or_a_limit_of_its_own() -> None:
     found = {}
     for path in (ROOT / "tests").rglob("*.py"):
         name = path.relative_to(ROOT / "tests").as_posix()
         if not name.startswith(_ELSEWHERE) and name != "helpers/waiting.py":
             tree = ast.parse(path.read_text())
-            found[name] = [*own_waits(tree, polls=not name.startswith(_CLOCKED)), *limits(tree)]
+            found[name] = [*own_waits(tree, polls=not name.startswith(_CLOCKED)), *limits(tree), *untold(tree)]
     assert {name: lines for name, lines in found.items() if lines} == {}

@@ -103,7 +103,7 @@ def test_one_look_that_takes_long_decides_nothing(
     monkeypatch.setattr("tests.helpers.waiting.time.monotonic", lambda: now_s)
     monkeypatch.setattr("tests.helpers.waiting.time.sleep", pass_by)
     with pytest.raises(raised, match=said) if raised else contextlib.nullcontext():
-        until(holds, "it", progress=lambda: step)
+        until(holds, "it", progress=lambda: step, details=lambda: step)
 
 
 SENT, WANTED = ["a", "b"], {"q0": [1], "q1": [2]}

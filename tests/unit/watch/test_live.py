@@ -62,7 +62,7 @@ def test_in_tmux_the_view_follows_the_size_of_the_pane(broker: FakeBroker, colum
             title = pane.startswith("rmqio watch: orders, group billing")
             return title and len(queues) == 4 and re.search("broker-b +away ", pane) is not None
 
-        until(all_is_there, "broker-b to be away, and all queues")
+        until(all_is_there, "broker-b to be away, and all queues", details=lambda: run("capture-pane", "-p"))
         run("resize-window", "-x", "100", "-y", "30")
         until(lambda: "every 0.2 s, Ctrl-C ends it" in run("capture-pane", "-p"), "the larger view")
     finally:

@@ -134,7 +134,7 @@ def receive(transport: Transport, size: int) -> bytes:
         found += data or b""
         return data == b"" or len(found) >= size
 
-    until(is_all, f"{size} bytes", progress=lambda: len(found), pause_s=0)
+    until(is_all, f"{size} bytes", progress=lambda: len(found), details=lambda: len(found), pause_s=0)
     return found
 
 

@@ -118,7 +118,7 @@ def test_a_deletion_of_sql_finds_its_row_whatever_its_key_escapes(users: Users, 
 
     for count, key in enumerate(keys, 1):
         users.delete(row_key(key))
-        until(partial(are_gone, count), f"the deletion of {count} rows")
+        until(partial(are_gone, count), f"the deletion of {count} rows", details=lambda: table.now()[0].get(look))
 
 
 def test_a_topic_without_messages_is_a_table_without_rows(users: Users) -> None:
@@ -336,6 +336,6 @@ def test_a_table_that_begins_anew_waits_for_all_brokers(tmp_path: Path, monkeypa
 
         until(lambda: is_new() or len(tries) > 2, "looks at the broker that is away")
         cluster._failures._planned.clear()
-        until(is_new, "the rows of the new topic")
+        until(is_new, "the rows of the new topic", details=lambda: seen[-1])
         assert [each for each in seen if None in each] == []
         table.stop()
