@@ -12,7 +12,9 @@ import apache_beam as beam
 import pytest
 
 from rmqio import MessageQueue, QueueDescriptor, ReadAllFromRocketMQ, ReadOptions, StartFrom, StopAt
-from tests.helpers.ledgers.ledger import QUICK, Lab, check, failure, finished, new_group, running
+from rmqio.transforms.reading.read_fn import ReadQueueFn
+from tests.helpers.ledgers.ledger import QUICK, Lab, Run, check, failure, finished, new_group, running
+from tests.integration.reading.test_endless import bundles_of
 
 pytestmark = pytest.mark.broker
 
@@ -207,6 +209,12 @@ def test_an_offset_behind_the_end_fails_or_goes_where_the_policy_says(lab: Lab, 
     assert finished(lab.read(queue.topic, start=at_end, stop=StopAt.latest())).offsets == NONE
 
 
+def goes_on_waiting(run: Run, begun: list[Any]) -> None:
+    """It begins more bundles, in which nothing comes: it has not ended. `begun`: those until now."""
+    so_far = len(begun)
+    run.wait_until(lambda: len(begun) > so_far + 3, "bundles in which it waits")
+
+
 # ---- stops ----------------------------------------------------------------------------------------------------------
 
 
@@ -216,17 +224,17 @@ def test_stop_at_latest_is_the_end_at_the_start(lab: Lab) -> None:
     assert run.offsets == {queue: span(0, 3_000)}
 
 
-def test_stop_at_offsets_reads_up_to_them_waits_for_them_and_leaves_out_other_queues(lab: Lab) -> None:
+def test_stop_at_offsets_reads_up_to_them_waits_for_them_and_leaves_out_other_queues(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     q0, q1, q2, q3 = lab.topic(50, 50, 50, 50)
     stop = StopAt.offsets({q0: 7, q1: 60, q3: 0})
+    begun = bundles_of(monkeypatch, ReadQueueFn)
     with running(lab.read(q0.topic, stop=stop)) as run:
-        run.wait_until(lambda: run.offsets.get(q1) == span(0, 50), "all that is there")
-        time.sleep(0.3)
-        assert not run.has_ended.is_set(), "it did not wait for its stop"
-        lab.send(q1, 9)
-        run.wait_until(lambda: run.offsets.get(q1) == span(0, 59), "all that is there")
-        assert not run.has_ended.is_set(), "it did not wait for its stop"
-        lab.send(q1, 20)
+        for end, more in ((50, 9), (59, 20)):
+            run.wait_until(lambda end=end: run.offsets.get(q1) == span(0, end), "all that is there")  # type: ignore[misc]
+            goes_on_waiting(run, begun)
+            lab.send(q1, more)
     assert run.error is None
     assert run.offsets == {q0: span(0, 7), q1: span(0, 60)}
     assert q2 not in run.offsets
@@ -257,12 +265,12 @@ def test_max_num_records_without_a_stop_takes_what_is_there(lab: Lab) -> None:
     assert run.offsets == {q0: span(0, 4), q1: span(0, 2), q2: span(0, 4)}
 
 
-def test_max_num_records_without_a_stop_waits_for_what_is_missing(lab: Lab) -> None:
+def test_max_num_records_without_a_stop_waits_for_what_is_missing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     q0, q1 = lab.topic(3, 1)
+    begun = bundles_of(monkeypatch, ReadQueueFn)
     with running(lab.read(q0.topic, options=options(max_num_records=6))) as run:
         run.wait_until(lambda: run.offsets.get(q0) == [0, 1, 2], "what is there")
-        time.sleep(0.3)
-        assert not run.has_ended.is_set(), "it did not wait for its last records"
+        goes_on_waiting(run, begun)
         lab.send(q0, 5)
         lab.send(q1, 5)
     assert run.error is None
