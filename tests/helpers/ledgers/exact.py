@@ -92,6 +92,10 @@ class ExactBench:
             still_s=300,
         )
 
+    def wait_for_commits(self, job: Job) -> None:
+        """Waits until the group has committed all: the job reads nothing again."""
+        job.wait_until(lambda: not self.uncommitted(), "all to be committed", progress=self.uncommitted)
+
     def _missing(self) -> str:
         keys = (record.keys[0] for record in read_topic(self.client, self.sink))
         return missing((str(address["id"]) for address in addresses(self.sent)), keys)
@@ -103,7 +107,9 @@ class ExactBench:
         self.broker.restart()
 
     def run_through(self, mode: Mode, kills: Sequence[str], **others: Callable[[], object]) -> None:
-        """Runs the job until everything is written, and a little longer. Makes each kill after some new writes.
+        """Runs the job until everything is written and committed: then nothing is left of which a copy could come.
+
+        Makes each kill after some new writes.
 
         A killed "driver" is started again here. A "worker" and the "broker" are replaced by themselves. `others` are
         functions that kill something else.
@@ -128,7 +134,7 @@ class ExactBench:
                     job = self.job(mode)
             self.send(self.count - self.sent)
             self.wait_for(job, self.count)
-            time.sleep(3)  # a copy would arrive late
+            self.wait_for_commits(job)
             assert job.interrupt() == 130, job.log.read_text()[-4000:]
         finally:
             if job.process.poll() is None:

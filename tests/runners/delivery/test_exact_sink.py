@@ -84,7 +84,7 @@ def test_on_direct_from_the_offsets_of_the_group(bench: Callable[[int], ExactBen
             job.kill()
     with started(made.job(direct, "--start=group:earliest")) as job:
         made.wait_for(job, made.sent)
-        job.wait_until(lambda: not made.uncommitted(), "all to be committed", details=made.uncommitted)
+        made.wait_for_commits(job)
         assert job.interrupt() == 130, job.log.read_text()[-4000:]
     assert made.counted(java) == (0, 0), [path.read_text()[-3000:] for path in made.logs]
 
