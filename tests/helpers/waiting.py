@@ -58,7 +58,7 @@ def runs(process: subprocess.Popen[Any], log: Callable[[], object] = lambda: "")
 def repeated(act: Callable[[], object], every_s: float) -> Iterator[None]:
     """Does something again and again in a thread of its own, until the end of the block, e.g. sends a message.
 
-    An error ends it, and is raised after the block.
+    An error ends it, and is raised after the block. If the block fails first, it may be because of that: a note tells.
     """
     is_over, errors = threading.Event(), list[BaseException]()
 
@@ -71,11 +71,19 @@ def repeated(act: Callable[[], object], every_s: float) -> Iterator[None]:
 
     thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
-    try:
-        yield
-    finally:
+
+    def end() -> None:
         is_over.set()
         thread.join(at_most(120))
+
+    try:
+        yield
+    except BaseException as error:
+        end()
+        if errors:
+            error.add_note(f"what was repeated meanwhile has failed: {errors[0]!r}")
+        raise
+    end()
     assert not thread.is_alive(), f"{act} does not end"
     if errors:
         raise errors[0]

@@ -47,6 +47,15 @@ def test_what_is_repeated_goes_on_until_the_block_ends_or_it_fails() -> None:
     fails = Asked(_NO_ANSWER, 3)
     with pytest.raises(ConnectionError, match="no answer"), repeated(fails, 0.001):
         until(lambda: not fails.is_up, "its error", still_s=1e6)
+    fails = Asked(_NO_ANSWER, 3)
+
+    def comes() -> bool:
+        assert fails.is_up, "nothing more comes"
+        return False
+
+    with pytest.raises(AssertionError, match="nothing more comes") as raised, repeated(fails, 0.001):
+        until(comes, "more", details=lambda: fails, still_s=1e6)
+    assert raised.value.__notes__ == [f"what was repeated meanwhile has failed: {_NO_ANSWER!r}"]
 
 
 def test_what_comes_is_returned() -> None:
