@@ -204,6 +204,7 @@ def test_a_processing_time_timer_of_what_ends_would_keep_flinks_stream_for_ever(
     result = p.run()
     try:
         until(lambda: bool(noted(tmp_path / "notes")), "the timer to be set", alive=[goes_on(result)])
+        # Nothing happens in such a job any more, not even a checkpoint, for which a test could wait.
         time.sleep(6)
         assert result.state == PipelineState.RUNNING
         assert not waits(tmp_path / "notes")

@@ -273,6 +273,18 @@ def test_a_limit_a_micro_batch_is_shared_out(lab: Lab, stream: Stream) -> None:
     assert stream.offsets() == everything(*queues, lab=lab)
 
 
+def until_triggered(query: Any, times: int) -> None:
+    """Waits until triggers have begun and ended so often."""
+    seen = [False]
+
+    def has() -> bool:
+        if query.status["isTriggerActive"] is not seen[-1]:
+            seen.append(not seen[-1])
+        return len(seen) > 2 * times
+
+    until(has, f"{times} triggers", progress=lambda: len(seen), details=lambda: query.status, pause_s=0.005)
+
+
 @pytest.mark.exhaustive
 def test_a_micro_batch_waits_for_enough_messages_or_for_its_delay(lab: Lab, stream: Stream) -> None:
     (queue,) = lab.topic(3)
@@ -287,7 +299,7 @@ def test_a_micro_batch_waits_for_enough_messages_or_for_its_delay(lab: Lab, stre
     # The first one of a run does not wait.
     until_by(query, lambda: [size for size, _ in batches(query)] == [3], "a batch of 3")
     lab.send(queue, 10)
-    time.sleep(1)  # some triggers, at each of which it would be planned
+    until_triggered(query, 4)  # at each of which it would be planned
     lab.send(queue, 40)
     until_by(query, lambda: [size for size, _ in batches(query)] == [3, 50], "a batch of 50")
     query.stop()
