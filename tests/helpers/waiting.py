@@ -126,6 +126,14 @@ def until_found(found: Callable[[], Collection[Any]], wanted: Collection[Any], *
     until(are_all, f"all {len(wanted)}", **more, **others)
 
 
+def until_up(answers: Callable[[], T], what: str, **others: Any) -> T:
+    """Waits for a server of others, as `until` does. That it does not come up says nothing of the product."""
+    try:
+        return until(answers, what, **others)
+    except AssertionError as error:
+        raise Inconclusive(f"no server: {error}") from error
+
+
 def settled(value: Callable[[], T], what: str, looks: int = 40) -> T:
     """Returns a value that nothing tells the end of, once so many looks in a row have found the same."""
     found = [value()]

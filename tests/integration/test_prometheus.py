@@ -22,7 +22,7 @@ from tests.helpers.imports import ROOT
 from tests.helpers.servers.debian import unpacked
 from tests.helpers.servers.ports import reserved_port
 from tests.helpers.servers.prometheus import QUEUE, Machine
-from tests.helpers.waiting import at_most, until
+from tests.helpers.waiting import at_most, until, until_up
 
 pytestmark = [
     pytest.mark.systems,
@@ -68,7 +68,7 @@ def prometheus(target: int, folder: Path) -> Iterator[Prometheus]:
     )
     try:
         server = Prometheus(port)
-        until(lambda: answers(lambda: server.ask("up")["result"]), "Prometheus")
+        until_up(lambda: answers(lambda: server.ask("up")["result"]), "Prometheus")
         yield server
     finally:
         process.terminate()

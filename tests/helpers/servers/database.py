@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from tests.helpers.waiting import at_most, until
+from tests.helpers.waiting import at_most, until_up
 
 
 class Server:
@@ -30,7 +30,7 @@ class Server:
                 process = self._process = self._launch()
             return False
 
-        until(answers, f"an answer of the server of {self.url}", details=log)
+        until_up(answers, f"an answer of the server of {self.url}", details=log)
 
     def kill(self) -> None:
         """Sends SIGKILL."""

@@ -26,7 +26,7 @@ from rmqio.runners.flink.jobserver.command import java_options
 from rmqio.runners.flink.rest import FlinkJob, FlinkRest
 from tests.helpers.servers.ports import reserved_port
 from tests.helpers.servers.spark_cluster import END_WITH_THE_TESTS, below, end
-from tests.helpers.waiting import runs, until
+from tests.helpers.waiting import runs, until, until_up
 
 VERSION = "1.19.3"
 PACKAGE = f"apache-flink-libraries=={VERSION}"
@@ -167,7 +167,7 @@ class Cluster:
         end(self.processes)
 
     def _until_slots(self, count: int) -> None:
-        until(lambda: self.slots() == count, f"{count} slots", alive=[runs(self.processes[0])], still_s=400)
+        until_up(lambda: self.slots() == count, f"{count} slots", alive=[runs(self.processes[0])], still_s=400)
 
     def _start(self, main: str, name: str, heap_mb: int) -> subprocess.Popen[bytes]:
         conf = self.folder / name

@@ -17,7 +17,7 @@ from rmqio.local.processes.java import find_java
 from rmqio.local.processes.process import JavaProcess
 from rmqio.local.processes.watchdog import Watchdog
 from tests.helpers.servers.ports import reserved_port
-from tests.helpers.waiting import until
+from tests.helpers.waiting import until_up
 
 SMALL = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _BOOT_S = 120.0
@@ -66,7 +66,7 @@ class JavaServer:
         assert self._process is not None
         self._process.start()
         process = self._process
-        until(
+        until_up(
             self.answers,
             f"an answer of the {self.title}",
             alive=[lambda: process.pid() is not None],

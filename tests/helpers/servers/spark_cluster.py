@@ -16,7 +16,7 @@ from typing import Final
 
 import pyspark
 
-from tests.helpers.waiting import runs, until
+from tests.helpers.waiting import runs, until_up
 
 SPARK = Path(pyspark.__file__).parent
 _PORTS = ("--port", "0", "--webui-port", "0")
@@ -76,7 +76,7 @@ class Cluster:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         self.start("org.apache.spark.deploy.master.Master", "master", "127.0.0.1")
-        found = until(
+        found = until_up(
             lambda: re.search(r"spark://127\.0\.0\.1:\d+", self.log("master")),
             "the master",
             alive=[runs(self.processes[0], lambda: self.log("master"))],
@@ -111,7 +111,7 @@ class Cluster:
         host = f"127.0.0.{1 + len(self.processes)}"
         process = self.start("org.apache.spark.deploy.worker.Worker", name, host, *limits, self.url)
         self.workers.append(process)
-        until(
+        until_up(
             lambda: "Successfully registered with master" in self.log(name),
             f"the registration of {name}",
             alive=[runs(process, lambda: self.log(name))],

@@ -26,7 +26,7 @@ _LIMIT_AT = {
     "urlopen": 2,
 }
 """Where the limit of other calls is, if it has no name."""
-_WAITS = {"until", "until_by", "wait_until"}
+_WAITS = {"until", "until_by", "until_up", "wait_until"}
 _SHORT_S, _MILLISECONDS = 4, 1_000
 _CLOCKED = ("unit/", "helpers/client/")
 """Readers there have a clock that they move themselves."""

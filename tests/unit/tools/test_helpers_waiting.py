@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import waiting
-from tests.helpers.waiting import Inconclusive, at_most, needed, repeated, runs, until, until_found
+from tests.helpers.waiting import Inconclusive, at_most, needed, repeated, runs, until, until_found, until_up
 
 
 @pytest.fixture(autouse=True)
@@ -147,6 +147,13 @@ def test_what_a_condition_compares_is_told(condition: Callable[[], object], told
     with pytest.raises(AssertionError) as raised:
         until(condition, "it")
     assert str(raised.value).partition(" before: it")[2].removeprefix("; ") == told
+
+
+def test_a_server_of_others_that_does_not_come_up_is_inconclusive() -> None:
+    assert until_up(after(2), "it")
+    for given in ({}, {"alive": [Asked(AssertionError("it ended with 1"))]}):
+        with pytest.raises(Inconclusive, match=r"no server: (nothing changed .* before: it|it ended with 1)"):
+            until_up(lambda: False, "it", **given)
 
 
 def test_a_busy_machine_gets_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
