@@ -42,18 +42,23 @@ class Job:
         still_s: float = 240,
     ) -> None:
         """Waits for a condition. Fails if the program ends first. What it starts, e.g. a JVM, takes minutes at most."""
-
-        def tail() -> str:
-            return self.log.read_text()[-4000:]
-
         until(
             condition,
             what,
             progress=progress,
-            alive=[runs(self.process, lambda: f"before: {what}; {told(details)}\n{tail()}")],
-            details=lambda: f"{told(details)}\n{tail()}",
+            alive=[runs(self.process, lambda: f"before: {what}; {told(details)}\n{self._tail()}")],
+            details=lambda: f"{told(details)}\n{self._tail()}",
             still_s=still_s,
         )
+
+    def done(self, still_s: float = 240) -> None:
+        """Waits until the program has ended well. That something else has ended it says nothing."""
+        until(lambda: self.process.poll() is not None, "its end", details=self._tail, still_s=still_s)
+        if self.process.returncode:
+            runs(self.process, self._tail)()
+
+    def _tail(self) -> str:
+        return self.log.read_text()[-4000:]
 
     def interrupt(self) -> int:
         return self.end(signal.SIGINT)

@@ -19,7 +19,6 @@ from rmqio.local import LocalRocketMQ
 from tests.helpers.ledgers.delivery import DIRECT, MODES, Copies, Mode, Round, held_by, killable, rounds
 from tests.helpers.ledgers.ledger import Findings
 from tests.helpers.pipelines.holding import Hold
-from tests.helpers.waiting import at_most
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -154,7 +153,7 @@ def test_source_worker_killed(runs: Runs, mode: Mode, tmp_path: Path) -> None:
             )
             assert job.interrupt() == 130, job.log.read_text()
         else:
-            assert job.process.wait(at_most(240)) == 0, job.log.read_text()
+            job.done()
     found = copies.findings()
     assert found == Findings(duplicated=found.duplicated)
 

@@ -7,11 +7,13 @@ import os
 import subprocess
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.helpers import waiting
+from tests.helpers.servers.jobs import Job, started
 from tests.helpers.waiting import Inconclusive, at_most, needed, repeated, runs, until, until_found, until_up
 
 
@@ -154,6 +156,26 @@ def test_a_server_of_others_that_does_not_come_up_is_inconclusive() -> None:
     for given in ({}, {"alive": [Asked(AssertionError("it ended with 1"))]}):
         with pytest.raises(Inconclusive, match=r"no server: (nothing changed .* before: it|it ended with 1)"):
             until_up(lambda: False, "it", **given)
+
+
+@pytest.mark.parametrize(
+    ("program", "raised", "said"),
+    [
+        ("exit 0", None, ""),
+        ("echo its log >&2; exit 3", AssertionError, "it ended with 3\nits log"),
+        ("echo its log >&2; kill -KILL $$", Inconclusive, "it was ended by SIGKILL\nits log"),
+        ("ulimit -c 0; kill -SEGV $$", AssertionError, "it was ended by SIGSEGV"),
+    ],
+)
+def test_a_job_is_done_if_it_has_ended_well(
+    program: str, raised: type[Exception] | None, said: str, tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(raised, match=said) if raised else contextlib.nullcontext(),
+        started(Job(["sh", "-c", program], tmp_path)) as job,
+    ):
+        job.process.wait()
+        job.done()
 
 
 def test_a_busy_machine_gets_more_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from rmqio.pipelines.addresses import addresses
 from rmqio.pipelines.check import body_of, compare, read_topic
 from rmqio.pipelines.common.provinces import province_of
 from tests.helpers.servers.jobs import Job, started
-from tests.helpers.waiting import at_most, missing
+from tests.helpers.waiting import missing
 from tests.integration.pipelines import test_province
 from tests.integration.pipelines.test_province import ROOT, Bench
 from tests.runners.spark.streaming.test_word_count import PATIENCE_S
@@ -64,7 +64,7 @@ def test_a_run_with_a_stop_ends_by_itself_and_bad_input_goes_to_the_dead_letter_
 ) -> None:
     bench.load([*bodies(0, COUNT), *BAD])
     with started(province(bench, tmp_path, "--stop=latest", f"--dead_letter_topic={bench.letters}")) as job:
-        assert job.process.wait(at_most(PATIENCE_S)) == 0, job.log.read_text()
+        job.done(PATIENCE_S)
     assert job.output.read_text() == (
         f"province.py: {COUNT + len(BAD):,} addresses read from {bench.source}, "
         f"{COUNT:,} provinces written to {bench.sink}, {len(BAD)} bad (went to {bench.letters})\n"
@@ -92,7 +92,7 @@ def test_an_endless_run_ends_on_sigterm_and_a_later_one_takes_what_came_since(be
 
     bench.load(bodies(COUNT + 100, COUNT + 200))
     with started(province(bench, tmp_path, "--available_now")) as job:
-        assert job.process.wait(at_most(PATIENCE_S)) == 0, job.log.read_text()
+        job.done(PATIENCE_S)
     assert job.output.read_text() == (
         f"province.py: 100 addresses read from {bench.source}, 100 provinces written to {bench.sink}, 0 bad\n"
     )

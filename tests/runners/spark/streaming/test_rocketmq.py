@@ -60,7 +60,7 @@ def test_a_killed_driver_and_a_run_that_ends_early_lose_and_change_nothing(kept:
     hold.release()
 
     with started(kept.job(*flags, "--available_now", "--idle_timeout_ms=600000", GOES_ON)) as job:
-        assert job.process.wait(at_most(180)) == 0, job.log.read_text()
+        job.done()
     assert kept.committed() == COUNT
     assert job.output.read_text().startswith("keeping.py: ")
     lines = [line for line in job.log.read_text().splitlines() if line.strip()]
