@@ -187,7 +187,7 @@ def until(
         return Inconclusive(f"something ended before: {missed()}") if has_ended else None
 
     def missed() -> str:
-        return "; ".join(filter(None, [what, str(told(details)), compared(condition)]))
+        return "; ".join(filter(None, [what, str(told(details)), str(told(lambda: compared(condition)))]))
 
     with _longer(limit_s), _judged(ended):
         seen = progress()

@@ -143,6 +143,7 @@ def has(number: int = 0) -> dict[str, list[int]]:
         (lambda: SENT[0] == "b" and SENT[9] == "c", "SENT[0] is 'a'"),
         (lambda: None, ""),
         ([].copy, ""),
+        (eval("lambda: len(SENT) > 2"), ""),
     ],
 )
 def test_what_a_condition_compares_is_told(condition: Callable[[], object], told: str) -> None:
