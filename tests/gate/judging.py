@@ -59,8 +59,14 @@ PARTS_SKIPS: Final = (
 """The same of `make test-all`."""
 
 
-_TAKEN: Final = ("BindException", "Address already in use")
-"""What servers in Java and in C say of a port that another process has."""
+_SAID: Final = (
+    # A port that another process has: servers in Java, and in C.
+    "BindException",
+    "Address already in use",
+    # Spark gives a process of Python 10 s to begin. It says the same of one that ends at once, each time it runs.
+    "Python worker failed to connect back",
+)
+"""What others say of the machine."""
 
 
 def inconclusive(error: BaseException, *, in_setup: bool) -> bool:
@@ -92,7 +98,7 @@ def _is_of_machine(error: BaseException, in_setup: bool) -> bool:
         if isinstance(each, BaseExceptionGroup)
         else isinstance(each, Inconclusive)
         or (isinstance(each, OSError) and each.errno == errno.EADDRINUSE)
-        or any(text in _text(each) for text in _TAKEN)
+        or any(text in _text(each) for text in _SAID)
         or (in_setup and any(base.__name__ == "LocalBrokerError" for base in type(each).__mro__))
         for each in _causes(error)
     )

@@ -178,13 +178,15 @@ def until(
     gap_s, looked, is_overdue = still_s / 12 * patience(), began, False
 
     def ended() -> Exception | None:
-        if not _has_all():
-            return Inconclusive(f"a server ended before: {what}")
+        failure: Exception | None = None
+        has_ended = False
         try:
-            has_ended = not all(lives() for lives in alive)
+            has_ended = _has_all() and not all(lives() for lives in alive)
         except Exception as error:  # noqa: BLE001 (the wait raises it)
-            return error
-        return Inconclusive(f"something ended before: {missed()}") if has_ended else None
+            failure = error
+        if not _has_all():  # whatever has ended may have ended for this
+            return Inconclusive(f"a server ended before: {what}")
+        return Inconclusive(f"something ended before: {missed()}") if has_ended else failure
 
     def missed() -> str:
         return "; ".join(filter(None, [what, str(told(details)), str(told(lambda: compared(condition)))]))
@@ -201,7 +203,8 @@ def until(
                 seen, changed, is_overdue = found, now, False
             if now - changed > still_s * patience():
                 if is_overdue or now - looked < gap_s:
-                    raise AssertionError(f"nothing changed for {now - changed:.0f} s before: {missed()}")
+                    late = f"nothing changed for {now - changed:.0f} s before: {missed()}"
+                    raise ended() or AssertionError(late)  # what is missing was asked for just now
                 is_overdue = True  # the machine may have stood still, not what is waited for
             elif now - began > limit_s:
                 late = f"not within {now - began:.0f} s, though there was progress"
@@ -234,15 +237,14 @@ def _longer(limit_s: float) -> Iterator[None]:
 def _judged(ended: Callable[[], Exception | None]) -> Iterator[None]:
     """Whatever was asked and has failed: if something has ended, that is raised, since the error comes of it.
 
-    An assertion is wrong all the same, also after the end of what the test has started. Without a server it says
-    nothing.
+    An assertion is wrong all the same: what it has found was there before.
     """
     try:
         yield
-    except Inconclusive:
+    except (AssertionError, Inconclusive):
         raise
     except Exception as error:
-        reason = None if isinstance(error, AssertionError) and _has_all() else ended()
+        reason = ended()
         if reason is None or reason is error:
             raise
         raise reason from error

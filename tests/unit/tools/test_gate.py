@@ -638,6 +638,7 @@ _LOST, _ENDED = AssertionError("3 messages lost"), Inconclusive("it ended")
         (_Broken("did not start: java.net.BindException: Address already in use"), False, True),
         (RuntimeError("bind(..) failed: Address already in use"), False, True),
         (_caused(RuntimeError("no"), _Broken("java.net.BindException")), False, True),
+        (RuntimeError("[STREAM_FAILED] Python worker failed to connect back. SQLSTATE: XXKST"), False, True),
         (AssertionError("java.net.BindException"), False, False),
         (_before(_LOST, _Broken("java.net.BindException")), True, False),
         (_Untold(), False, False),
