@@ -51,15 +51,19 @@ def tumbled(size: dt.timedelta, offset: dt.timedelta = 0 * HOUR) -> Callable[[dt
     return lambda at: [(start(at, size, offset), start(at, size, offset) + size)]
 
 
-def hopped(slide: dt.timedelta, size: dt.timedelta) -> Callable[[dt.datetime], list[Bounds]]:
+def hopped(
+    slide: dt.timedelta, size: dt.timedelta, offset: dt.timedelta = 0 * HOUR
+) -> Callable[[dt.datetime], list[Bounds]]:
     firsts = [n * slide for n in range(size // slide)]
-    return lambda at: [(start(at, slide) - each, start(at, slide) - each + size) for each in firsts]
+    return lambda at: [(start(at, slide, offset) - each, start(at, slide, offset) - each + size) for each in firsts]
 
 
-def cumulated(step: dt.timedelta, size: dt.timedelta) -> Callable[[dt.datetime], list[Bounds]]:
+def cumulated(
+    step: dt.timedelta, size: dt.timedelta, offset: dt.timedelta = 0 * HOUR
+) -> Callable[[dt.datetime], list[Bounds]]:
     def bounds(at: dt.datetime) -> list[Bounds]:
-        ends = [start(at, size) + n * step for n in range(1, size // step + 1)]
-        return [(start(at, size), end) for end in ends if end > at]
+        ends = [start(at, size, offset) + n * step for n in range(1, size // step + 1)]
+        return [(start(at, size, offset), end) for end in ends if end > at]
 
     return bounds
 
@@ -86,8 +90,8 @@ def of(window: str, table: str = "t", column: str = "ts") -> str:
     return f"TABLE({name}(TABLE {table}, DESCRIPTOR({column}), {arguments}))"
 
 
-def aggregated(window: str) -> str:
-    return f"SELECT {BOUNDS}, {COUNTS} FROM {of(window)} {BY_WINDOW}"
+def aggregated(window: str, table: str = "t", column: str = "ts") -> str:
+    return f"SELECT {BOUNDS}, {COUNTS} FROM {of(window, table, column)} {BY_WINDOW}"
 
 
 ONE_DAY: Final = "TUMBLE INTERVAL '1' DAY"
@@ -96,6 +100,18 @@ HALF_DAYS: Final = "HOP INTERVAL '12' HOUR, INTERVAL '1' DAY"
 DAYS: Final = grouped(tumbled(DAY))
 DAY_OF: Final = [tuple(map(text, tumbled(DAY)(each)[0])) for each in LOCAL]
 INNER: Final = f"SELECT window_start, window_end, id FROM {of(ONE_DAY)}"
+TEN: Final = dt.timedelta(minutes=10)
+SHIFTED: Final[dict[str, tuple[str, Callable[[dt.datetime], list[Bounds]]]]] = {
+    "tumble": ("TUMBLE INTERVAL '1' HOUR, INTERVAL '10' MINUTE", tumbled(HOUR, TEN)),
+    "tumble backwards": ("TUMBLE INTERVAL '1' HOUR, INTERVAL '-10' MINUTE", tumbled(HOUR, -TEN)),
+    "hop": ("HOP INTERVAL '1' HOUR, INTERVAL '3' HOUR, INTERVAL '10' MINUTE", hopped(HOUR, 3 * HOUR, TEN)),
+    "cumulate": (
+        "CUMULATE INTERVAL '1' HOUR, INTERVAL '3' HOUR, INTERVAL '70' MINUTE",
+        cumulated(HOUR, 3 * HOUR, 7 * TEN),
+    ),
+}
+"""Windows with an offset. Rows lie on both sides of their bounds, and of those of the offset of the other sign."""
+CLOCKS: Final = {"t": ("ts", LOCAL), "plain": ("utc", [each.replace(tzinfo=None) for each in TIMES])}
 FORMS: Final[dict[str, tuple[str, list[tuple[Any, ...]]]]] = {
     "tumble": (aggregated(ONE_DAY), DAYS),
     "tumble of an hour": (aggregated(ONE_HOUR), grouped(tumbled(HOUR))),
@@ -190,6 +206,28 @@ FORMS: Final[dict[str, tuple[str, list[tuple[Any, ...]]]]] = {
         f"SELECT {BOUNDS}, {COUNTS} FROM {of(ONE_DAY, 'plain', 'utc')} {BY_WINDOW}",
         grouped(tumbled(DAY), [each.replace(tzinfo=None) for each in TIMES]),
     ),
+    **{
+        f"{name} with an offset, {table}": (aggregated(window, table, column), grouped(bounds, at))
+        for name, (window, bounds) in SHIFTED.items()
+        for table, (column, at) in CLOCKS.items()
+    },
+    **{
+        f"rows of {name} with an offset": (
+            f"SELECT {BOUNDS}, id, id, id FROM {of(window)}",
+            [(text(low), text(high), n, n, n) for n, at in enumerate(LOCAL) for low, high in bounds(at)],
+        )
+        for name, (window, bounds) in SHIFTED.items()
+    },
+    "window join with an offset": (
+        "SELECT CAST(a.window_start AS STRING), CAST(b.window_end AS STRING), a.id, b.id, b.id FROM "
+        f"{of(SHIFTED['tumble'][0], 'plain', 'utc')} AS a JOIN {of(SHIFTED['tumble'][0], 'plain', 'utc')} AS b "
+        "ON a.id = b.id AND a.window_start = b.window_start AND a.window_end = b.window_end",
+        [
+            (text(low), text(high), n, n, n)
+            for n, at in enumerate(CLOCKS["plain"][1])
+            for low, high in tumbled(HOUR, TEN)(at)
+        ],
+    ),
 }
 
 
@@ -270,17 +308,19 @@ FIELDS: Final = (Field("n", types.BIGINT),)
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted"),
+    ("kind", "offset_min", "wanted"),
     [
-        ("TUMBLE", [("02:00", "03:00", "01:59:59.999", 2)]),
-        ("SESSION", [("02:30", "02:30", "01:29:59.999", 1), ("02:30", "03:30", "02:29:59.999", 1)]),
+        ("TUMBLE", 0, [("02:00", "03:00", "01:59:59.999", 2)]),
+        ("TUMBLE", 10, [("02:10", "03:10", "02:09:59.999", 2)]),
+        ("TUMBLE", -10, [("01:50", "02:50", "01:49:59.999", 2)]),
+        ("SESSION", 0, [("02:30", "02:30", "01:29:59.999", 1), ("02:30", "03:30", "02:29:59.999", 1)]),
     ],
 )
 def test_windows_of_processing_time_end_by_the_clock(
-    kind: str, wanted: list[tuple[str, str, str, int]], monkeypatch: pytest.MonkeyPatch
+    kind: str, offset_min: int, wanted: list[tuple[str, str, str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clocks show 02:30 twice: both times are in one hour."""
-    window = Window(kind, -1, _HOUR_US, _HOUR_US, is_processing=True, zone="Europe/Berlin")
+    window = Window(kind, -1, _HOUR_US, _HOUR_US, offset_min * 60_000_000, is_processing=True, zone="Europe/Berlin")
     aggregate = Aggregate((), Calc(FIELDS, None, None, ()), (), window, (AggregateCall("COUNT", types.BIGINT),))  # type: ignore[arg-type]
     fn = ProcessingFn(AggregateSpec(aggregate, FIELDS, Fragment(FromRows((*FIELDS * 4,)), (), ToRows())))
     fn.setup()
@@ -289,7 +329,7 @@ def test_windows_of_processing_time_end_by_the_clock(
     for now in ("10-27 00:30:00", "10-27 01:30:00"):
         set_clock(monkeypatch, now)
         list(fn.process((b"", pack_group((), [1])), kept, timer, None, MIN_TIMESTAMP))
-    assert timer.value == (instant("10-27 02:00:00") if kind == "TUMBLE" else instant("10-27 02:30:00")) / 1e6
+    assert timer.value == (instant(f"10-27 {wanted[-1][2]}") + 1000) / 1e6
     set_clock(monkeypatch, "10-27 04:00:00")
     list(fn.close(kept, timer, None, MIN_TIMESTAMP))
     day = dt.datetime(2024, 10, 27)

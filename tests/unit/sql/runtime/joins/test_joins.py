@@ -198,6 +198,26 @@ def test_rows_that_are_too_late_are_dropped_and_those_in_time_are_not() -> None:
     assert join.rows == [(1, None), (2, 5)]
 
 
+@pytest.mark.parametrize("window", WINDOWS[:2], ids="{0[0]} {0[1]}".format)
+def test_a_window_join_takes_rows_until_its_window_is_over(window: tuple[str, ...]) -> None:
+    """However its windows are shifted: here they begin at 100 s or 103 s."""
+    name, sizes, *_ = window
+    sides = [f"TABLE({name}(TABLE {each}, DESCRIPTOR(ts), {sizes}))" for each in "lr"]
+    join = started(
+        f"{TABLES} INSERT INTO sink SELECT a.id, b.id FROM {sides[0]} AS a JOIN {sides[1]} AS b "
+        "ON a.k = b.k AND a.window_start = b.window_start AND a.window_end = b.window_end;"
+    )
+    end = (110 if "3" not in sizes else 113) * SECOND
+    for side in (0, 1):
+        join.advance(end - 2_000)
+        join.bundle(side, [(side, 1, end - 10 * SECOND)])
+    assert (join.rows, join.late) == ([], 0)
+    join.advance(end)
+    assert join.rows == [(0, 1)]
+    join.bundle(0, [(2, 1, end - 1)])
+    assert join.late == 1
+
+
 def test_the_state_of_a_key_is_read_once_in_a_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
 
