@@ -23,7 +23,7 @@ from apache_beam.transforms.combiners import CountCombineFn, MeanCombineFn
 from apache_beam.transforms.userstate import BagStateSpec, CombiningValueStateSpec, SetStateSpec
 
 from rmqio.errors import LocalError
-from rmqio.runners.spark.streaming.checkpoint import shape_of
+from rmqio.runners.spark.streaming.checkpoint import refuse_others, shape_of
 from rmqio.runners.spark.streaming.execution import refuse_local, stream_plan
 from rmqio.runners.spark.streaming.levels import Levels
 from rmqio.runners.spark.streaming.planning.planned_source import PlannedSource, Planner
@@ -92,6 +92,12 @@ def test_a_checkpoint_with_which_it_cannot_go_on_is_refused_before_spark_starts(
     (tmp_path / "rmqio.json").write_text(json.dumps({"version": 3, "buckets": 2, "shape": shape(several)} | change))
     with nullcontext() if said is None else pytest.raises(LocalError, match=re.escape(said)):
         refuse_local(tmp_path, planned(several))
+
+
+@pytest.mark.parametrize("kept", ["abx", "xbc", "bac", "ab", "abcd", ""])
+def test_each_line_of_a_shape_counts(kept: str) -> None:
+    with pytest.raises(LocalError, match="the state of another pipeline"):
+        refuse_others("f", {"version": 3, "buckets": 2, "shape": [*kept]}, [*"abc"], is_drained=False)
 
 
 class Kept(beam.DoFn):

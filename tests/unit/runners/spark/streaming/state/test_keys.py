@@ -95,13 +95,29 @@ def test_pages_divide_as_keys_become_many_and_an_access_reads_one_of_them() -> N
     assert largest < sum(map(len, entries.values())) / 4, "keys are spread over the pages"
 
 
-def test_keys_that_are_written_again_divide_nothing() -> None:
+def test_a_division_takes_the_pages_that_nothing_has_read() -> None:
+    entries, names = Entries(), [b"key-%d" % number for number in range(257)]
+    for some in (names[:256], names[256:]):
+        store = Store(entries)
+        keys = Keys(store, 1)
+        for key in some:
+            keys.put(key, key)
+        keys.flush()
+        store.flush()
+    assert pages(entries) == 16
+    after = Keys(Store(entries), 1)
+    assert [after.get(key) for key in names] == names
+
+
+def test_keys_that_are_written_again_or_removed_divide_nothing() -> None:
     entries = Entries()
     for batch in range(5):
         store = Store(entries)
         keys = Keys(store, 1)
         for number in range(50):
             keys.put(b"key-%d" % number, b"%d" % batch)
+            keys.put(b"in between", b"")
+            keys.put(b"in between", None)
         keys.put(b"never there", None)
         keys.flush()
         store.flush()

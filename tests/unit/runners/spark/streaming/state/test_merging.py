@@ -13,8 +13,9 @@ from apache_beam.transforms import trigger, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqio.runners.spark.streaming.model import MAX
 from rmqio.runners.spark.streaming.state import triggered, windows
-from tests.helpers.spark.spark_stream import Stream
+from tests.helpers.spark.spark_stream import SECOND, Stream
 
 pytestmark = [pytest.mark.slow]
 
@@ -95,6 +96,8 @@ def test_state_does_not_grow_with_the_number_of_micro_batches(name: str) -> None
         sizes.append(sum(len(value) for each in stream.entries.values() for value in each.values()))
     assert max(sizes[100:]) <= 1.2 * max(sizes[50:100])
     assert max(sizes) < 4_000
+    stream.run([], MAX / SECOND, clock=200)
+    assert stream.kept() == 0
 
 
 def test_values_that_are_no_accumulators_stay_as_they_are() -> None:

@@ -17,7 +17,7 @@ from apache_beam.utils.timestamp import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqio.runners.spark.streaming.model import MIN
+from rmqio.runners.spark.streaming.model import MAX, MIN
 from tests.helpers.spark.spark_stream import BUCKETS, SECOND, Stream
 
 pytestmark = [pytest.mark.slow]
@@ -137,6 +137,12 @@ def test_event_timers_fire_once_in_order_and_may_move_or_be_cleared() -> None:
     assert not stream.is_pending
 
 
+def test_a_key_wakes_at_its_first_timer() -> None:
+    stream = told()
+    stream.run([("k", ["set", 20, "a"], 1), ("k", ["set", 30, "b"], 1)], 0)
+    assert [stream.values([], 20), stream.values([], 30)] == [[("k", "a", 0)], [("k", "b", 1)]]
+
+
 def test_timers_that_are_due_together_fire_by_their_time_and_the_first_may_clear_the_next() -> None:
     stream = told()
     commands = [["set", 30, "c"], ["set", 20, "b"], ["set", 10, "clears b"], ["set", 5, "a"]]
@@ -152,6 +158,13 @@ def test_processing_time_timers_wait_for_the_clock_and_are_pending() -> None:
     assert stream.is_pending
     assert stream.values([], 50, clock=100) == [("a", "clock")]
     assert (stream.is_pending, stream.values([], 50, clock=1_000)) == (False, [])
+
+
+def test_processing_time_timers_fire_at_the_end_of_the_input_whatever_the_clock_says() -> None:
+    stream = told()
+    stream.run([("a", ["clock", 100], 1)], 5, clock=90)
+    assert stream.values([], MAX / SECOND, clock=91) == [("a", "clock")]
+    assert not stream.is_pending
 
 
 @pytest.mark.parametrize(
@@ -213,6 +226,14 @@ def test_a_timer_holds_the_watermark_of_what_follows() -> None:
     assert {report.watermark for report in stream.reports if report.level == 2} == {61 * SECOND}, "its element's time"
     assert stream.values([], 500, clock=100) == [("a", ["clock"])]
     assert stream.late == 0
+
+
+def test_the_first_of_the_timers_of_a_key_holds_the_watermark() -> None:
+    windowed = beam.WindowInto(window.FixedWindows(10), allowed_lateness=1_000)
+    stream = Stream(windowed | beam.ParDo(Told()) | "Next" >> beam.Map(lambda each: each) | beam.Reshuffle())
+    stream.run([("a", ["clock", 100], 61), ("a", ["clock", 100], 75)], 70, clock=90)
+    stream.run([], 500, clock=99)
+    assert {report.watermark for report in stream.reports if report.level == 2} == {61 * SECOND}
 
 
 # ---- levels ---------------------------------------------------------------------------------------------------------
