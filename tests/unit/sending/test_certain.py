@@ -85,3 +85,10 @@ def test_what_is_found_when_the_time_is_up_was_sent() -> None:
     assert len(sent(Broker(lost, *IDS), outage_timeout_s=0)) == len(IDS)
     with pytest.raises(RequestTimeout):
         sent(Broker(lost, "x", "y"), outage_timeout_s=0)
+
+
+def test_the_time_of_an_outage_begins_with_its_first_failure() -> None:
+    broker = Broker([RequestTimeout("no answer")] * 9)
+    with pytest.raises(RequestTimeout):
+        sent(broker, outage_timeout_s=150)
+    assert len(broker.tries) == 4, "at 60, 120, 180 and 240 s"

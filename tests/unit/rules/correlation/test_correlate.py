@@ -14,10 +14,11 @@ from apache_beam.testing.test_pipeline import TestPipeline as BeamPipeline
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.errors import LocalError, WireError
 from rmqio.rules.correlation.correlate import Correlate
-from rmqio.rules.correlation.correlate_fn import ToGroupsFn
+from rmqio.rules.correlation.correlate_fn import CorrelateFn, ToGroupsFn
 from rmqio.rules.correlation.events import event_of
 from rmqio.rules.correlation.outputs import Correlated, CorrelatedCoder
 from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
@@ -27,6 +28,7 @@ from rmqio.rules.ruleset import RuleSet
 from rmqio.rules.transform import MatchRules
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
+from tests.unit.sql.runtime.ranks.updating import Cell
 
 
 class Hit(NamedTuple):
@@ -150,6 +152,26 @@ def test_a_number_that_is_too_small_comes_out_at_the_end_of_the_span() -> None:
         found = pipeline | stream | Correlate([rule])
         times = found.correlated | beam.Map(lambda each: (each.first_ms, each.last_ms, each.number))
         assert_that(times, equal_to([(20_000, 29_000, 2)]))
+
+
+class Bag(list[Any]):
+    add = list.append
+
+    def read(self) -> list[Any]:
+        return list(self)
+
+
+def test_what_is_first_is_due_first() -> None:
+    fn, bags, states = CorrelateFn(), [Bag() for _ in CorrelateFn.BAGS], {name: Cell() for name in ("used", "kept")}
+    key, done, following, due = (Cell() for _ in range(4))
+    group, event = json.dumps([dumps([MANY]), ["a"]]).encode(), json.dumps(["failed", None, "v1"]).encode()
+    asked = []
+    for second in (20, 10, 30):
+        fn.process((group, event), Timestamp(second), *bags, states["used"], key, done, following, due)
+        asked.append(due.value)
+    assert asked == [Timestamp(21), Timestamp(11), Timestamp(11)]
+    assert list(fn.advance(*bags, *states.values(), key, done, following, due)) == []
+    assert due.value == Timestamp(micros=20_000_001), "the span of the first event is over"
 
 
 def test_a_correlation_comes_back_from_its_coder() -> None:

@@ -69,6 +69,33 @@ def test_what_is_found_is_what_a_search_finds(
     assert [(each.first_us, each.last_us) for each in found] == _expected(rule, events)
 
 
+@pytest.mark.parametrize(
+    ("kind", "rules", "events", "found"),
+    [
+        ("event_count", "r", "r0 r5", [(0, 5)]),
+        ("event_count", "r", "r0 r6", []),
+        ("value_count", "rs", "r0 s5", [(0, 5)]),
+        ("value_count", "rs", "r0 s6", []),
+        ("temporal", "rs", "s0 r5", [(0, 5)]),
+        ("temporal", "rs", "s0 r6", []),
+        ("temporal", "rsr", "s0 r1", [(0, 1)]),
+        ("temporal_ordered", "rs", "r0 s5", [(0, 5)]),
+        ("temporal_ordered", "rs", "r0 s6", []),
+        ("temporal_ordered", "rst", "r0 s4 t5", [(0, 5)]),
+        ("temporal_ordered", "rst", "r0 s4 t6", []),
+        ("temporal_ordered", "rrs", "r0 s1", []),
+        ("temporal_ordered", "rrs", "r0 r1 s2", [(0, 2)]),
+    ],
+)
+def test_a_span_has_both_of_its_ends_and_an_event_counts_once(
+    kind: str, rules: str, events: str, found: list[tuple[int, int]]
+) -> None:
+    rule = CorrelationRule("c", CorrelationKind(kind), tuple(rules), _SPAN_MS, count=2, field="f")
+    progress = Progress(rule)
+    taken = [each for event in events.split() for each in progress.take(int(event[1:]) * 1000, event[0], event[0])]
+    assert [(each.first_us // 1000, each.last_us // 1000) for each in taken] == found
+
+
 @given(
     st.sampled_from([CorrelationKind.EVENT_COUNT, CorrelationKind.VALUE_COUNT]), st.integers(0, 4),
     st.sampled_from(["lt", "lte", "eq", "neq"]), _EVENTS,

@@ -100,6 +100,26 @@ def test_a_failed_commit_is_counted_and_warned_of_once_a_minute_and_the_next_rep
     assert take_counts(factory, GROUP) == (0, 0)
 
 
+def test_what_an_earlier_read_could_not_commit_is_not_committed_by_the_next_one(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory
+) -> None:
+    cluster.fail_next("commit_offset", TransportError("reset"))
+    commit_position(factory, GROUP, QUEUE, 9)
+    begin_reading(factory, GROUP)
+    commit_positions(factory, GROUP, {QUEUE: 3, OTHER: 4})
+    assert cluster.commits == [(GROUP, QUEUE, 3), (GROUP, OTHER, 4)]
+
+
+def test_what_a_commit_that_was_interrupted_left_is_committed_by_the_next_one(
+    cluster: InMemoryCluster, factory: InMemoryClientFactory
+) -> None:
+    cluster.fail_next("commit_offset", KeyboardInterrupt())  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        commit_position(factory, GROUP, QUEUE, 9)
+    commit_position(factory, GROUP, OTHER, 4)
+    assert (cluster.committed(GROUP, QUEUE), cluster.committed(GROUP, OTHER)) == (9, 4)
+
+
 @pytest.mark.parametrize("on_reset", ["refuse", "honour"])
 def test_a_reset_older_than_the_read_is_taken_so_that_commits_work(
     cluster: InMemoryCluster, factory: InMemoryClientFactory, on_reset: Literal["refuse", "honour"]

@@ -48,3 +48,11 @@ def test_the_watermark_waits_where_the_residual_says(micros: int) -> None:
     store.flush()
     again = Residuals(Store(entries), 3)
     assert (again.hold(), again.due(10_999), again.due(11_000)) == (micros, [], [b"a"])
+
+
+def test_the_first_of_several_watermarks_counts() -> None:
+    kept, both = Residuals(Store(Entries()), 3), residual(b"a", 7, 0)
+    for name, micros in (("late", 9), ("early", 5)):
+        both.application.output_watermarks[name].FromMicroseconds(micros)
+    kept.add([both, residual(b"b", 8, 0)], 0, LOWEST)
+    assert kept.hold() == 5
