@@ -9,7 +9,7 @@ import pytest
 from apache_beam.coders import registry
 from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRestrictionTracker
 from apache_beam.utils.timestamp import Duration
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import rmqio.transforms  # noqa: F401 (registers the coders)
@@ -295,6 +295,8 @@ def test_repr_shows_range_and_position() -> None:
 offsets = st.integers(0, (1 << 63) - 1)
 
 
+@example(QueueRange(0, 0, 0, 0))
+@example(QueueRange(0, limit=0))
 @given(st.builds(QueueRange, offsets, st.none() | offsets, st.none() | offsets, st.none() | offsets))
 def test_coder_round_trip(value: QueueRange) -> None:
     coder = QueueRangeCoder()

@@ -50,11 +50,19 @@ def test_early_on_time_and_late_panes(mode: int) -> None:
     assert runs.run([("a", b"3", 5)], 5 * SECOND) == []
     assert shown(runs.run([], 10 * SECOND)) == [([*more, b"3"], ON_TIME, 1, False)]
     assert shown(runs.run([("a", b"4", 5)], 29 * SECOND)) == [([*late, b"4"], LATE, 2, False)]
+    assert len(runs.run([("a", b"5", 5)], 30 * SECOND - 1)) == 1
     assert runs.kept()
     assert runs.run([], 30 * SECOND) == []
     assert runs.kept() == []
-    assert runs.run([("a", b"5", 5)], 30 * SECOND) == []
+    assert runs.run([("a", b"6", 5)], 30 * SECOND) == []
     assert (runs.late, runs.kept()) == (1, [])
+
+
+def test_each_window_of_a_key_fires_at_its_own_end() -> None:
+    runs = Batches(windowing_of(window.FixedWindows(10), trigger.DefaultTrigger(), DISCARDING, 30))
+    assert runs.run([("a", b"1", 3), ("a", b"2", 43)], 0) == []
+    fired = [[values for _, _, values, _, _ in runs.run([], end * SECOND)] for end in (10, 50)]
+    assert fired == [[[b"1"]], [[b"2"]]]
 
 
 def test_sessions_merge_across_micro_batches() -> None:

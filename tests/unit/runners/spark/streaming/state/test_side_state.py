@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 import apache_beam as beam
 from apache_beam.transforms import trigger, window
 
-from tests.helpers.spark.spark_stream import BUCKETS, Stream
+from tests.helpers.spark.spark_stream import BUCKETS, SECOND, Stream
 
 pytestmark = [pytest.mark.slow]
 
@@ -70,12 +70,33 @@ def test_windows_of_a_side_input_are_forgotten_when_nothing_looks_at_them_any_mo
     stream = Stream(looking_up(fixed, beam.WindowInto(window.FixedWindows(10)), beam.pvalue.AsList))
     assert stream.values([("side", 1, 1), ("a", 0, 3), ("side", 2, 12)], 5) == [], "the window is not over"
     assert segments(stream) == 2
+    assert stream.values([], 9.999_999) == [], "its last microsecond is not"
     assert stream.values([("side", 3, 9)], 10) == [("a", 0, [1, 3])]
     stream.run([], 11)
     assert segments(stream) == 1, "of the second window"
     assert stream.values([("b", 1, 15)], 30) == [("b", 1, [2])]
     stream.run([], 31)
     assert segments(stream) == 0
+
+
+def test_a_window_of_a_side_input_that_comes_after_one_was_forgotten_takes_no_place_of_another() -> None:
+    fixed = beam.WindowInto(window.FixedWindows(10))
+    stream = Stream(looking_up(fixed, beam.WindowInto(window.FixedWindows(10)), beam.pvalue.AsList))
+    for elements, watermark in (([("side", 1, 1), ("side", 2, 12)], 11), ([], 11), ([("side", 3, 22)], 15)):
+        stream.run(elements, watermark)
+    assert segments(stream) == 2, "of the second and the third window"
+    assert stream.values([("a", 0, 15), ("b", 0, 23)], 32) == [("a", 0, [2]), ("b", 0, [3])]
+
+
+def test_the_first_of_the_elements_that_wait_for_a_side_input_holds_the_watermark() -> None:
+    fixed = beam.WindowInto(window.FixedWindows(10))
+    steps = looking_up(fixed, beam.WindowInto(window.FixedWindows(10)), beam.pvalue.AsList)
+    stream = Stream(steps | beam.Map(lambda each: (each[0], each[1])) | beam.Reshuffle())
+    stream.run([], 2)
+    stream.run([("a", number, 3) for number in range(9)], 4)  # some in each bucket
+    stream.run([("a", number, 5) for number in range(9)], 6)
+    stream.run([], 8)
+    assert {report.watermark for report in stream.reports if report.level == 2} == {2 * SECOND}
 
 
 def test_windows_of_a_side_input_are_there_as_long_as_late_elements_may_come() -> None:
