@@ -113,7 +113,7 @@ def test_what_an_earlier_read_could_not_commit_is_not_committed_by_the_next_one(
 def test_what_a_commit_that_was_interrupted_left_is_committed_by_the_next_one(
     cluster: InMemoryCluster, factory: InMemoryClientFactory
 ) -> None:
-    cluster.fail_next("commit_offset", KeyboardInterrupt())  # type: ignore[arg-type]
+    cluster.fail_next("commit_offset", KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         commit_position(factory, GROUP, QUEUE, 9)
     commit_position(factory, GROUP, OTHER, 4)
