@@ -162,15 +162,16 @@ class Bag(list[Any]):
 
 
 def test_what_is_first_is_due_first() -> None:
-    fn, bags, states = CorrelateFn(), [Bag() for _ in CorrelateFn.BAGS], {name: Cell() for name in ("used", "kept")}
-    key, done, following, due = (Cell() for _ in range(4))
+    fn: Any = CorrelateFn()
+    bags = [Bag() for _ in fn.BAGS]
+    used, kept, key, done, following, due = (Cell() for _ in range(6))
     group, event = json.dumps([dumps([MANY]), ["a"]]).encode(), json.dumps(["failed", None, "v1"]).encode()
     asked = []
     for second in (20, 10, 30):
-        fn.process((group, event), Timestamp(second), *bags, states["used"], key, done, following, due)
+        fn.process((group, event), Timestamp(second), *bags, used, key, done, following, due)
         asked.append(due.value)
     assert asked == [Timestamp(21), Timestamp(11), Timestamp(11)]
-    assert list(fn.advance(*bags, *states.values(), key, done, following, due)) == []
+    assert list(fn.advance(*bags, used, kept, key, done, following, due)) == []
     assert due.value == Timestamp(micros=20_000_001), "the span of the first event is over"
 
 
