@@ -1,20 +1,19 @@
 """Passwords in the text of a script: errors and listings show `***` in their place, also if the option is misspelt.
 
-A secret is the value of an option, or of a parameter in a URL or in a string such as `'host=h password=x'`, with the
-name of a secret; and the password before the @ of a URL. A name or a value of an option is in quotes, as in
+A secret is the value of an option, or of a parameter in a URL, with the name of a secret; the password before the @ of
+a URL; and what `secret_values` finds in the value of any option. A name or a value of an option is in quotes, as in
 `'password' = x` and `password = 'x'`, or the option stands in WITH (...), in a hint or behind SET. All else is SQL, and
 so is `token = 'x'` in a query: it compares a column.
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from rmqio.security import is_variable_name
+from rmqio.sql.secret_values import hides, may_hide, schemes, secrets_in_value
 
 HIDDEN: Final = "***"
 _STRING: Final = r"'(?:[^']|'')*+(?:'|\Z)"
@@ -34,7 +33,7 @@ _LIST: Final = re.compile(
 _QUERY: Final = re.compile(
     rf"""
       (?P<string> {_STRING} )
-    | \b (?: SELECT | WHERE | ON | HAVING | WHEN )\b (?: {_STRING} | [^';W] | \BW | W(?!ITH\b) )*+
+    | \b (?: SELECT | WHERE | ON | HAVING | WHEN | VALUES )\b (?: {_STRING} | [^';W] | \BW | W(?!ITH\b) )*+
     | \b AS\b (?: {_STRING} | \( (?: {_STRING} | [^()'] )*+ \) | [^'(),;] )*+
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -55,43 +54,18 @@ _URLS: Final = (
     re.compile(rf"'{_SCHEME}(?:[^:/'\s]|'')*[:/](?P<value>(?:[^'\n]|'')++)"),
     re.compile(rf"\"{_SCHEME}[^:/\"\s]*[:/](?P<value>[^\"\n]++)"),
     re.compile(r"://[^\s:/'\"]*[:/](?P<value>[^\s'\"]++)"),
+    re.compile(r"\bhttps?://(?P<value>[^\s:/@'\"]++@)"),
 )
-"""What is behind a user. A URL that a quote begins can have any characters; another one ends at a space."""
-_PARAMETER: Final = re.compile(r"[?&;\s'](?P<key>[\w.\-]+)=(?P<value>''[^']*''|(?:[^&\s'\"]|'')++)")
+"""What is behind a user. A URL that a quote begins can have any characters; another one ends at a space. Whoever is
+alone before the @ of HTTP is a token."""
+_PARAMETER: Final = re.compile(r"[?&;](?P<key>[\w.\-]+)=(?P<value>''[^']*''|(?:[^&\s'\"]|'')++)")
+_CONDITION: Final = re.compile(r"\bsql(?:_filter)?['\"`]?\s*=\s*\Z", re.IGNORECASE)
+_COMMENT_OF: Final = re.compile(r"\bCOMMENT\s*\Z", re.IGNORECASE)
 _PROSE: Final = re.compile(r"(?<=['\"]): (?=[A-Za-z])")
 """In a message, as in `'password': did you mean`: no value of an option, which would be in quotes."""
 _SIGN: Final = re.compile(r"\s*[=:]")
-_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_SECRETS: Final = (
-    "password", "passwd", "passphrase", "secret", "token", "credential", "apikey", "accesskey", "privatekey",
-    "userinfo",
-)  # fmt: skip
-_SHORT: Final = frozenset(("auth", "authorization", "pass", "pwd", "pw", "psw"))
-_PLACES: Final = frozenset(("env", "file", "path", "location", "variable"))
-"""The last words of options that say where a secret is."""
-_SIMILAR: Final = 0.75
 _LEAST: Final = 4
 """Characters of a secret that a message hides wherever they stand. Shorter ones only in quotes: they are everywhere."""
-
-
-@functools.lru_cache(maxsize=1_000)
-def is_secret(key: str) -> bool:
-    """Returns whether the value of an option is a secret, by its name: `password`, `secretKey`, `pasword`."""
-    words = [each.lower() for each in _WORD.findall(key)]
-    if not words or words[-1] in _PLACES:
-        return False
-    if any(each in "".join(words) for each in _SECRETS) or not _SHORT.isdisjoint(words):
-        return True
-    return any(difflib.get_close_matches(each, _SECRETS, n=1, cutoff=_SIMILAR) for each in (*words, "".join(words)))
-
-
-def _may_hide(key: str) -> bool:
-    return is_secret(key) or key.lower().endswith(("_env", "-env"))
-
-
-def _hides(key: str, value: str) -> bool:
-    """Whether a value is a secret: by its name, or since it is no name of the environment variable that has it."""
-    return is_secret(key) or (_may_hide(key) and not is_variable_name(value.strip("'\"")))
 
 
 @functools.lru_cache(maxsize=8)
@@ -99,6 +73,10 @@ def secrets_of(text: str) -> list[tuple[int, int]]:
     """Returns where secrets stand in a text, [start, end), without their quotes, in order."""
     without_comments = _COMMENT.sub(lambda each: each["string"] or " " * len(each[0]), text)
     found = {span for each in {text, without_comments} for span in _found(each)}  # a comment can hold a secret, too
+    found.update(_in_strings(without_comments, _places(without_comments)[1]))
+    for each in _COMMENT.finditer(text):
+        if each["string"] is None:  # its apostrophes begin no string of the text behind it
+            found.update((each.start() + start, each.start() + end) for start, end in _in_strings(each[0]))
     merged: list[tuple[int, int]] = []
     for start, end in sorted(found):
         if merged and start <= merged[-1][1]:
@@ -113,17 +91,31 @@ def _found(text: str) -> Iterator[tuple[int, int]]:
         if (end := each["value"].rfind("@")) > 0:
             yield each.start("value"), each.start("value") + end
     place, in_string = _places(text)
+    for start, end in schemes(text):
+        if place[start : start + 1] == _LISTED and not in_string[start]:
+            yield start, end
     for each in _PARAMETER.finditer(text):
-        if (each[0][0] in "?&;" or in_string[each.start("key")]) and _hides(each["key"], each["value"]):
+        if hides(each["key"], each["value"]):
             yield each.span("value")
     for each in _OPTION.finditer(text):
-        value = _VALUE.match(text, each.end()) if _may_hide(each["key"]) else None
-        if value is None or not _hides(each["key"], value["value"]):
+        value = _VALUE.match(text, each.end()) if may_hide(each["key"]) else None
+        if value is None or not hides(each["key"], value["value"]):
             continue
         if _is_option(text, each, value, place, in_string):
             shown, (start, end) = value["value"], value.span("value")
             is_quoted = shown[0] in "'\""
             yield start + is_quoted, end - (len(shown) > 1 and shown[-1] == shown[0] and is_quoted)
+
+
+def _in_strings(text: str, in_string: bytearray | None = None) -> Iterator[tuple[int, int]]:
+    """Returns where secrets stand in the strings of a text: in those that are marked, or in all."""
+    for each in _STRINGS.finditer(text):
+        before, first = max(0, each.start() - 100), each.start() + 1
+        if (in_string is not None and not in_string[each.start()]) or _COMMENT_OF.search(text, before, each.start()):
+            continue
+        compares = _CONDITION.search(text, before, each.start()) is not None
+        for start, end in secrets_in_value(each[0][1:].removesuffix("'"), compares=compares):
+            yield first + start, first + end
 
 
 def _places(text: str) -> tuple[bytearray, bytearray]:
@@ -145,8 +137,10 @@ def _is_option(text: str, found: re.Match[str], value: re.Match[str], place: byt
     here, is_named = place[found.start() : found.start() + 1], found["quote"] in ("'", '"')
     is_listed, is_quoted = here == _LISTED, value["value"][0] in "'\""
     # A name in a string is a text such as a condition, unless a quote is missing: `'password = 'x'`.
-    if not is_named and in_string[found.start("key")] and (not is_quoted or value["value"].startswith("''")):
-        return False
+    if not is_named and in_string[found.start("key")]:
+        is_text = not is_quoted or value["value"].startswith("''")
+        if is_text or (found["sign"] is None and text[found.start("key") - 1] != "'"):
+            return False
     if found["sign"] is not None and not found["sign"].endswith(","):
         return is_named or is_listed or (is_quoted and here != _COMPARED)
     # The sign is missing. The name is no value of an option before it, and the value no name of one behind it.
@@ -161,6 +155,12 @@ def masked(text: str) -> str:
     for start, end in reversed(secrets_of(text)):
         text = text[:start] + HIDDEN + text[end:]
     return text
+
+
+def masked_value(value: str, key: str = "") -> str:
+    """Returns the value of an option with `***` in place of its secrets."""
+    before, quoted = f"'{key}' = '", value.replace("'", "''")
+    return masked(f"{before}{quoted}'")[len(before) : -1].replace("''", "'")
 
 
 def masked_line(text: str, begin: int, end: int, start: int, stop: int) -> tuple[str, int, int]:
@@ -186,7 +186,7 @@ def masked_line(text: str, begin: int, end: int, start: int, stop: int) -> tuple
 def masked_message(message: str, text: str) -> str:
     """Returns a message about a text without the secrets of either."""
     for start, end in secrets_of(text):
-        value = text[start:end]
+        value = text[start:end].replace("''", "'")  # a message has the value, not its text
         if len(value) >= _LEAST:
             message = message.replace(value, HIDDEN)
         elif value:

@@ -33,6 +33,7 @@ _SECRETS: Final = (f"username{_ENV}", *(f"password{source}" for source in SOURCE
 _CLOSE: Final = 0.85
 """How near a parameter is to a name of ours that was meant for sure: drivers have parameters of their own."""
 _QUERY: Final = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
+_URL_WITH_USER: Final = re.compile(r"[\w+.-]+:.*@", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +214,11 @@ def _file(text: str) -> End:
     for name in options:  # before a missing format is the error
         if nearest(name, ("format",)) and name != "format":
             raise LocalError(f"{body} has no option {name}; did you mean format?")
+    shown = shown_url(body) if _URL_WITH_USER.match(body) else body
     suffix = f".{body.removesuffix('.gz').removesuffix('.bz2').removesuffix('.zst').rpartition('.')[2]}"
     if suffix not in SUFFIXES and "format" not in options:
-        shown = shown_url(body) if "@" in body else body  # it can be a URL with a password
         raise LocalError(
             f"{shown} is neither a system with its name, as in {KINDS[0]}:TOPIC, nor a file whose name says its "
             f"format; for a file, add ?format= with one of {', '.join(FORMATS)}"
         )
-    return End("file", body, "", options, body)
+    return End("file", body, "", options, shown)

@@ -10,6 +10,7 @@ from typing import Final
 from rmqio.security import holds_password
 from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.scripts.settings import _duration_ms
+from rmqio.sql.secret_options import masked_value
 from rmqio.sql.syntax.statements import Option
 
 FILES: Final = "filesystem"
@@ -80,7 +81,7 @@ class ConnectorOptions:
     refresh_ms: int = 0
 
     def __repr__(self) -> str:  # no password in a log
-        where = self.path or self.url.partition("://")[0]
+        where = masked_value(self.path) or self.url.partition("://")[0]
         return f"ConnectorOptions({where!r}, {self.table_name!r}, {self.refresh_ms})"
 
 

@@ -9,6 +9,7 @@ from rmqio.sql.catalog.tables import Table
 from rmqio.sql.constant_text import duration
 from rmqio.sql.expressions import Expr, conjuncts
 from rmqio.sql.planning.plan import Calc, LookupJoin, Relation, Scan
+from rmqio.sql.secret_options import masked_value
 from rmqio.sql.text import text_of
 
 
@@ -19,7 +20,7 @@ def place_of(table: Table) -> str:
         case "rocketmq":
             return f"topic {options.topic}, {options.format}"
         case connector if connector == FILES:
-            return f"files {options.of_connector.path}, {options.format}"
+            return f"files {masked_value(options.of_connector.path)}, {options.format}"
         case connector if connector == DATABASE:
             from rmqio.sql.lookup.database import place_of as in_database
 

@@ -11,6 +11,7 @@ from rmqio.sql.compile.description import Fragment, FromTable, Step, ToRows
 from rmqio.sql.compile.shared import first_steps, on_common_columns, shared_expressions
 from rmqio.sql.planning.plan import Relation, Scan
 from rmqio.sql.planning.pushdown import Use, pushed_of, uses_of
+from rmqio.sql.secret_options import masked_value
 from rmqio.sql.text import text_of
 
 
@@ -42,12 +43,13 @@ class Reads:
 def _filtered(table: Table, uses: Sequence[Use]) -> list[str]:
     pushed = pushed_of(table, uses)
     if pushed.selector is not None:
-        return [f"the broker filters by SQL92: {pushed.selector.text}"]
+        return [f"the broker filters by SQL92: {masked_value(pushed.selector.text, 'sql')}"]
     if pushed.expression is not None:
-        return [f"the broker filters by tag: {pushed.expression}"]
+        return [f"the broker filters by tag: {masked_value(pushed.expression)}"]
     if table.options.tag is not None:
-        return [f"the broker filters by tag: {table.options.tag}"]
-    return [] if table.options.sql is None else [f"the broker filters by SQL92: {table.options.sql}"]
+        return [f"the broker filters by tag: {masked_value(table.options.tag)}"]
+    condition = table.options.sql
+    return [] if condition is None else [f"the broker filters by SQL92: {masked_value(condition, 'sql')}"]
 
 
 def _bounds(table: Table, uses: Sequence[Use]) -> list[str]:

@@ -12,6 +12,7 @@ from rmqio.errors import LocalError
 from rmqio.security import password_from
 from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.lookup.files import CHUNK, Line
+from rmqio.sql.secret_options import masked_value
 
 
 def rows_of(options: ConnectorOptions, names: Sequence[str]) -> Iterator[list[Line]]:
@@ -49,4 +50,4 @@ def rows_of(options: ConnectorOptions, names: Sequence[str]) -> Iterator[list[Li
 
 def place_of(options: ConnectorOptions) -> str:
     """Returns the table and its database for a message, without credentials and parameters."""
-    return f"table {options.table_name} of {shown_url(options.url)}"
+    return f"table {masked_value(options.table_name)} of {shown_url(options.url)}"

@@ -15,6 +15,7 @@ from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import nearest
 from rmqio.sql.formats.csv import CsvOptions
 from rmqio.sql.formats.options import FormatOptions
+from rmqio.sql.secret_options import masked_value
 
 CHUNK: Final = 512
 """Rows that are decoded together."""
@@ -62,14 +63,14 @@ def paths_of(path: str) -> list[str]:
         if not found and not is_folder and "://" in path:
             found, is_folder = _matches(f"{path}/*"), True
     except Exception as error:  # a filesystem of Beam can raise anything
-        raise LocalError(f"{path} cannot be listed: {error}") from error
+        raise LocalError(masked_value(f"{path} cannot be listed: {error}")) from error
     if is_folder:
         found = [each for each in found if FileSystems.split(each)[1][:1] not in (".", "_")]
         found = [each for each in found if not os.path.isdir(each)]
         if not found and os.path.isdir(path):
             return []
     if not found:
-        raise LocalError(f"there is no file {path}")
+        raise LocalError(f"there is no file {masked_value(path)}")
     return sorted(found)
 
 
@@ -101,7 +102,7 @@ def _opened(path: str) -> Iterator[Any]:
     try:
         file = FileSystems.open(path)
     except Exception as error:  # see paths_of
-        raise LocalError(f"{path} cannot be read: {error}") from error
+        raise LocalError(masked_value(f"{path} cannot be read: {error}")) from error
     try:
         yield file
     finally:
@@ -151,7 +152,7 @@ def _lines(file: Any, path: str) -> Iterator[bytes]:
         try:
             data = file.read(1 << 20)
         except Exception as error:  # also of a decompressor
-            raise LocalError(f"{path} cannot be read: {error}") from error
+            raise LocalError(masked_value(f"{path} cannot be read: {error}")) from error
         if is_first:
             rest = data.removeprefix(codecs.BOM_UTF8)
             is_first = False

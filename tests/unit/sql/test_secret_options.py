@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rmqio.sql.errors import Source, Span
-from rmqio.sql.secret_options import is_secret, masked
+from rmqio.sql.explain.plans import explain
+from rmqio.sql.scripts.script import Script
+from rmqio.sql.secret_options import masked
+from rmqio.sql.secret_values import is_secret
 
 
 @pytest.mark.parametrize(
@@ -93,6 +96,41 @@ from rmqio.sql.secret_options import is_secret, masked
         ("t (token INT, c AS (token = 'x'), d AS token = 'x')", "t (token INT, c AS (token = 'x'), d AS token = 'x')"),
         ("SELECT token::VARCHAR, 'token'::VARCHAR", "SELECT token::VARCHAR, 'token'::VARCHAR"),
         ("a INT COMMENT 'the token = ''x'' of 1'", "a INT COMMENT 'the token = ''x'' of 1'"),
+        ("'zz'='api_key: hunter2', 'a'='b'", "'zz'='api_key: ***', 'a'='b'"),
+        ("'zz'='api_key:hunter2'", "'zz'='api_key:***'"),
+        ("'x.http-headers'='X-Api-Key: hunter2'", "'x.http-headers'='X-Api-Key: ***'"),
+        ("'headers'='Authorization: Bearer hunter2'", "'headers'='Authorization: ***'"),
+        ("'zz'='Authorization=Bearer hunter2'", "'zz'='Authorization=***'"),
+        ("'zz'='A: b, X-Api-Key: hun,ter2, C: d'", "'zz'='A: b, X-Api-Key: ***, C: d'"),
+        ("'zz'='Authorization: Digest a=\"b\", response=\"hunter2\"'", "'zz'='Authorization: ***'"),
+        ("'zz'='A=b,X-Api-Key=hunter2'", "'zz'='A=b,X-Api-Key=***'"),
+        ("'zz'='Cookie: sid=hunter2; Path=/', 'cookie'='sid=x'", "'zz'='Cookie: ***', 'cookie'='***'"),
+        ("'zz'='Bearer hunter2'", "'zz'='***'"),
+        ("'zz'='Basic dXNlcjpodW50ZXIy'", "'zz'='***'"),
+        ("WITH (zz=Bearer hunter2, a='b')", "WITH (zz=***, a='b')"),
+        ("-- 'zz'='Token hunter2'", "-- 'zz'='***'"),
+        ("""'zz'='{\\"password\\": \\"hunter2\\"}'""", """'zz'='{\\"password\\": \\"***\\"}'"""),
+        ("""'zz'='{"tokens": ["hunter2"]}'""", """'zz'='{"tokens": ***]}'"""),
+        ("'zz'='{password: hunter2, user: me}'", "'zz'='{password: ***, user: me}'"),
+        ("""'j'='X required password="hunter2";'""", """'j'='X required password="***";'"""),
+        ("'j'='X required password=''hunter2'';'", "'j'='X required password=***;'"),
+        ("'zz'='--password hunter2 --a b'", "'zz'='--password *** --a b'"),
+        ("'zz'='password hunter2'", "'zz'='password ***'"),
+        ("'zz'='https://hunter2@h/x?sv=1&sig=ab'", "'zz'='https://***@h/x?sv=1&sig=***'"),
+        ("'zz'='AccountKey=hunter2', 'account'='me'", "'zz'='AccountKey=***', 'account'='me'"),
+        ("'zz'='-----BEGIN PRIVATE KEY-----ab'", "'zz'='-----BEGIN ***'"),
+        ("'sql'='a = 1 AND auth: hunter2'", "'sql'='a = 1 AND auth: ***'"),
+        ("'sql'='token=5 AND token'", "'sql'='token=5 AND token'"),
+        ("'topic'='password-resets', 'h'='token-service:9876,auth-db:9876'",) * 2,
+        ("'url'='http://auth:8080/x', 'start'='10:30', 'h'='host:9876'",) * 2,
+        ("'grok.pattern'='%{WORD:token} %{DATA:password:int} token: %{IP:auth}'",) * 2,
+        ("""'avro.schema'='{"name":"password","type":["null","string"]}'""",) * 2,
+        ("""'json-confluent.schema'='{"password":{"type":"string"}}'""",) * 2,
+        ("WITH ('keys'='token;password', 'b'='c')",) * 2,
+        ("'x'='basic plan of us', 'y'='Token', 'z'='password_env: DB', 'p'='pw: ${PW}'",) * 2,
+        ("a INT COMMENT 'the token: of it'",) * 2,
+        ("SELECT 'Bearer x', 'password: x' FROM t",) * 2,
+        ("INSERT INTO t VALUES ('Bearer x', 'password: y')",) * 2,
     ],
 )
 def test_values_of_secret_options_are_hidden(text: str, wanted: str) -> None:
@@ -121,3 +159,26 @@ def test_carets_stand_below_their_place(place: str, carets: int) -> None:
     assert line == "  WITH ('pasword' = '***', 'tabel' = 'c')"
     assert marks.count("^") == carets
     assert line[marks.index("^")] == place[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ("'connector'='filesystem', 'path'='s3://k:hunter2@b/x.csv', 'format'='csv'", "files s3://k:***@b/x.csv, csv"),
+        ("'connector'='rocketmq', 'topic'='t', 'tag'='Bearer hunter2'", "filters by tag: ***"),
+        ("'connector'='rocketmq', 'topic'='t', 'sql'='pwd = 5 OR auth: hunter2'", "SQL92: pwd = 5 OR auth: ***"),
+        ("'connector'='jdbc', 'url'='sqlite:///x', 'table-name'='pw: hunter2'", "table pw: *** of sqlite:///x"),
+    ],
+)
+def test_explain_hides_them_too(options: str, wanted: str) -> None:
+    script = Script()
+    sink = "CREATE TABLE o (a INT) WITH ('connector'='print')"
+    script.run(f"CREATE TABLE t (a INT) WITH ({options}); {sink}; INSERT INTO o SELECT a FROM t")
+    shown = explain(script.sinks)
+    assert "hunter2" not in shown
+    assert wanted in shown
+
+
+def test_a_message_has_no_value_whose_quotes_are_doubled_in_the_text() -> None:
+    source = Source("CREATE TABLE t (a INT) WITH ('password' = 'it''s hunter2')")
+    assert str(source.error('it is "it\'s hunter2"', None)) == 'it is "***"'
