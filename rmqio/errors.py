@@ -141,10 +141,12 @@ class OffsetOutOfRange(RmqioError):
 
     def __init__(self, queue: object, wanted: int, minimum: int, maximum: int) -> None:
         self.queue, self.wanted, self.minimum, self.maximum = queue, wanted, minimum, maximum
+        lost = counted(minimum - wanted, "message")
+        were, they = ("was", "it was") if minimum - wanted == 1 else ("were", "they were")
         super().__init__(
             f"{queue}: offset {wanted} is not available; the broker holds [{minimum}, {maximum}). "
             + (
-                f"{minimum - wanted} messages were deleted by retention before they were read. "
+                f"{lost} {were} deleted by retention before {they} read. "
                 if wanted < minimum
                 else "The topic was deleted and recreated, or the broker lost its tail. "
             )
@@ -179,8 +181,9 @@ class OffsetsLost(RmqioError):
     def __init__(self, queue: object, position: int, skipped: int) -> None:
         self.queue, self.position, self.skipped = queue, position, skipped
         super().__init__(
-            f"{queue}: {skipped} offsets after {position} are missing in the broker's answer: they were removed by "
-            "retention during the read, or by compaction. Set on_offset_out_of_range='earliest' or 'latest' to "
+            f"{queue}: {counted(skipped, 'offset')} after {position} {'is' if skipped == 1 else 'are'} missing in the "
+            "broker's answer: removed by retention during the read, or by compaction. Set "
+            "on_offset_out_of_range='earliest' or 'latest' to "
             "continue after them (they are counted in the metric offsets_skipped)"
         )
 

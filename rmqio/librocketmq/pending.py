@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rmqio.errors import RequestTimeout, RmqioError
+from rmqio.errors import RequestTimeout, RmqioError, counted
 from rmqio.model import MessageQueue, SendResult
 
 
@@ -72,7 +72,8 @@ class PendingMessages:
         Raises nothing.
         """
         if not self._settled.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
-            self._finish(RequestTimeout(f"send of {self.message_count} messages to {self.queue}: no answer in time"))
+            sent = counted(self.message_count, "message")
+            self._finish(RequestTimeout(f"send of {sent} to {self.queue}: no answer in time"))
 
     def result(self) -> list[SendResult]:
         self.settle()

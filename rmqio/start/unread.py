@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rmqio.errors import counted
 from rmqio.interfaces import OffsetLookup, QueueClient
 from rmqio.model import MessageQueue
 from rmqio.start.lookups import resolve_all
@@ -43,7 +44,7 @@ def unread(
     counts = [each for each in found if isinstance(each, int)]
     if len(counts) < len(found) and (group is None or any(isinstance(each, Exception) for each in found)):
         return ""
-    return why_unread(counts, f"{len(found)} queues", what, group, advice)
+    return why_unread(counts, counted(len(found), "queue"), what, group, advice)
 
 
 def why_unread(counts: Sequence[int], of: str, what: str, group: str | None, advice: str) -> str:
@@ -59,6 +60,6 @@ def why_unread(counts: Sequence[int], of: str, what: str, group: str | None, adv
         cause = f"consumer group {group!r} has no offset there, so it begins at the end of each"
         advice = f"Check the name of the group. If it is new, or the queues are: {advice}"
     return (
-        f"the read of {what} reads none of {sum(holding)} messages in {len(holding)} of {of}: {cause}, and it ends "
-        f"where it begins. {advice}"
+        f"the read of {what} reads none of {counted(sum(holding), 'message')} in {len(holding)} of {of}: {cause}, "
+        f"and it ends where it begins. {advice}"
     )

@@ -14,6 +14,7 @@ from rmqio.errors import (
     InvalidParameter,
     LocalError,
     OffsetOutOfRange,
+    OffsetsLost,
     QueueNotExist,
     RequestTimeout,
     RmqioError,
@@ -150,6 +151,7 @@ def test_errors_survive_a_pickle_with_type_text_and_fields(error: RmqioError) ->
     ("wanted", "expected"),
     [
         (5, "5 messages were deleted by retention before they were read"),
+        (9, "1 message was deleted by retention before it was read"),
         (25, "deleted and recreated, or the broker lost its tail"),
     ],
 )
@@ -170,3 +172,8 @@ def test_corrupt_message_shows_its_coordinates_and_not_its_bytes() -> None:
 )
 def test_a_number_of_things(number: int, noun: str, text: str) -> None:
     assert counted(number, noun) == text
+
+
+@pytest.mark.parametrize(("skipped", "text"), [(1, "1 offset after 7 is missing"), (1200, "1,200 offsets after 7 are")])
+def test_lost_offsets_are_counted(skipped: int, text: str) -> None:
+    assert f"{QUEUE}: {text}" in str(OffsetsLost(QUEUE, 7, skipped))

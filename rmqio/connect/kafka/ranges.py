@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rmqio.connect.kafka.client import Cluster, ask, meaning_of
-from rmqio.errors import LocalError, RmqioError
+from rmqio.errors import LocalError, RmqioError, counted
 from rmqio.start import StartFrom, StopAt
 from rmqio.start.unread import why_unread
 from rmqio.transforms.parts import QueueRange
@@ -87,7 +87,7 @@ def unread(
     except RmqioError:
         return ""
     counts = [each.stop - each.start for each in held if each.stop is not None]
-    return why_unread(counts, f"{len(partitions)} partitions", f"topic {topic} of Kafka", None, advice)
+    return why_unread(counts, counted(len(partitions), "partition"), f"topic {topic} of Kafka", None, advice)
 
 
 def _ms(value: Any) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 from rmqio.command_line.output import note, print_json, print_table
 from rmqio.command_line.terminal import safe
 from rmqio.errors import LocalError, counted
-from rmqio.rules.command.given import parsed, ruleset_of, text_of
+from rmqio.rules.command.given import ruleset_of, text_of
 from rmqio.rules.command.lint import Cost, cost_of, warnings_of
 from rmqio.rules.correlation.rule import CorrelationRule
 from rmqio.rules.errors import Problem, RuleError
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     rules = ruleset_of(arguments)
     if arguments.manifest and not isinstance(rules.source, Files):
         raise LocalError("--manifest is for files of rules, not for a topic")
-    found = parsed(rules)
+    found = rules.parsed()
     problems = [*found.problems, *_refused_by_engine(found.rules)]
     warnings = [*_without_rules(rules, found), *warnings_of(found.rules)]
     costs = {each.id: cost_of(each) for each in found.rules}

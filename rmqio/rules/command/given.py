@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from rmqio.command_line.terminal import safe
 from rmqio.errors import LocalError
 from rmqio.rules.errors import Problem, RuleError
-from rmqio.rules.formats import Parsed
 from rmqio.rules.ruleset import RuleSet
 
 
@@ -27,14 +26,6 @@ def ruleset_of(arguments: argparse.Namespace) -> RuleSet:
     return RuleSet.from_topic(
         arguments.rules_topic, client_factory=factory, format=arguments.format, mapping=arguments.mapping
     )
-
-
-def parsed(rules: RuleSet) -> Parsed:
-    """Returns the rules with all problems, also if the source cannot be read."""
-    try:
-        return rules.parsed()
-    except RuleError as error:
-        return Parsed(problems=error.problems)
 
 
 @contextlib.contextmanager

@@ -120,6 +120,8 @@ def item_of(key: str, value: Any) -> tuple[str, Any]:
         if "cased" in modifiers:
             raise SigmaValueError("fieldref ignores case: cased with it is not supported")
         values = [str(each) if type(each) in (int, float) else each for each in values]
+        if any(isinstance(each, str) and not each.strip() for each in values):
+            raise SigmaValueError(f"{key!r} names no field: its value is empty")
     for each in values:
         _require_kind(key, modifiers, each)
     values = [*map(_exact, values)]

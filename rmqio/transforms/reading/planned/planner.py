@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.errors import OffsetOutOfRange, QueueGone, RmqioError, TopicNotExist, TransportError
+from rmqio.errors import OffsetOutOfRange, QueueGone, RmqioError, TopicNotExist, TransportError, counted
 from rmqio.interfaces import MicroBatchLimits, OffsetQuery, QueueClient
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.start import StopAt
@@ -215,9 +215,10 @@ class QueuePlanner:
     def _end_of_gone(self, error: QueueGone, name: str, *, at: int, end: int, **_: object) -> int:
         topic = queue_of(name).topic
         if at < end:
+            left = counted(end - at, "message")
             raise QueueGone(
-                f"{error}. It was removed when the read was at offset {at}, and {end - at} messages or more were left. "
-                f"Give the topic its queues again, with 'rmqio topics update {topic} --queues N': the read goes on. To "
+                f"{error}. It was removed when the read was at offset {at}, with {left} or more left. Give the topic "
+                f"its queues again, with 'rmqio topics update {topic} --queues N': the read goes on. To "
                 "remove queues, lower --write_queues first, wait until they are read to their ends, then lower --queues"
             )
         if name not in self._gone:

@@ -153,6 +153,15 @@ def test_check_shows_the_line_of_a_mistake_and_warnings(rmqio: Tool, tmp_path: P
     assert out.splitlines()[-1] == "3 rules; 1 problem, 1 warning"
 
 
+@pytest.mark.parametrize("command", [["check"], ["explain"], ["fields"], ["run", "--topic", "events"]])
+def test_a_file_that_is_not_there_is_told_alike(
+    rmqio: Tool, tmp_path: Path, shop: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    for missing in ("nope.yml", "*.yml", "manifest.json"):
+        assert not rmqio("rules", command[0], str(shop), str(tmp_path / missing), *command[1:], status=2)
+        assert missing in rmqio.err
+
+
 def test_check_finds_what_only_the_engine_refuses(rmqio: Tool, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text('{"id": "r", "condition": {"field": "a", "is": "regex", "value": "(x"}}')

@@ -201,6 +201,10 @@ filter:
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
+        *(
+            (_item(f"b: 1\n  a|fieldref{more}"), 7, f"'a|fieldref{more.split(':')[0]}' names no field")
+            for more in (": ''", "|contains: ' '", ": [b, '']")
+        ),
         (_item("a|contain: x"), 6, "there is no modifier 'contain'; did you mean contains?"),
         (sigma("sel: {a: 1}", "sel and nope"), 6, "'nope' not defined"),
         *((sigma("sel: {a: 1}", empty), 6, "'condition' is empty") for empty in ("", "' '", "[]", "[sel, null]")),
