@@ -42,6 +42,8 @@ class ClaimCheck:
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not self.path.strip():
             raise LocalError(f"ClaimCheck.path is {self.path!r}; it must be a folder, e.g. 'gs://bucket/claims'")
+        if self.path.partition("://")[2].strip("/ ") == "" and "://" in self.path:
+            raise LocalError(f"ClaimCheck.path is {self.path!r}, which names no folder; e.g. 'gs://bucket/claims'")
         for name in ("above_bytes", "max_bytes"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:

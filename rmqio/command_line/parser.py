@@ -196,8 +196,11 @@ class Parser(argparse.ArgumentParser):
                 yield from (argument, *left)
                 return
             is_ours = not argument.startswith("--") or "=" in argument or argument in self.option_names
-            if not is_ours and left and not left[0].startswith("-") and argument in self.values_elsewhere():
-                argument += f"={left.pop(0)}"
+            if not is_ours and argument in self.values_elsewhere():
+                if not left or left[0].startswith("--"):
+                    self.error(f"argument {argument}: expected one argument")
+                if not left[0].startswith("-"):
+                    argument += f"={left.pop(0)}"
             yield argument
 
     def _first_word(self, argv: Sequence[str]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import pickle
 import re
@@ -351,6 +352,7 @@ def test_another_writer_of_the_same_body_does_no_harm(check: ClaimCheck) -> None
 @pytest.mark.parametrize(
     ("make", "text"),
     [
+        *((functools.partial(ClaimCheck, url), "names no folder") for url in ("s3://", "gs:///", "hdfs:// ")),
         (lambda: ClaimCheck(" "), "ClaimCheck.path is ' '; it must be a folder"),
         (lambda: ClaimCheck("x", above_bytes=0), "ClaimCheck.above_bytes is 0; it must be a whole number"),
         (lambda: ClaimCheck("x", above_bytes=9, max_bytes=9), "ClaimCheck.max_bytes is 9; it must be more than"),

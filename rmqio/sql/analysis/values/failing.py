@@ -25,6 +25,10 @@ def evaluates_some(node: nodes.Expression) -> bool:
             return node.is_try
         case nodes.Binary():
             return node.operator in ("AND", "OR")
+        case nodes.Between():
+            return True
+        case nodes.InList():  # of literals, none can fail
+            return len(node.items) > 1 and not all(isinstance(each, nodes.Literal) for each in node.items)
         case nodes.Call():
             return node.function is None and node.name.text.upper() in _SOME
     return False
