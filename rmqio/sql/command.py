@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -157,19 +158,27 @@ def _check(script: Script, arguments: argparse.Namespace, valid: int) -> int:
 
             with in_zone(script.settings.zone):
                 check_plans(script.sinks, _connection(script, arguments), script.texts.error)
+            if arguments.rest:  # a run would take the DirectRunner, which says what it does not use
+                _report(strict_options(arguments.rest, runner="DirectRunner")).warn_of_options()
         else:
-            import apache_beam as beam
-
-            from rmqio.runners.report import report_of
-
-            pipeline = beam.Pipeline(options=_options(script, arguments))
-            _add(script, arguments, pipeline)
-            report_of(pipeline).check()
+            report = _report(_options(script, arguments), lambda pipeline: _add(script, arguments, pipeline))
+            report.check()
+            report.warn_of_options()
     except (LocalError, ImportError, AttributeError, ValueError) as error:  # also a missing runner class
         print(f"rmqio sql: {error}", file=sys.stderr, flush=True)
         return WRONG_USAGE
     print(f"{arguments.file}: valid, {len(script.sinks)} INSERT INTO")
     return valid
+
+
+def _report(options: Any, build: Callable[[Any], None] = lambda pipeline: None) -> Any:
+    import apache_beam as beam
+
+    from rmqio.runners.report import report_of
+
+    pipeline = beam.Pipeline(options=options)
+    build(pipeline)
+    return report_of(pipeline)
 
 
 def _text(arguments: argparse.Namespace) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -103,7 +104,10 @@ class _Place:
             what = str(node.tag).rpartition(":")[2]
             shown = node.value if len(node.value) <= 40 else f"{node.value[:37]}..."
             reason = f"{shown!r} is no {what}"
-            reason += f": {_line(error)}" if type(error) is ValueError else ""
+            is_long = len(node.value) > sys.get_int_max_str_digits() > 0  # Python's own words are about programs
+            reason += (
+                ": it has too many digits" if is_long else f": {_line(error)}" if type(error) is ValueError else ""
+            )
         elif isinstance(error, TypeError):
             reason = "a key is a text or a number, and here is one that is a list or an object"
         else:

@@ -27,6 +27,24 @@ def test_check_says_that_a_file_is_valid(file: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == f"{file}: valid, 1 INSERT INTO\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--checkpoint_dir=/c", "--checkpoint_dir has no effect: this runner keeps none"),
+        ("--runner=Direct --checkpoint_dir=/c", "--checkpoint_dir has no effect: this runner keeps none"),
+        ("--runner=Spark --stop=latest --checkpoint_dir=/c", "--checkpoint_dir has no effect without --streaming"),
+        ("--runner=Spark --stop=latest --drain", "--drain has no effect without --streaming"),
+        ("--stop=latest", ""),
+    ],
+)
+def test_check_says_which_options_have_no_effect(
+    arguments: str, said: str, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert main(["sql", str(file), "--check", "--name_server=127.0.0.1:1", *arguments.split()]) == 0
+    assert said in caplog.text
+    assert bool(said) == bool(caplog.text)
+
+
 KEYED = "CREATE TABLE k (b STRING NOT NULL, n BIGINT, PRIMARY KEY (b) NOT ENFORCED) WITH ('topic' = 'k');"
 GROUPED = f"{KEYED} INSERT INTO k SELECT COALESCE(b, ''), COUNT(*) FROM t GROUP BY COALESCE(b, '')"
 
@@ -131,7 +149,7 @@ def test_the_text_of_a_job_that_is_no_text_has_the_name_of_its_file(
         ("b.sql", "unknown argument 'b.sql' (see rmqio sql --help)"),
         ("--check b.sql", "unknown argument 'b.sql' (see rmqio sql --help)"),
         ("--streaming b.sql", "unknown argument 'b.sql'"),
-        ("--checkpoint_dir", "argument --checkpoint_dir: expected one argument"),
+        ("--checkpoint_dir", "argument --checkpoint_dir: expected one argument (see rmqio sql --help)"),
         ("--check --parallelism=x", "argument --parallelism: invalid int value: 'x'"),
         ("--explain --parallelism=x", "argument --parallelism: invalid int value: 'x'"),
     ],
