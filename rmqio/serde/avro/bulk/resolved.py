@@ -111,7 +111,7 @@ class _Resolution(Plan):
 
     def _promoted(self, written: Node, wanted: Node, hint: Any) -> int:
         kind, reads = type_name(written), type_name(wanted)
-        is_number = kind in _NUMBERS and reads in _PROMOTED[kind]
+        is_number = kind in _NUMBERS and reads in _PROMOTED.get(kind, ())
         if not is_number or any(_of_leaf(written)) or any(_of_leaf(wanted)):
             raise _NotHere
         permitted, _ = choices(hint)

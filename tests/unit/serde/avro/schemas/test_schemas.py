@@ -252,9 +252,21 @@ def test_each_record_has_a_default_of_its_own() -> None:
     assert second["l"] == [1]
 
 
-def test_schemas_that_do_not_resolve_are_an_error_of_the_record() -> None:
+@pytest.mark.parametrize(
+    ("writer", "reader", "body"),
+    [
+        ("string", "int", b"\x02a"),
+        *(("double", reader, bytes(8)) for reader in ("int", "float", "boolean", ["null", "long"])),
+        (record(field("a", "double")), record(field("a", "long")), bytes(8)),
+        ({"type": "array", "items": "double"}, {"type": "array", "items": "int"}, b"\x02" + bytes(9)),
+    ],
+)
+def test_schemas_that_do_not_resolve_are_an_error_of_the_record(writer: Any, reader: Any, body: bytes) -> None:
     with pytest.raises(SerdeError, match="cannot be read with the reader's schema"):
-        AvroDeserializer("int", "string")(record_of(b"\x02a"))
+        AvroDeserializer(reader, writer)(record_of(body))
+
+
+def test_decimals_of_another_scale_are_refused() -> None:
     with pytest.raises(LocalError, match=r"decimal\(4, 2\) cannot be read as decimal\(4, 1\)"):
         AvroDeserializer({**DECIMAL, "scale": 1}, DECIMAL)
 
