@@ -93,19 +93,18 @@ def secrets_in_value(value: str, *, compares: bool = False) -> Iterator[tuple[in
         if not compares and hides(each["key"], each["value"]):
             yield each.span("value")
     place = 0
-    while (each := _NAME.search(value, place)) is not None:
-        place = each.end()
-        if not may_hide(each["key"]) or _GROK.search(value, max(0, each.start() - 100), each.start()):
+    while (name := _NAME.search(value, place)) is not None:
+        place = name.end()
+        if not may_hide(name["key"]) or _GROK.search(value, max(0, name.start() - 100), name.start()):
             continue
-        is_header = each["sign"] == ":"
+        is_header = name["sign"] == ":"
         if compares and not is_header:
             continue
         found = (_HEADER if is_header else _PARAMETER).match(value, place)
-        if found is None or not hides(each["key"], found[0]) or (is_header and _is_address(each, value)):
+        if found is None or not hides(name["key"], found[0]) or (is_header and _is_address(name, value)):
             continue
-        name = found.lastgroup
-        assert name is not None
-        yield found.span(name)
+        assert found.lastgroup is not None
+        yield found.span(found.lastgroup)
         place = found.end()
 
 

@@ -15,6 +15,7 @@ from rmqio.interfaces import FetchedBatch, OffsetLookup, QueueClient, QueueReade
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.description import Mapped
+from rmqio.sql.compile.expressions.places import placed
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
 from rmqio.sql.shell.plans import Bounds, Branch
@@ -72,10 +73,10 @@ class RowReader:
 
     def rows(self) -> Generator[list[Row], None, None]:
         """Yields rows as they come; also an empty list when none has come for a while. Raises `SqlError`."""
-        for fragment in self._constants:
+        for number, fragment in enumerate(self._constants, 1):
             mapped = compiled(fragment)([()])
             for error in mapped.failed.values():
-                raise SqlError(str(error))
+                raise SqlError(str(placed(error, number, len(self._constants))))
             yield list(mapped.values)
         left_out = 0
         try:

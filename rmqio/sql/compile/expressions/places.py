@@ -43,6 +43,11 @@ class Columns:
         return Columns([*self.given, *names], self.before)
 
 
+def placed(error: Exception, number: int, count: int) -> Exception:
+    """Returns the error of a row with its number among those of the statement, from 1; of the only one as it is."""
+    return error if count == 1 else ValueFailure(f"row {number} of the statement: {error}")
+
+
 _Place = tuple[Expr | None, Columns | None, str]
 
 

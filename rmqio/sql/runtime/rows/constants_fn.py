@@ -8,6 +8,7 @@ from typing import Any
 import apache_beam as beam
 
 from rmqio.sql.compile.description import Fragment
+from rmqio.sql.compile.expressions.places import placed
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.runtime.rows.failed_rows import FailedRows
 from rmqio.sql.runtime.rows.outputs import outputs
@@ -21,9 +22,10 @@ class ConstantsFn(beam.DoFn):
         self._side = side
 
     def process(self, element: bytes, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        for fragment in self._fragments:
+        for number, fragment in enumerate(self._fragments, 1):
             mapped = compiled(fragment)([()])
             if mapped.failed or mapped.nulls:
-                yield from FailedRows(fragment).outputs([()], mapped.failed, mapped.nulls)
+                failed = {at: placed(error, number, len(self._fragments)) for at, error in mapped.failed.items()}
+                yield from FailedRows(fragment).outputs([()], failed, mapped.nulls)
             if mapped.values:
                 yield from outputs(fragment.target, mapped.values, self._side, timestamp.micros)

@@ -59,7 +59,8 @@ class FailedRows:
         for position, error in failed.items():
             row = row_text(rows[position], self._fields)
             if self._statement.on_error == "fail":
-                raise ValueFailure(f"{error}; the row is {_bounded(row)}") from error
+                shown = f"; the row is {_bounded(row)}" if self._fields else ""  # VALUES have no columns below them
+                raise ValueFailure(f"{error}{shown}") from error
             if self._statement.on_error == "dead-letter":
                 letter = ReadFailure(
                     "", "", -1, -1, "", "", "", 0, 0, type(error).__name__, str(error), row.encode(), kind=ELEMENT

@@ -131,6 +131,12 @@ def test_an_error_names_the_expression_the_statement_and_the_row(cluster: InMemo
     assert stored(cluster, "letters") == []
 
 
+def test_a_row_of_values_has_its_number(cluster: InMemoryCluster) -> None:
+    values = "SELECT 1 / a, '' FROM (VALUES (1), (0)) AS v (a)"
+    with pytest.raises(Exception, match=r"row 2 of the statement: 1 / 0: division by zero \(INSERT INTO sink"):
+        job(cluster, f"{SINK} INSERT INTO sink {values};")
+
+
 def test_a_row_whose_regular_expression_takes_too_long_is_a_bad_row(cluster: InMemoryCluster) -> None:
     """The others are written."""
     pytest.importorskip("regex", reason="a time limit needs the extra 'sql'")

@@ -104,6 +104,10 @@ def test_values_and_constants_need_no_topic(shell: Shell) -> None:
     assert shell.rows("VALUES (1, 'a'), (2, NULL);") == [("1", "a"), ("2", "NULL")]
     assert shell.rows("SELECT 7 / 2 AS x;") == [("3",)]
     assert shell.error("SELECT 1 / x FROM (VALUES (0)) AS v (x);") == "1 / 0: division by zero"
+    assert (
+        shell.error("SELECT 1 / x FROM (VALUES (1), (0)) AS v (x);")
+        == "row 2 of the statement: 1 / 0: division by zero"
+    )
     assert "1:8: this always fails: 1 / 0: division by zero" in shell.error("SELECT 1 / 0;")
 
 
