@@ -94,7 +94,7 @@ def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str
         ("x.jsonl", "elasticsearch://h:1/x?operation=indx", "h:1/x: operation is 'indx'; .*; did you mean index?"),
         ("x.jsonl", "opensearch://h:1/x?operation=delete", '/x: operation="delete" needs to know which document'),
         ("missing.csv", "out/?format=csv", "no file matches missing.csv"),
-        ("s3://me:pw@b/x.csv", "-", "--from: s3://b/x.csv: s3:// needs boto3"),
+        ("s3://me:pw@b/x.csv", "-", "s3://b/x.csv: s3:// needs boto3"),
         ("s3://b/x.csv", "-", "s3://b/x.csv: s3:// needs boto3: pip install 'apache-beam.aws.'"),
         ("rocketmq:a", "s3://b/out/?format=csv", "s3://b/out/: s3:// needs boto3: pip install"),
         ("gs://b/x.csv", "-", "gs:// needs google.cloud.storage: pip install 'apache-beam.gcp.'"),
