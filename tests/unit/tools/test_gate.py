@@ -208,7 +208,7 @@ class Run:
             self.process = subprocess.Popen(
                 ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *limited, *command, folder, json.dumps(given)],
                 env={
-                    **os.environ,
+                    **{name: each for name, each in os.environ.items() if name != "PYTEST_XDIST_WORKER"},
                     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
                     "PYTHONPATH": str(ROOT),
                     "RMQIO_CACHE": str(folder / "cache"),
@@ -456,7 +456,7 @@ class SetUp:
         gate = folder / "tests" / "gate"
         gate.mkdir(parents=True)
         (folder / "tests" / "helpers").mkdir()
-        for name in ("__init__", "ending", "patience", "report", "start", "../helpers/waiting"):
+        for name in ("__init__", "ending", "patience", "report", "start", "../helpers/compared", "../helpers/waiting"):
             shutil.copy(ROOT / "tests" / "gate" / f"{name}.py", gate / f"{name}.py")
         (folder / "Makefile").write_text(f".venv/.installed:\n\t{recipe}\n")
         self._command = [*limited, sys.executable, "-S", "-m", "tests.gate.start"]
