@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Self
 
@@ -27,6 +28,11 @@ class Hold:
         """Returns how many queues are held."""
         return len(list(self._file.parent.glob(f"{self._file.name}.*")))
 
+    def has_process(self) -> bool:
+        """Returns whether a process that has been held is there: it goes on when it is released."""
+        held = self._file.parent.glob(f"{self._file.name}.*")
+        return any(Path("/proc", each.read_text()).exists() for each in held)
+
     def release(self) -> None:
         self._file.unlink()
 
@@ -37,7 +43,7 @@ class Hold:
 
     def wait_at(self, queue_id: int, offset: int) -> None:
         if offset == self._offset and self._file.exists():
-            self._file.with_suffix(f".{queue_id}").touch()
+            self._file.with_suffix(f".{queue_id}").write_text(str(os.getpid()))
             until(lambda: not self._file.exists(), "the test to go on", still_s=240)
 
 

@@ -173,4 +173,4 @@ def test_a_program_of_rocketmq_spark_copies_a_topic(run: Callable[[Block], Ran])
 
 
 def test_every_block_is_run() -> None:
-    assert len(BLOCKS) == 11
+    assert len(BLOCKS) == 10

@@ -238,6 +238,7 @@ def test_a_stream_is_written_through_stop_and_restart(lab: Lab, streams: SparkSe
     until_by(query, lambda: hold.queues() and len(copies()) % 60, "a part of a later micro-batch", copies)
     part = len(copies()) % 60
     query.stop()
+    until(lambda: not hold.has_process(), "Spark ends the process of the task that is held")
     hold.release()
     for queue in queues:
         lab.send(queue, 50)
