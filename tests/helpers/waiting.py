@@ -131,7 +131,8 @@ def until_up(answers: Callable[[], T], what: str, **others: Any) -> T:
     try:
         return until(answers, what, **others)
     except AssertionError as error:
-        raise Inconclusive(f"no server: {error}") from error
+        late = str(error)
+    raise Inconclusive(f"no server: {late}")  # not after the assertion, which would make it wrong
 
 
 def settled(value: Callable[[], T], what: str, looks: int = 40) -> T:

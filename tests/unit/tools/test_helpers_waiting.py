@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.gate.judging import inconclusive
 from tests.helpers import waiting
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.waiting import Inconclusive, at_most, needed, repeated, runs, until, until_found, until_up
@@ -155,8 +156,9 @@ def test_what_a_condition_compares_is_told(condition: Callable[[], object], told
 def test_a_server_of_others_that_does_not_come_up_is_inconclusive() -> None:
     assert until_up(after(2), "it")
     for given in ({}, {"alive": [Asked(AssertionError("it ended with 1"))]}):
-        with pytest.raises(Inconclusive, match=r"no server: (nothing changed .* before: it|it ended with 1)"):
+        with pytest.raises(Inconclusive, match=r"no server: (nothing changed .* before: it|it ended with 1)") as raised:
             until_up(lambda: False, "it", **given)
+        assert inconclusive(raised.value, in_setup=False)
 
 
 @pytest.mark.parametrize(
