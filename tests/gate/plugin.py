@@ -92,7 +92,7 @@ class Told:
             self._write({"collected": ids})
 
     def _write(self, line: Mapping[str, object]) -> None:
-        self._file.write(json.dumps(line) + "\n")
+        self._file.write(json.dumps(_utf8(dict(line))) + "\n")
         self._file.flush()
 
     def _say(self, text: str) -> None:

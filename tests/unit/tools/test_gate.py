@@ -125,8 +125,10 @@ def test_hangs(): time.sleep(600)
 DIES = "import os\ndef test_dies(): os._exit(3)\n"
 ODD_TEXTS = r"""
 import logging
+import pytest
 def test_logs(): logging.warning("\ud800")
 def test_says(): raise ValueError("\ud800 lost")
+def test_skips(): pytest.skip("\ud800 is not there")
 """
 LATER = """
 import pathlib
@@ -269,7 +271,7 @@ def red(tmp_path_factory: pytest.TempPathFactory) -> Ended:
         wrong=WRONG + HIDDEN,
         dies=INCONCLUSIVE.format(times=1) + DIES,
         workers=(ODD_TEXTS + DIES + GOOD, "-n", "1"),
-        waits=(WAITS, "--timeout=1"),
+        waits=(WAITS + ODD_TEXTS, "--timeout=1"),
     )
     return Ended(folder, *run.wait())
 
@@ -290,8 +292,8 @@ def test_a_red_lint_ends_it(tmp_path: Path) -> None:
 
 
 def test_a_red_one(red: Ended) -> None:
-    assert (red.status, red.lines[-1]) == (1, "6 passed, 14 failed, 1 skipped")
-    assert (red.report["result"], red.report["passed"], red.report["failed"]) == ("failed", 6, 14)
+    assert (red.status, red.lines[-1]) == (1, "7 passed, 17 failed, 1 skipped")
+    assert (red.report["result"], red.report["passed"], red.report["failed"]) == ("failed", 7, 17)
     assert "again" not in red.report["seconds"]
 
 
@@ -384,7 +386,7 @@ def test_what_the_change_is_about_is_judged_in_its_second_run_too(tmp_path: Path
 
 def test_waits_take_nothing_of_the_time_of_a_test(red: Ended) -> None:
     """Each takes 0.6 s at least, of one second."""
-    assert any(line.startswith("gate: waits: 1 passed, 2 failed") for line in red.lines)
+    assert any(line.startswith("gate: waits: 2 passed, 4 failed") for line in red.lines)
     assert {f"FAILED test_waits.py::test_hangs_{at}_a_wait" for at in ("in", "after")} <= {*red.lines}
 
 
@@ -423,7 +425,7 @@ def test_a_pytest_that_dies_fails(red: Ended) -> None:
 
 def test_a_test_that_kills_its_worker_fails(red: Ended) -> None:
     assert "FAILED test_workers.py::test_dies" in red.lines
-    assert any(line.startswith("gate: workers: 2 passed, 2 failed") for line in red.lines)
+    assert any(line.startswith("gate: workers: 2 passed, 3 failed") for line in red.lines)
 
 
 def test_what_is_not_utf_8_is_told(red: Ended) -> None:
