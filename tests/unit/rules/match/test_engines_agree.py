@@ -171,7 +171,8 @@ def test_all_kinds_of_numbers_compare(engine: Engine, value: Any) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_condition_and_its_opposite_find_nothing_together_and_one_of_them_all(engine: Engine) -> None:
     a, b = Atom("a", Kind.EQUALS, "x"), Atom("b", Kind.EQUALS, "x")
-    conditions = (And((a, Not(a))), And((a, b, Not(a))), Or((a, Not(a))), Or((b, a, Not(a))), Not(Not(a)))
+    both, either = [And((a, Not(a))), And((a, b, Not(a)))], [Or((a, Not(a))), Or((b, a, Not(a)))]
+    conditions: list[Condition] = [*both, *either, Not(Not(a))]
     rules = [Rule(f"r{number}", condition) for number, condition in enumerate(conditions)]
     matcher = compile_rules(rules, engine=engine)
     for event, wanted in (({}, "r2 r3"), ({"a": "x"}, "r2 r3 r4"), ({"b": "x"}, "r2 r3"), ({"a": "y"}, "r2 r3")):
