@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,8 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import IO, Any, AnyStr, Final, TypeVar
 
 from tests.helpers.compared import compared
 
@@ -54,7 +54,7 @@ def runs(process: subprocess.Popen[Any], log: Callable[[], object] = lambda: "")
     return is_up
 
 
-@contextmanager
+@contextlib.contextmanager
 def repeated(act: Callable[[], object], every_s: float) -> Iterator[None]:
     """Does something again and again in a thread of its own, until the end of the block, e.g. sends a message.
 
@@ -89,7 +89,7 @@ def repeated(act: Callable[[], object], every_s: float) -> Iterator[None]:
         raise errors[0]
 
 
-@contextmanager
+@contextlib.contextmanager
 def needed(is_up: Callable[[], object]) -> Iterator[None]:
     """Makes `is_up` a part of `alive` of all waits inside, e.g. of a broker that nothing kills while a test waits."""
     owner = os.getpid()
@@ -102,6 +102,20 @@ def needed(is_up: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         _needed.remove(lives)
+
+
+def heard(stream: IO[AnyStr] | None) -> list[AnyStr]:
+    """Returns the lines that a program has printed so far, which a thread reads: a wait for them can look elsewhere."""
+    assert stream is not None
+    lines: list[AnyStr] = []
+
+    def read() -> None:
+        with contextlib.suppress(ValueError):  # somebody has closed it
+            for line in stream:
+                lines.append(line)
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
 
 
 def missing(wanted: Iterable[object], found: Iterable[object]) -> str:
@@ -216,7 +230,7 @@ def until(
         return result
 
 
-@contextmanager
+@contextlib.contextmanager
 def _longer(limit_s: float) -> Iterator[None]:
     """What is in here has a limit of its own, and takes nothing of pytest's limit for the test.
 
@@ -234,7 +248,7 @@ def _longer(limit_s: float) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, left_s)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _judged(ended: Callable[[], Exception | None]) -> Iterator[None]:
     """Whatever was asked and has failed: if something has ended, that is raised, since the error comes of it.
 

@@ -14,7 +14,7 @@ import pytest
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue
 from tests.helpers.client.raw_send import send_all
-from tests.helpers.waiting import at_most, runs, until
+from tests.helpers.waiting import at_most, heard, runs, until
 
 pytestmark = pytest.mark.broker
 
@@ -31,18 +31,12 @@ def test_a_live_audit_sees_what_is_missing_arrive(rocketmq: LocalRocketMQ) -> No
     command = [sys.executable, "-u", "-m", "rmqio", "audit", "--live", "--from_topic", source, "--to_topic", sink]
     command += ["--by", "keys", "--every", "1s", "--grace", "0s", "--name_server", rocketmq.name_server]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ) as live:
-        assert live.stdout is not None
         try:
-            seen = [live.stdout.readline()]
+            seen, alive = heard(live.stdout), [runs(live)]
+            until(lambda: len(seen) > 0, "its first line", alive=alive)
             assert re.search(r"sent 20\b.*\blost 1\b", seen[0]), seen[0]
             send_all(rocketmq.broker, queues[sink], messages[-1:])
-            read_line = live.stdout.readline
-
-            def has_come() -> bool:
-                seen.append(read_line())
-                return re.search(r"\blost 0\b", seen[-1]) is not None
-
-            until(has_come, "no loss", alive=[runs(live)], details=lambda: seen, pause_s=0)
+            until(lambda: re.search(r"\blost 0\b", seen[-1]), "no loss", alive=alive, details=lambda: seen)
             assert re.search(r"sent 20\b.*\blost 0\b", seen[-1]), seen
         finally:
             live.send_signal(signal.SIGINT)

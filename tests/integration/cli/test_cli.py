@@ -26,7 +26,7 @@ from rmqio.wire import requests
 from rmqio.wire.codes import RequestCode
 from rmqio.wire.command import Command
 from tests.helpers.command_line import Tool
-from tests.helpers.waiting import at_most, needed, until
+from tests.helpers.waiting import at_most, heard, needed, runs, until, until_found
 
 pytestmark = pytest.mark.broker
 
@@ -155,14 +155,17 @@ def test_lag_is_none_at_the_end(rmqio: Tool, client: RemotingQueueClient, queue:
 
 def test_describe_shows_again_until_interrupted(rocketmq: LocalRocketMQ, rmqio: Tool, topic: str) -> None:
     with _command(rocketmq, "describe", topic, "--watch=0.2", "--json") as process:
-        assert process.stdout is not None
         assert process.stderr is not None
-        assert json.loads(process.stdout.readline())["total"]["messages"] == 0
+        shown, alive = heard(process.stdout), [runs(process)]
+
+        def counts() -> list[int]:
+            return sorted({json.loads(line)["total"]["messages"] for line in shown})
+
+        until_found(counts, [0], alive=alive)
         rmqio("produce", topic, "x")
-        while json.loads(process.stdout.readline())["total"]["messages"] == 0:
-            pass
+        until_found(counts, [0, 1], alive=alive)
+        assert counts() == [0, 1]
         process.send_signal(signal.SIGINT)
-        process.stdout.read()
         assert process.wait(at_most(30)) == 130
         assert re.fullmatch(rb"rmqio: ended by Ctrl-C, shown \d+ times?\n", process.stderr.read())
 
@@ -209,12 +212,14 @@ def test_where_to_look(rmqio: Tool, queue: MessageQueue) -> None:
 
 def test_tail_shows_what_comes_until_interrupted(rocketmq: LocalRocketMQ, rmqio: Tool, topic: str) -> None:
     with _command(rocketmq, "tail", topic, "--json") as process:
-        assert process.stdout is not None
         assert process.stderr is not None
+        shown, alive = heard(process.stdout), [runs(process)]
         assert b"following 8 queues" in process.stderr.readline()
         for number in range(3):
             rmqio("produce", topic, f"new {number}")
-            assert json.loads(process.stdout.readline())["body"] == f"new {number}"
+            bodies = [f"new {each}" for each in range(number + 1)]
+            until_found(lambda: [json.loads(line)["body"] for line in shown], bodies, alive=alive)
+            assert [json.loads(line)["body"] for line in shown] == bodies
         process.send_signal(signal.SIGINT)
         assert process.wait(at_most(30)) == 130
         assert process.stderr.read() == b""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import queue
+import re
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -24,7 +23,7 @@ from rmqio.model import TOMBSTONE, Message
 from rmqio.options import ClientOptions
 from rmqio.rules.errors import RuleError
 from rmqio.rules.ruleset import RuleSet
-from tests.helpers.waiting import at_most, until
+from tests.helpers.waiting import heard, runs, until, until_found
 
 pytestmark = pytest.mark.broker
 
@@ -123,37 +122,38 @@ def test_run_follows_events_and_rules(
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         try:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            found, said = _lines(process.stdout), _lines(process.stderr)
-            assert json.loads(found.get(timeout=at_most(60)))["rule"] == "large"
-            put("small.sql", "amount < 10")
-            while "the rules have changed: 2 rules" not in said.get(timeout=at_most(60)):
-                pass
+            shown, said = heard(process.stdout), heard(process.stderr)
+            alive = [runs(process, lambda: "".join(said))]
+
+            def found() -> list[tuple[str, str, str]]:
+                return [(each["rule"], each["body"], each["topic"]) for each in map(json.loads, shown)]
+
+            def told() -> list[str]:
+                return re.findall(r"the rules (?:have changed: \d+ rules?|stay as they were: \S+:\d+)", "".join(said))
+
+            matched, changes = list[tuple[str, str, str]](), list[str]()
+
+            def match(rule: str, amount: int) -> None:
+                matched.append((rule, json.dumps({"amount": amount}), events))
+                until_found(found, matched, alive=alive)
+                assert found() == matched
+
+            def change(name: str, text: str, then: str) -> None:
+                put(name, text)
+                changes.append(f"the rules {then}")
+                until_found(told, changes, alive=alive)
+                assert told() == changes
+
+            match("large", 500)
+            change("small.sql", "amount < 10", "have changed: 2 rules")
             event(7)
-            assert json.loads(found.get(timeout=at_most(60)))["rule"] == "small"
-            put("small.sql", "amount <")
-            while "the rules stay as they were: small.sql:1" not in said.get(timeout=at_most(60)):
-                pass
+            match("small", 7)
+            change("small.sql", "amount <", "stay as they were: small.sql:1")
             event(8)
-            matched = json.loads(found.get(timeout=at_most(60)))
-            assert (matched["rule"], matched["body"], matched["topic"]) == ("small", '{"amount": 8}', events)
-            put("small.sql", "")
-            while "the rules have changed: 1 rule" not in said.get(timeout=at_most(60)):
-                pass
+            match("small", 8)
+            change("small.sql", "", "have changed: 1 rule")
             event(9)
             event(900)
-            assert json.loads(found.get(timeout=at_most(60)))["body"] == '{"amount": 900}'
+            match("large", 900)
         finally:
             process.terminate()
-
-
-def _lines(stream: Iterator[str]) -> queue.Queue[str]:
-    found: queue.Queue[str] = queue.Queue()
-
-    def read() -> None:
-        for line in stream:
-            found.put(line)
-
-    threading.Thread(target=read, daemon=True).start()
-    return found

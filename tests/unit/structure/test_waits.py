@@ -37,17 +37,22 @@ _ELSEWHERE = ("gate", "chaos", "mutants")
 def own_waits(tree: ast.AST, *, polls: bool = True) -> Iterator[int]:
     """Yields the lines of loops that sleep until something holds: those that have a condition, or leave the loop.
 
-    A loop over numbers has none, so it waits if it leaves. One that waits for an event again and again does so, too.
+    A loop over numbers has none, so it waits if it leaves. One that waits for an event again and again does so, too,
+    and one that reads lines of a program until one decides. A queue that is asked with a limit waits without a loop.
     `polls`: so does one that waits for a reader, which takes no time on a clock of the test's own.
     """
     for loop in ast.walk(tree):
-        if isinstance(loop, ast.While | ast.For | ast.AsyncFor):
+        if isinstance(loop, ast.Call) and _asks_queue(loop):
+            yield loop.lineno
+        elif isinstance(loop, ast.While | ast.For | ast.AsyncFor):
             inside = [node for part in loop.body for node in ast.walk(part)]
             sleeps = any(isinstance(node, ast.Call) and _name(node.func) in _SLEEPS for node in inside)
             leaves = any(isinstance(node, ast.Break | ast.Return | ast.Raise) for node in inside)
             has_condition = isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant)
             sleeps = sleeps or (polls and any(map(_is_poll, inside)))
-            if (sleeps and (leaves or has_condition)) or (isinstance(loop, ast.While) and _waits(loop.test)):
+            reads = any(map(_reads, ast.walk(loop)))
+            leaves = leaves or (reads and any(isinstance(node, ast.Assert) for node in inside))
+            if ((sleeps or reads) and (leaves or has_condition)) or (isinstance(loop, ast.While) and _waits(loop.test)):
                 yield loop.lineno
 
 
@@ -89,6 +94,21 @@ def _is_poll(node: ast.AST) -> bool:
         and node.func.attr == "wait"
         and isinstance(next(iter(node.args), None), ast.List)
     )
+
+
+def _reads(node: ast.AST) -> bool:
+    """Whether it reads a line of a program: `process.stdout.readline()`, `for line in process.stdout`."""
+    match node:
+        case ast.Call(ast.Attribute(attr="readline")):
+            return True
+        case ast.For(iter=ast.Attribute(attr="stdout" | "stderr")):
+            return True
+    return False
+
+
+def _asks_queue(call: ast.Call) -> bool:
+    """Whether it waits for a queue: `lines.get(timeout=60)`."""
+    return _name(call.func).endswith(".get") and "timeout" in {each.arg for each in call.keywords}
 
 
 def _waits(condition: ast.expr) -> bool:
@@ -158,6 +178,15 @@ def _name(given: ast.expr) -> str:
         ("while True:\n    client.wait([reader], 10)\n    if reader.poll():\n        return", True),
         ("for _ in range(9):\n    if reader.poll():\n        break\n    client.wait([reader], 10)", True),
         ("for each in readers:\n    client.wait([each], 10)", False),
+        ("while 'it' not in said.get(timeout=at_most(60)):\n    pass", True),
+        ("assert said.get(True, timeout=60) == 'it'", True),
+        ("said.get('it', 60)", False),
+        ("while read(process.stdout.readline()) == 0:\n    pass", True),
+        ("while True:\n    if 'it' in out.readline():\n        break", True),
+        ("for number in range(3):\n    assert number == int(out.readline())", True),
+        ("for line in process.stdout:\n    if 'it' in line:\n        return", True),
+        ("for line in process.stdout:\n    print(line)", False),
+        ("assert out.readline() == 'ready'", False),
     ],
 )
 def test_loops_that_wait_are_found(source: str, found: bool) -> None:
