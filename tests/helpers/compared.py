@@ -6,20 +6,21 @@ import ast
 import contextlib
 import inspect
 import linecache
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
 _MOST: Final = 300
 """Characters of a value."""
 _NAMED: Final = 10
-"""Elements that one side of a comparison has, and the other one does not."""
+"""Elements that one side of a comparison has, and the other one does not, or not so often."""
 
 
 def compared(condition: Callable[..., object]) -> str:
     """Returns the values that a lambda compares, or that it wants to be false; "" if it does neither, or is none.
 
-    It computes them anew. Of two collections, it names what only one of them has.
+    It computes them anew. Of two collections, it names what one of them has, and the other one not, or not so often.
     """
     if (body := _body(condition)) is None:
         return ""
@@ -88,9 +89,36 @@ def _texts(part: ast.expr, names: dict[str, Any]) -> Iterator[str]:
         and isinstance(part.ops[0], ast.Eq | ast.GtE | ast.LtE)
     ):
         for name, some, others in (("first", *values), ("second", *reversed(values))):
-            left = _elements(others)
-            if only := [*islice((each for each in _elements(some) if each not in left), _NAMED)]:
+            if only := [*islice(_only(_elements(some), _elements(others)), _NAMED)]:
                 yield f"only the {name} has {only!r}"[:_MOST]
+
+
+def _only(some: Iterable[Any], others: Iterable[Any]) -> Iterator[Any]:
+    """Yields what is more often in the first ones, such as a copy."""
+    left = Counter(map(_hashable, others))
+    for each in some:
+        key = _hashable(each)
+        if left[key] <= 0:
+            yield each
+        left[key] -= 1
+
+
+def _hashable(value: Any) -> Hashable:
+    """Returns the same for equal values, and else not. To compare each with each takes minutes if much is missing."""
+    match value:
+        case list():
+            return list, *map(_hashable, value)
+        case tuple():
+            return tuple(map(_hashable, value))
+        case set():
+            return frozenset(value)
+        case Mapping():
+            return dict, frozenset((key, _hashable(each)) for key, each in value.items())
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value  # type: ignore[no-any-return]
 
 
 def _elements(of: Collection[Any]) -> Collection[Any]:

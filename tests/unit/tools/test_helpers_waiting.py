@@ -14,6 +14,7 @@ import pytest
 
 from tests.gate.judging import inconclusive
 from tests.helpers import waiting
+from tests.helpers.compared import compared
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.waiting import Inconclusive, at_most, needed, repeated, runs, until, until_found, until_up
 
@@ -121,6 +122,9 @@ def test_one_look_that_takes_long_decides_nothing(
 SENT, WANTED = ["a", "b"], {"q0": [1], "q1": [2]}
 
 
+ROWS: list[Any] = [{"n": [1]}, [2], ({3},)]
+
+
 def has(number: int = 0) -> dict[str, list[int]]:
     return {"q0": [1], "q1": [number]}
 
@@ -142,6 +146,19 @@ def has(number: int = 0) -> dict[str, list[int]]:
         (lambda: all(each == "c" for each in SENT), "[(each, 'c') for each in SENT] is [('a', 'c'), ('b', 'c')]"),
         (lambda: (n := max(has())) is None or n == "", "(n := max(has())) is 'q1', n is 'q1'"),
         (lambda: SENT[0] == "b" and SENT[9] == "c", "SENT[0] is 'a'"),
+        (
+            lambda: SENT == ["a", "b", "b"],
+            "SENT is ['a', 'b'], ['a', 'b', 'b'] is ['a', 'b', 'b'], only the second has ['b']",
+        ),
+        (
+            lambda: ROWS == [{"n": [1.0]}, [2], [2]],
+            f"ROWS is {ROWS}, [{{'n': [1.0]}}, [2], [2]] is [{{'n': [1.0]}}, [2], [2]], "
+            "only the first has [({3},)], only the second has [[2]]",
+        ),
+        (
+            lambda: ROWS[1:2] == [(2,)],
+            "ROWS[1:2] is [[2]], [(2,)] is [(2,)], only the first has [[2]], only the second has [(2,)]",
+        ),
         (lambda: None, ""),
         ([].copy, ""),
         (eval("lambda: len(SENT) > 2"), ""),
@@ -151,6 +168,23 @@ def test_what_a_condition_compares_is_told(condition: Callable[[], object], told
     with pytest.raises(AssertionError) as raised:
         until(condition, "it")
     assert str(raised.value).partition(" before: it")[2].removeprefix("; ") == told
+
+
+class Row(int):
+    """Counts how often one is compared."""
+
+    compared = 0
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Row.compared += 1
+        return int(self) == other
+
+
+def test_many_rows_are_not_compared_each_with_each() -> None:
+    some, others = [*map(Row, range(300))], [*map(Row, reversed(range(1, 301)))]
+    assert compared(lambda: some == others).endswith("only the first has [0], only the second has [300]")
+    assert Row.compared <= 30 * len(some)
 
 
 def test_a_server_of_others_that_does_not_come_up_is_inconclusive() -> None:
