@@ -13,7 +13,6 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from tests.gate.changed import changed_tests
@@ -26,7 +25,7 @@ from tests.gate.patience import measured
 from tests.gate.processes import adopt, end_all, lasting
 from tests.gate.report import CANNOT_BEGIN, ROOT, End, Report
 from tests.gate.selection import LANES, files
-from tests.helpers.waiting import PATIENCE, patience
+from tests.helpers.waiting import PATIENCE, number_of, patience
 
 _LINT: Final = ("tests/unit/structure", "tests/unit/docs")
 _SHOWN: Final = 20_000
@@ -72,10 +71,8 @@ class Gate:
 
     Args:
       stages: they follow each other.
-      began: when its set-up did, in seconds since 1970.
+      report: is closed at its end. It says where the sources and the jobs are, and when the set-up began.
       limit_s: how long it may take from then on.
-      root: the folder of the sources and the jobs.
-      build: the folder of its reports, and of a folder `gate` with the logs.
       changed: tests, without their parameters, that the change is about: they run three times.
       skips: how the reasons begin for which a test may be skipped.
       ending_s: how long a process may be there after the tests that have started it.
@@ -84,10 +81,8 @@ class Gate:
     def __init__(
         self,
         stages: Sequence[Stage],
-        began: float,
+        report: Report,
         limit_s: float,
-        root: Path = ROOT,
-        build: Path = ROOT / "build",
         changed: Sequence[str] = (),
         skips: tuple[str, ...] = SKIPS,
         ending_s: float = _ENDING_S,
@@ -95,13 +90,13 @@ class Gate:
         self._stages = stages
         self._skips = skips
         self._ending_s = ending_s * patience()
-        self._deadline = began + limit_s
-        self._root = root
-        self._logs = build / "gate"
+        self._deadline = report.began + limit_s
+        self._root = report.root
+        self._logs = report.build / "gate"
         self._changed = changed
-        self._report = Report(build, began, root)
-        self._seconds = self._report.seconds
-        self._seconds["set-up"] = time.time() - began
+        self._report = report
+        self._seconds = report.seconds
+        self._seconds["set-up"] = time.time() - report.began
         self._running: dict[str, Running] = {}
         self._results: dict[str, Result] = {}
         self._flakes: list[str] = []
@@ -277,25 +272,29 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gate", description=__doc__)
     parser.add_argument("--only", choices=[stage.name for stage in STAGES], help="run this stage alone")
     only = parser.parse_args(argv).only
+    began = float(os.environ.get("RMQIO_GATE_BEGAN", time.time()))
     try:
         adopt()
-        return run(_gate(only))
-    except (Ended, OSError, ValueError) as error:
+        report = Report(ROOT / "build" / (only or ""), began)
+    except (Ended, OSError) as error:
         print(CANNOT_BEGIN.format(error), flush=True)
         return error.status if isinstance(error, Ended) else 1
+    try:
+        return run(_gate(only, report))
+    except (Ended, ValueError) as error:
+        status = report.close(End(wrong=(f"the gate cannot begin: {error}",)))
+        return error.status if isinstance(error, Ended) else status
 
 
-def _gate(only: str | None) -> Gate:
-    began = float(os.environ.get("RMQIO_GATE_BEGAN", time.time()))
+def _gate(only: str | None, report: Report) -> Gate:
     factor = measured()
     os.environ[PATIENCE] = str(factor)
     if factor > 1:
         say(f"the machine is busy: all limits are {factor} times as long")
-    limit_s = float(os.environ.get(MINUTES, _MINUTES * factor)) * 60
+    limit_s = number_of(MINUTES, _MINUTES * factor) * 60
     if only:
-        stages = [stage for stage in STAGES if stage.name == only]
-        return Gate(stages, began, limit_s, build=ROOT / "build" / only)
-    return Gate(STAGES, began, limit_s, changed=changed_tests(ROOT))
+        return Gate([stage for stage in STAGES if stage.name == only], report, limit_s)
+    return Gate(STAGES, report, limit_s, changed_tests(ROOT))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from tests.gate.durations import balanced
 from tests.gate.jobs import Job, Stage, pytest_job
 from tests.gate.judging import PARTS_SKIPS
 from tests.gate.patience import measured
-from tests.gate.report import CANNOT_BEGIN, ROOT, commit
+from tests.gate.report import CANNOT_BEGIN, ROOT, Report, commit
 from tests.helpers.servers.old_broker import DIFFERS, ENTER, FILES
 from tests.helpers.waiting import PATIENCE, patience
 from tests.mutants.patch import mutants
@@ -196,10 +196,12 @@ class Kept:
 
 
 def run_part(name: str) -> int:
-    """Returns the exit status. The reports are in `build/parts/NAME`. Raises `OSError` if they cannot be written."""
+    """Returns the exit status. The reports are in `build/parts/NAME`. Raises `OSError` if they cannot be written, and
+    `ValueError` for a patience that is no number."""
     print(f"part {[*PARTS].index(name) + 1} of {len(PARTS)}: {name}", flush=True)
+    report = Report(build_of(name), time.time())
     os.environ[PATIENCE] = str(factor := measured())
-    return run(Gate(PARTS[name], time.time(), _LIMIT_S * factor, build=build_of(name), skips=PARTS_SKIPS))
+    return run(Gate(PARTS[name], report, _LIMIT_S * factor, skips=PARTS_SKIPS))
 
 
 def too_long(report: Mapping[str, Any]) -> str:
@@ -225,7 +227,7 @@ def main(argv: Sequence[str]) -> int:
             os.environ.pop(PATIENCE, None)
         try:
             worst = max(worst, status := run_part(name))
-        except OSError as error:
+        except (OSError, ValueError) as error:
             print(CANNOT_BEGIN.format(error), flush=True)
             return 1
         report = json.loads((build_of(name) / "gate.json").read_text())

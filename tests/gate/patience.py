@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Final
 
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import PATIENCE, patience
 
 _WORK: Final = "import time\nwhile time.process_time() < 0.5: sum(range(1000))"
 _CPU_S: Final = 0.5
@@ -16,9 +16,12 @@ _MOST: Final = 4.0
 
 
 def measured() -> float:
-    """Returns 1.0 on a quiet machine and 2.0 if each of our processes gets half of a processor, or what is set."""
+    """Returns 1.0 on a quiet machine and 2.0 if each of our processes gets half of a processor, or what is set.
+
+    Raises `ValueError` if that is no number.
+    """
     if PATIENCE in os.environ:
-        return float(os.environ[PATIENCE])
+        return patience()
     began = time.monotonic()
     busy = [subprocess.Popen([sys.executable, "-S", "-c", _WORK]) for _ in os.sched_getaffinity(0)]
     for each in busy:

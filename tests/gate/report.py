@@ -86,6 +86,8 @@ def hold(build: Path) -> IO[str]:
 class Report:
     """Reports on one run. Until it is closed, `gate.json` says that the run has failed, since it may be killed.
 
+    What needs time is done after that: an earlier run may have passed.
+
     Args:
       build: the folder of the reports, which is its own until then; those of an earlier run are removed.
       began: when the set-up did, in seconds since 1970.
@@ -96,14 +98,17 @@ class Report:
     """
 
     def __init__(self, build: Path, began: float, root: Path = ROOT) -> None:
-        self._build, self._began, self._root = build, began, root
-        self.commit = commit(root)
+        self.build, self.began, self.root = build, began, root
+        self.commit = Commit(None, is_clean=False)
         self.seconds: dict[str, float] = {}
         try:
             self._held = hold(build)
-            (build / "junit.xml").unlink(missing_ok=True)
             # With room for the last text, because the disk may be full by then.
-            (build / "gate.json").write_text(self._json(End(wrong=("it was killed",))).ljust(4096))
+            (build / "gate.json").write_text(self._killed())
+            (build / "junit.xml").unlink(missing_ok=True)
+            self.commit = commit(root)
+            with (build / "gate.json").open("r+") as file:  # where it has room
+                file.write(self._killed())
         except Taken:
             raise
         except OSError:
@@ -122,7 +127,7 @@ class Report:
             print(f"FLAKE {name}")
         for name, when in end.flaked_before.items():
             print(f"flaked before, on {when}, so mend it before anything else: {name}")
-        if commit(self._root) != self.commit:
+        if commit(self.root) != self.commit:
             print("the sources changed meanwhile, so this says nothing about a commit")
         print("seconds: " + ", ".join(f"{name} {each}" for name, each in self._rounded().items()))
         print(f"{end.passed} passed, {end.failed} failed, {end.skipped} skipped", flush=True)
@@ -132,22 +137,25 @@ class Report:
     def _written(self, end: End, name: str, write: Callable[[End], None]) -> End:
         """Returns the end, to which it is added if a report cannot be written."""
         try:
-            self._build.mkdir(parents=True, exist_ok=True)  # somebody may have removed all of it
+            self.build.mkdir(parents=True, exist_ok=True)  # somebody may have removed all of it
             write(end)
         except OSError as error:
             return end._replace(wrong=(*end.wrong, f"{name} cannot be written: {error}"))
         return end
 
     def _write(self, end: End) -> None:
-        (self._build / "gate.json").touch()
-        with (self._build / "gate.json").open("r+") as file:  # where it has room
+        (self.build / "gate.json").touch()
+        with (self.build / "gate.json").open("r+") as file:  # where it has room
             file.write(self._json(end))
             file.truncate()
+
+    def _killed(self) -> str:
+        return self._json(End(wrong=("it was killed",))).ljust(4096)
 
     def _json(self, end: End) -> str:
         content = {
             "commit": self.commit.id,
-            "clean": self.commit.is_clean and commit(self._root) == self.commit,
+            "clean": self.commit.is_clean and commit(self.root) == self.commit,
             "result": "failed" if end.failed else "passed",
             "passed": end.passed,
             "failed": end.failed,
@@ -159,11 +167,11 @@ class Report:
         return json.dumps(content, indent=2) + "\n"
 
     def _rounded(self) -> dict[str, int]:
-        return {name: round(each) for name, each in {**self.seconds, "all": time.time() - self._began}.items()}
+        return {name: round(each) for name, each in {**self.seconds, "all": time.time() - self.began}.items()}
 
     def _join_junit(self) -> None:
         suites = ElementTree.Element("testsuites")
-        for file in sorted(self._build.glob("gate/*.xml")):
+        for file in sorted(self.build.glob("gate/*.xml")):
             with contextlib.suppress(ElementTree.ParseError):  # of a process that was killed while it wrote
                 suites.extend(ElementTree.parse(file).getroot())
-        ElementTree.ElementTree(suites).write(self._build / "junit.xml", encoding="utf-8", xml_declaration=True)
+        ElementTree.ElementTree(suites).write(self.build / "junit.xml", encoding="utf-8", xml_declaration=True)

@@ -32,7 +32,7 @@ def main() -> None:
         make = subprocess.Popen(["make", "--no-print-directory", ".venv/.installed"], start_new_session=True)
         status = make.wait(_MOST_S * measured())
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the gate can heed them
-    except (Ended, OSError, subprocess.TimeoutExpired) as error:
+    except (Ended, OSError, ValueError, subprocess.TimeoutExpired) as error:
         if make is not None:
             os.killpg(make.pid, signal.SIGKILL)
             make.wait()

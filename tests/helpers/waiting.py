@@ -31,7 +31,16 @@ class Inconclusive(Exception):
 
 
 def patience() -> float:
-    return float(os.environ.get(PATIENCE, "1"))
+    return number_of(PATIENCE, 1.0)
+
+
+def number_of(name: str, usual: float) -> float:
+    """Returns the number in a variable of the environment. Raises `ValueError` if it is none, or not above 0."""
+    text = os.environ.get(name, str(usual))
+    with contextlib.suppress(ValueError):
+        if 0 < (number := float(text)) < float("inf"):
+            return number
+    raise ValueError(f"{name}={text} is no number above 0")
 
 
 def at_most(seconds: float) -> int:

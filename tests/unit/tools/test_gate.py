@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -32,6 +33,7 @@ from pathlib import Path
 from tests.gate import __main__ as gate, jobs
 from tests.gate.__main__ import Gate, run
 from tests.gate.jobs import Job, Stage, pytest_job
+from tests.gate.report import Report
 
 here = Path(sys.argv[1])
 given = json.loads(sys.argv[2])
@@ -54,7 +56,8 @@ class Clock:  # the time is up when the job has shown its stacks, or never will
 
 if given["ends_with"]:
     jobs.time = Clock
-sys.exit(run(Gate(stages, time.time(), given["limit_s"], here, here / "build", given["changed"], ("shows how",), 1)))
+report = Report(here / "build", time.time(), here)
+sys.exit(run(Gate(stages, report, given["limit_s"], given["changed"], ("shows how",), 1)))
 """
 GOOD = """
 import subprocess
@@ -453,7 +456,7 @@ def test_a_full_disk_fails(tmp_path: Path) -> None:
 class SetUp:
     """The start of a gate whose set-up is this recipe of make, with nothing that is installed."""
 
-    def __init__(self, folder: Path, recipe: str, *limited: str, factor: float = 1) -> None:
+    def __init__(self, folder: Path, recipe: str, *limited: str, factor: float | str = 1) -> None:
         self._folder = folder
         gate = folder / "tests" / "gate"
         gate.mkdir(parents=True)
@@ -486,6 +489,28 @@ def test_the_limit_of_the_set_up_grows_as_all_others(tmp_path: Path) -> None:
     status, lines, result = SetUp(tmp_path, "sleep 30", factor=0.0002).wait()
     assert (status, lines[-1], result) == (1, "0 passed, 1 failed, 0 skipped", "failed")
     assert "timed out after 0.2" in lines[-3]
+
+
+@pytest.mark.parametrize("factor", ["x", "", "0", "nan"])
+def test_a_patience_that_is_no_number_ends_the_set_up(tmp_path: Path, factor: str) -> None:
+    status, lines, result = SetUp(tmp_path, "sleep 600", factor=factor).wait()
+    assert (status, lines[-1], result) == (1, "0 passed, 1 failed, 0 skipped", "failed")
+    assert lines[-3] == f"FAILED set-up: RMQIO_PATIENCE={factor} is no number above 0"
+
+
+@pytest.mark.parametrize("name", ["RMQIO_PATIENCE", "RMQIO_GATE_MINUTES", "RMQIO_BASE"])
+def test_a_variable_that_is_wrong_is_told(tmp_path: Path, name: str) -> None:
+    """And that an earlier run has passed does not stand."""
+    Report(tmp_path / "build", 0).close(End(passed=3))
+    program = f"gate.ROOT = Path({str(tmp_path)!r}); raise SystemExit(gate.main([]))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"from pathlib import Path; from tests.gate import __main__ as gate; {program}"],
+        cwd=ROOT, env={**os.environ, "RMQIO_PATIENCE": "1", name: "nowhere"}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert (done.returncode, lines[-1]) == (1, "0 passed, 1 failed, 0 skipped")
+    assert lines[0].startswith(f"FAILED the gate cannot begin: {name}=nowhere is no ")
+    assert json.loads((tmp_path / "build" / "gate.json").read_text())["result"] == "failed"
 
 
 def test_a_disk_that_is_full_at_the_start_fails(tmp_path: Path) -> None:
@@ -534,6 +559,22 @@ def test_a_signal_ends_the_set_up(number: signal.Signals, tmp_path: Path) -> Non
     status, lines, result = set_up.wait()
     assert (status, lines[-1], result) == (128 + number, "0 passed, 1 failed, 0 skipped", "failed")
     assert f"FAILED set-up: {number.name}" in lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_what_ends_it_before_it_knows_its_commit_is_no_run_that_passed(number: signal.Signals, tmp_path: Path) -> None:
+    """As an earlier one has. Here, git takes long."""
+    Report(tmp_path / "build", 0).close(End(passed=3))
+    (tmp_path / "git").write_text(f"#!/bin/sh\ntouch {tmp_path / 'begun'}\nexec sleep 600\n")
+    (tmp_path / "git").chmod(0o755)
+    set_up = SetUp(tmp_path, "true", "env", f"PATH={tmp_path}:{os.environ['PATH']}")
+    until((tmp_path / "begun").exists, "git", alive=[runs(set_up.process)])
+    left = psutil.Process(set_up.process.pid).children(recursive=True)
+    set_up.process.send_signal(number)
+    assert set_up.wait()[::2] == (-number if number == signal.SIGKILL else 128 + number, "failed")
+    for each in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
 
 
 @pytest.mark.parametrize("while_", ["it is set up", "it runs"])
