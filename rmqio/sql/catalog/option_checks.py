@@ -32,7 +32,7 @@ _OF_TOPICS: Final = (
     "start_time", "end_time", "offsets", "keys", "is_dynamic_tag", "tag_column", "tag_in_body", "feedback",
 )  # fmt: skip
 _OFFSET: Final = re.compile(
-    r"broker:(?P<broker>[^,;]+),(?:queue|partition):(?P<queue>[0-9]{1,9}),offset:(?P<offset>[0-9]{1,18})"
+    r"broker:(?P<broker>[^,;\s\x00-\x1f]{1,255}),(?:queue|partition):(?P<queue>[0-9]{1,9}),offset:(?P<offset>[0-9]{1,18})"
 )
 
 
@@ -139,7 +139,10 @@ def specific_offsets(option: Option, topic: str) -> StartFrom:
                 f"{option.key} has {part!r}; it must be like 'broker:broker-a,queue:0,offset:42', separated by ;",
                 option.value_span,
             )
-        offsets[MessageQueue(topic, found["broker"], int(found["queue"]))] = int(found["offset"])
+        queue = MessageQueue(topic, found["broker"], int(found["queue"]))
+        if queue in offsets:
+            raise Refusal(f"{option.key} has queue {queue.queue_id} of {queue.broker!r} twice", option.value_span)
+        offsets[queue] = int(found["offset"])
     if not offsets:
         raise Refusal(f"{option.key} is empty; it must be like 'broker:broker-a,queue:0,offset:42'", option.value_span)
     return StartFrom.specific_offsets(offsets)

@@ -340,12 +340,15 @@ def _zone(found: dict[str, Option]) -> dt.tzinfo:
         raise Refusal(f"{name!r} is not a time zone{hint or '; one is Asia/Shanghai'}", option.value_span) from None
 
 
+_LAST_MS: Final = 253_402_300_799_999
+
+
 def _start(found: dict[str, Option], zone: dt.tzinfo) -> StartFrom | None:
     mode = found.get("start")
     if "start_time" in found:
         return StartFrom.timestamp(_milliseconds(found["start_time"], zone))
-    if "start_ms" in found and found["start_ms"].value.strip() != "-1":
-        return StartFrom.timestamp(_number(found["start_ms"]))
+    if "start_ms" in found and not _is_unset(found["start_ms"]):
+        return StartFrom.timestamp(_store_ms(found["start_ms"]))
     if "start_offset" in found and found["start_offset"].value.strip() not in ("-1", "-2"):
         raise Refusal(
             "startMessageOffset would be one offset for all queues: use startTime, startTimeMs, or "
@@ -373,6 +376,8 @@ def _start(found: dict[str, Option], zone: dt.tzinfo) -> StartFrom | None:
         case "latest":
             return StartFrom.latest()
         case "group" | "committed" | "consumer":
+            if "group" not in found or not found["group"].value.strip():
+                raise Refusal(f"{mode.key} is {mode.value!r}, which needs the option 'consumerGroup'", mode.span)
             return StartFrom.group_offsets("latest")
         case "timestamp":
             raise Refusal(f"{mode.key} is 'timestamp', which needs startTimeMs or startTime", mode.span)
@@ -381,11 +386,19 @@ def _start(found: dict[str, Option], zone: dt.tzinfo) -> StartFrom | None:
     )
 
 
-def _number(option: Option) -> int:
-    try:
-        return int(option.value)
-    except ValueError:
-        raise Refusal(f"{option.key} is {option.value!r}; it must be a whole number", option.value_span) from None
+def _is_unset(option: Option) -> bool:
+    """Whether it is the default of rocketmq-flink, which is none of Flink."""
+    return option.key.lower() == "starttimems" and option.value.strip() == "-1"
+
+
+def _store_ms(option: Option) -> int:
+    with contextlib.suppress(ValueError):
+        if 0 <= (found := int(option.value)) <= _LAST_MS:
+            return found
+    raise Refusal(
+        f"{option.key} is {option.value!r}; it must be a whole number of milliseconds since 1970, to the year 9999",
+        option.value_span,
+    )
 
 
 def _milliseconds(option: Option, zone: dt.tzinfo) -> int:

@@ -40,7 +40,7 @@ _UNPREFIXED: Final = {
 """The formats of options that have spellings without a format before them, by names in `catalog.options`."""
 _FILES: Final = {"avro_file": "avro_schema", "json_file": "json_schema", "protobuf_file": "protobuf_descriptor"}
 """Options that name a file, and those that it is read into."""
-_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([tnrbf0\\'\"]))")
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([tnrbf0\\'\"])|([ux]))")
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", "0": "\0"}
 
 
@@ -136,27 +136,32 @@ class FormatOptions:
 
     def separator(self, name: str, default: str) -> str:
         """Returns a text that separates others, in which escapes are replaced. Raises `Refusal` if it is empty."""
-        value = unescaped(self.text(name, default))
+        value = self._unescaped(name, default)
         if not value:
             raise self.refusal(name, "is empty")
         return value
 
     def character(self, name: str, default: str) -> str:
         """Returns one character, or none as the default. Raises `Refusal` for more."""
-        value = unescaped(self.text(name, default))
+        value = self._unescaped(name, default)
         if len(value) != 1 and name in self._options:
             raise self.refusal(name, f"is {value!r}; it must be one character")
         return value
+
+    def _unescaped(self, name: str, default: str) -> str:
+        text = self.text(name, default)
+        if any(found[4] for found in _ESCAPE.finditer(text)):
+            raise self.refusal(name, f"is {text!r}; an escape has all of its digits, as '\\u0001' and '\\x01'")
+        try:
+            # Two escapes may be the halves of one character.
+            return _ESCAPE.sub(_character, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            raise self.refusal(name, f"is {text!r}, which is half of a surrogate pair") from None
 
     def refusal(self, name: str, problem: str) -> Refusal:
         """Returns the refusal of an option's value."""
         option = self._options[name]
         return Refusal(f"{option.key} {problem}", option.value_span)
-
-
-def unescaped(text: str) -> str:
-    r"""Returns the text with the characters that `\t`, `\u0001`, `\x01` and so on mean."""
-    return _ESCAPE.sub(_character, text)
 
 
 def _character(found: re.Match[str]) -> str:

@@ -42,6 +42,8 @@ _DUMP: Final = {**_ESCAPES, "csv__null_literal": "\\N"}
         ("1\t\\N\t\\N", {"csv__field_delimiter": "\\t", "csv__null_literal": "\\N"}, (1, None, None)),
         ("1\tx\t2", {"csv__field_delimiter": "\t"}, (1, "x", 2.0)),
         ("1\x01x\x012", {"csv__field_delimiter": "\\u0001"}, (1, "x", 2.0)),
+        ("1😀x😀2", {"csv__field_delimiter": "\\ud83d\\ude00"}, (1, "x", 2.0)),
+        ("1\\u00x\\u002", {"csv__field_delimiter": "\\\\u00"}, (1, "x", 2.0)),
         ("1\x01x\x012", {"fieldDelimiter": "\x01"}, (1, "x", 2.0)),
         ("1||x|y||2", {"csv__field_delimiter": "||"}, (1, "x|y", 2.0)),
         ("1,'x,y',2", {"csv__quote_character": "'"}, (1, "x,y", 2.0)),
