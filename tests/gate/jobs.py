@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from tests.gate.processes import reap
 from tests.gate.selection import LANES
-from tests.gate.told import DEADLINE, LAST_BEGIN, NAME, OUTCOMES, OUTCOMES_FILE, TOLD_FD
+from tests.gate.told import DEADLINE, LAST_BEGIN, LATE, NAME, OUTCOMES, OUTCOMES_FILE, TOLD_FD
 
 _STACKS_S: Final = 3.0
 """So long after its deadline, a job has written its stacks."""
@@ -131,12 +131,14 @@ class Running:
         if not self.job.is_pytest:
             return Result(wrong=[self.job.name]) if status else Result([self.job.name])
         result, missing = outcomes(self._outcomes)
+        late = [f"{self.job.name}: {each}" for each in result.wrong if each.startswith(LATE)]
+        result = result._replace(wrong=[each for each in result.wrong if not each.startswith(LATE)])
         wrong = f"{self.job.name}: pytest ended with status {status}" if status != bool(result.failed) else ""
         if missing is None:
             wrong = f"{wrong or self.job.name}; it has not told which tests it has"
         elif missing:
             wrong = f"{wrong or self.job.name}; {len(missing)} of its tests did not run, the first is {missing[0]}"
-        return result._replace(wrong=[*result.wrong, wrong]) if wrong else result
+        return result._replace(wrong=[*result.wrong, *late, *filter(None, [wrong])])
 
     def result_so_far(self) -> Result:
         return outcomes(self._outcomes)[0]

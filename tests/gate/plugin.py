@@ -9,7 +9,9 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import threading
 import time
+import traceback
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from tests.gate.judging import inconclusive, is_judged
-from tests.gate.told import DEADLINE, LAST_BEGIN, LEFT_OUT, NAME, OUTCOMES_FILE, TOLD_FD
+from tests.gate.told import DEADLINE, LAST_BEGIN, LATE, LEFT_OUT, NAME, OUTCOMES_FILE, TOLD_FD
 
 _EVERY_S: Final = 60.0
 _TEXT: Final = 4_000
@@ -36,7 +38,9 @@ class Told:
 
     def __init__(self, name: str, file: Path, told: int, last_begin: float) -> None:
         self._name, self._told, self._last_begin = name, told, last_begin
-        self._file = file.open("w")
+        self.path = file
+        file.write_text("")
+        self._file = file.open("a")  # so do processes whose threads fail late
         self._outcomes: dict[str, str] = {}
         self._texts: dict[str, str] = {}
         self._done = 0
@@ -49,6 +53,10 @@ class Told:
             return None
         self._write({"test": item.nodeid, "outcome": LEFT_OUT, "text": ""})
         return True
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[OUTCOMES_FILE] = str(self.path)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._write({"begun": nodeid})
@@ -97,6 +105,76 @@ class Told:
 
     def _say(self, text: str) -> None:
         os.write(self._told, f"{self._name}: {_utf8(text)}\n".encode())
+
+
+class Threads:
+    """Tells of a thread that fails when no test of its process can have it any more: pytest only warns of it then.
+
+    While the process ends, only an assertion is wrong: other errors come of the end.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._untold: list[tuple[str, str]] = []
+        self._have_ended = False
+        self._pythons = threading.excepthook
+        threading.excepthook = self._at_end  # pytest puts its own there, and in the end this one again
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self) -> None:
+        self._pytests = threading.excepthook
+        threading.excepthook = self._failed
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Generator[None, object, object]:
+        return (yield from self._of_test())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        return (yield from self._of_test())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Generator[None, object, object]:
+        return (yield from self._of_test())
+
+    def _of_test(self) -> Generator[None, object, object]:
+        before = len(self._untold)
+        try:
+            return (yield)
+        finally:  # pytest has raised what had failed before
+            del self._untold[:before]
+
+    def pytest_sessionfinish(self) -> None:
+        self._have_ended = True
+        self._tell()
+
+    def _failed(self, args: threading.ExceptHookArgs) -> None:
+        self._pytests(args)
+        self._note(args)
+
+    def _at_end(self, args: threading.ExceptHookArgs) -> None:
+        self._pythons(args)
+        if args.exc_value is not None and is_judged(args.exc_value):
+            self._note(args)
+
+    def _note(self, args: threading.ExceptHookArgs) -> None:
+        error = traceback.TracebackException(args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback)
+        reason = "".join(error.format_exception_only()).splitlines()[0]
+        self._untold.append((f"{LATE}: {reason}", "".join(error.format())[-_TEXT:]))
+        if self._have_ended:
+            self._tell()
+
+    def _tell(self) -> None:
+        while self._untold:
+            name, text = self._untold.pop()
+            with self._file.open("a") as file:
+                file.write(json.dumps(_utf8({"test": name, "outcome": "wrong", "text": text})) + "\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    if file := os.environ.get(OUTCOMES_FILE) or getattr(config, "workerinput", {}).get(OUTCOMES_FILE):
+        config.pluginmanager.register(Threads(Path(file)))
 
 
 _BADNESS: Final = ("passed", "skipped", "inconclusive", "wrong")

@@ -10,5 +10,7 @@ NAME: Final = "RMQIO_GATE_JOB"
 DEADLINE: Final = "RMQIO_GATE_DEADLINE"
 LAST_BEGIN: Final = "RMQIO_GATE_LAST_BEGIN"
 """After this time, in seconds since 1970, no test begins."""
+LATE: Final = "a thread failed after all tests"
+"""How a line about a job begins that no test is wrong for."""
 LEFT_OUT: Final = "left_out"
 OUTCOMES: Final = ("passed", "wrong", "inconclusive", "skipped", LEFT_OUT)

@@ -133,6 +133,25 @@ def test_logs(): logging.warning("\ud800")
 def test_says(): raise ValueError("\ud800 lost")
 def test_skips(): pytest.skip("\ud800 is not there")
 """
+LATE = """
+import threading
+import pytest
+IS_OVER = threading.Event()
+def begin(wait, error):
+    def fail():
+        wait()
+        raise error
+    threading.Thread(target=fail).start()
+def test_begins():
+    begin(IS_OVER.wait, ValueError("after the last test"))
+    begin(threading.main_thread().join, AssertionError("2 lost at the end"))
+    begin(threading.main_thread().join, ValueError("of the end"))
+@pytest.fixture(scope="session", autouse=True)
+def last(request):
+    class Last:
+        def pytest_sessionfinish(self): IS_OVER.set()
+    request.config.pluginmanager.register(Last())
+"""
 LATER = """
 import pathlib
 LATER = pathlib.Path(__file__).with_suffix(".begun")
@@ -275,6 +294,8 @@ def red(tmp_path_factory: pytest.TempPathFactory) -> Ended:
         dies=INCONCLUSIVE.format(times=1) + DIES,
         workers=(ODD_TEXTS + DIES + GOOD, "-n", "1"),
         waits=(WAITS + ODD_TEXTS, "--timeout=1"),
+        late=LATE,
+        late_worker=(LATE, "-n", "1"),
     )
     return Ended(folder, *run.wait())
 
@@ -295,8 +316,8 @@ def test_a_red_lint_ends_it(tmp_path: Path) -> None:
 
 
 def test_a_red_one(red: Ended) -> None:
-    assert (red.status, red.lines[-1]) == (1, "7 passed, 17 failed, 1 skipped")
-    assert (red.report["result"], red.report["passed"], red.report["failed"]) == ("failed", 7, 17)
+    assert (red.status, red.lines[-1]) == (1, "9 passed, 21 failed, 1 skipped")
+    assert (red.report["result"], red.report["passed"], red.report["failed"]) == ("failed", 9, 21)
     assert "again" not in red.report["seconds"]
 
 
@@ -419,6 +440,13 @@ def test_a_job_whose_outcomes_are_not_whole_fails(lines: list[str] | None, wrong
     running = Running(Job("cut", command), tmp_path, tmp_path, deadline=1e10)
     until(running.has_ended, "the job")
     assert running.result().wrong == wrong
+
+
+@pytest.mark.parametrize("job", ["late", "late_worker"])
+def test_a_thread_that_fails_after_the_last_test_is_wrong(job: str, red: Ended) -> None:
+    found = [line for line in red.lines if line.startswith(f"FAILED {job}: ")]
+    said = ["AssertionError: 2 lost at the end", "ValueError: after the last test"]
+    assert sorted(found) == [f"FAILED {job}: a thread failed after all tests: {each}" for each in said]
 
 
 def test_a_pytest_that_dies_fails(red: Ended) -> None:
