@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from tests.gate.report import git
 
@@ -18,10 +18,13 @@ BASE: Final = "RMQIO_BASE"
 """A variable of the environment: a commit to compare with instead."""
 _MAIN: Final = "origin/main"
 _FUNCTION: Final = ast.FunctionDef | ast.AsyncFunctionDef
+_DEFINITIONS: Final = _FUNCTION | ast.ClassDef
 _OF_ALL: Final = re.compile(
     "pytestmark|pytest_generate_tests|(setup|teardown)_(module|function|class|method)|(setUp|tearDown)(Module|Class)?"
 )
 """Names that pytest uses for all tests of a file or a class."""
+_OF_ALL_BELOW: Final = "pytest_generate_tests"
+"""The one that it also uses of a `conftest.py`. The other hooks there do not say what a test does."""
 
 
 def changed_tests(root: Path) -> list[str]:
@@ -49,7 +52,7 @@ def changed_tests(root: Path) -> list[str]:
         for each in now.tests(name):
             test, alike = f"{name}::{each.name}", before[each.body]
             others = [alike[test]] if test in alike else alike.values()  # it was there, or may have another name now
-            if not any(_is_same(used, each.used) for used in others):
+            if test not in found and not any(_is_same(used, each.used) for used in others):
                 found.append(test)
     for cached in (_dump, _meant, _is_fixture, _is_autouse):  # the gate goes on for long
         cached.cache_clear()
@@ -121,7 +124,7 @@ class _Test(NamedTuple):
 
 
 class _Names:
-    """What a file or a class gives names to. `outer`: the file of a class, the `conftest.py` above a file."""
+    """What a file or a class gives names to. `outer`: of a class, its file or class; the `conftest.py` above a file."""
 
     def __init__(self, body: Sequence[ast.stmt], outer: _Names | None, label: str = "") -> None:
         self.outer, self.label = outer, label
@@ -129,10 +132,18 @@ class _Names:
         for node in body:
             for name in _named(node):
                 self.of[name].append(node)
+        for node, _ in _below(body):
+            if isinstance(node, _FUNCTION):  # a fixture is looked for there
+                for name in _named(node):
+                    self.of[name].append(node)
 
     @property
     def is_class(self) -> bool:
-        return self.label == "self."
+        return self.label.startswith(_SELF)
+
+    @property
+    def file(self) -> _Names | None:
+        return next((each for each in self.chain() if not each.is_class), None)
 
     def chain(self) -> Iterator[_Names]:
         names: _Names | None = self
@@ -148,7 +159,7 @@ class _Names:
             for names in self.chain()
             for name, nodes in names.of.items()
             for node in nodes
-            if (_OF_ALL.fullmatch(name) and not names.is_conftest) or _is_autouse(node)
+            if (_OF_ALL.fullmatch(name) and not names.is_conftest) or name == _OF_ALL_BELOW or _is_autouse(node)
         ]
 
     @property
@@ -159,9 +170,8 @@ class _Names:
         """Yields the names that a part of the code may mean, and whose they are."""
         match node:
             case ast.Name(id=name):
-                file = self.outer if self.is_class else self
-                if file and name in file.of:
-                    yield name, file
+                if self.file and name in self.file.of:
+                    yield name, self.file
             case ast.Attribute(attr=name) if self.is_class and name in self.of:
                 yield name, self
             case ast.arg(arg=name):
@@ -174,6 +184,7 @@ class _Names:
         return ((name, each) for each in self.chain() if any(map(_is_fixture, each.of.get(name, ()))))
 
 
+_SELF: Final = "self."
 _LONG: Final = 200
 """Characters of a text that names no fixtures any more."""
 
@@ -190,7 +201,8 @@ class _Tree:
         if name not in self._files:
             self._files[name] = []
             with contextlib.suppress(SyntaxError):  # pytest says so, of the commit that is tested
-                self._files[name] = ast.parse(git(self._root, "show", f"{self._commit}:{name}") or "").body
+                file = ast.parse(git(self._root, "show", f"{self._commit}:{name}") or "")
+                self._files[name] = _Plain(file).visit(file).body
         return self._files[name]
 
     def _above(self, folder: PurePosixPath) -> _Names | None:
@@ -207,25 +219,101 @@ class _Tree:
         if names is None or not self._nodes(conftest):
             return
         for name, nodes in names.of.items():
-            for node in filter(_is_fixture, nodes):
-                yield _Test(name, _dump(node), _used([(node, names)]), _is_autouse(node))
+            for node in nodes:
+                if _is_fixture(node) or name == _OF_ALL_BELOW:
+                    is_of_all = name == _OF_ALL_BELOW or _is_autouse(node)
+                    yield _Test(name, _dump(node), _used([(node, names)]), is_of_all)
 
     def tests(self, name: str) -> Iterator[_Test]:
         nodes = self._nodes(name)
         file = _Names(nodes, self._above(PurePosixPath(name).parent))
-        classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
-        for node in nodes:
-            if isinstance(node, _FUNCTION) and node.name.startswith("test_"):
-                yield _test(node.name, node, file)
-            elif isinstance(node, ast.ClassDef):
-                line = [*_line(node, classes)]
-                members = _Names([each for of in reversed(line) for each in of.body], file, "self.")
-                marks = [mark for of in line for mark in of.decorator_list]
-                for inner in {
-                    each.name: each for of in reversed(line) for each in of.body if isinstance(each, _FUNCTION)
-                }.values():
-                    if inner.name.startswith("test_"):
-                        yield _test(f"{node.name}::{inner.name}", inner, members, marks)
+        classes = {node.name: node for node, _ in _all(nodes) if isinstance(node, ast.ClassDef)}
+        yield from _tests([nodes], file, classes)
+
+
+def _tests(
+    bodies: Sequence[Sequence[ast.stmt]],
+    names: _Names,
+    classes: Mapping[str, ast.ClassDef],
+    within: str = "",
+    marks: Sequence[ast.AST] = (),
+) -> Iterator[_Test]:
+    """Yields the tests of a file or, with its id and its marks, of a class: of each body, what none behind it has.
+
+    A test of several branches is there several times.
+    """
+    found: dict[str, list[tuple[_Definition, tuple[ast.expr, ...]]]] = {}
+    for each in bodies:
+        of_body = defaultdict(list)
+        for node, above in _all(each):
+            if isinstance(node, _DEFINITIONS):
+                of_body[node.name].append((node, above))
+        found |= of_body
+    for name, (node, above) in ((name, one) for name, several in found.items() for one in several):
+        if isinstance(node, ast.ClassDef):
+            line = [*_line(node, classes)]
+            lines = [of.body for of in reversed(line)]
+            members = _Names(
+                [each for body in lines for each in body], names, f"{_SELF}{names.label if names.is_class else ''}"
+            )
+            own = [mark for of in line for mark in of.decorator_list]
+            yield from _tests(lines, members, classes, f"{within}{name}::", [*marks, *own, *above])
+        elif name.startswith("test_"):
+            yield _test(f"{within}{name}", node, names, [*marks, *above])
+
+
+_Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_Placed: TypeAlias = tuple[ast.stmt, tuple[ast.expr, ...]]
+
+
+def _all(body: Sequence[ast.stmt]) -> Iterator[_Placed]:
+    """Yields statements, also those below others, such as `if`, and the expressions that those stand for."""
+    for node in body:
+        yield node, ()
+    yield from _below(body)
+
+
+def _below(body: Sequence[ast.stmt]) -> Iterator[_Placed]:
+    for node in body:
+        if isinstance(node, _DEFINITIONS):
+            continue
+        fields = [
+            each for _, value in ast.iter_fields(node) for each in (value if isinstance(value, list) else [value])
+        ]
+        above = tuple(each for each in fields if isinstance(each, ast.expr))
+        for each in fields:
+            inner = [each] if isinstance(each, ast.stmt) else getattr(each, "body", [])  # of `except` and `case`
+            for statement, others in _all(inner if isinstance(inner, list) else []):
+                yield statement, (*above, *others)
+
+
+class _Plain(ast.NodeTransformer):
+    """Decorators have what their names stand for: `from pytest import fixture as fx`, `auto = partial(fixture)`."""
+
+    def __init__(self, file: ast.Module) -> None:
+        self._meant: dict[str, ast.expr] = {}
+        for node, _ in _all(file.body):
+            match node:
+                case ast.ImportFrom(module="pytest", names=names):
+                    self._meant |= {each.asname: ast.Name(each.name, ast.Load()) for each in names if each.asname}
+                case ast.Assign(targets=[ast.Name(name)], value=value) if "fixture" in ast.unparse(value):
+                    self._meant[name] = value
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.decorator_list = [self._with_meaning(each) for each in node.decorator_list]
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
+        node.decorator_list = [self._with_meaning(each) for each in node.decorator_list]
+        return node
+
+    def _with_meaning(self, decorator: ast.expr) -> ast.expr:
+        match decorator:
+            case ast.Name(name):
+                return self._meant.get(name, decorator)
+            case ast.Call(ast.Name(name)):
+                decorator.func = self._meant.get(name, decorator.func)
+        return decorator
 
 
 def _line(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> Iterator[ast.ClassDef]:

@@ -739,6 +739,8 @@ def test_these_are_inconclusive(error: BaseException, in_setup: bool, is_one: bo
 _IT = "def test_it(): assert 1\n"
 _CLASS = "class TestOf:\n    def test_it(self): assert self.made()\n    def test_other(self): assert 1\n    "
 _BASE = "class TestBase:\n    COUNT = 7\n    def test_it(self): assert self.COUNT\n"
+_OF_CLASS = "TestOf::test_it"
+_NESTED = "class TestOf:\n        def test_it(self): assert self.made()\n        "
 _LAB = "def test_it(lab): assert lab\ndef test_other(): assert 1\n"
 _MADE = "def made(): return 7\n@fixture\ndef lab(): return made()\n"
 _OF_IT: Any = ["test_it"]
@@ -785,6 +787,54 @@ USES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "a fixture of conftest.py": (_LAB, _MADE, _OF_IT),
     "a fixture of all of conftest.py": (_IT, "@fixture(autouse=True)\ndef ready(): yield 7\n", _OF_IT),
+    "another name of fixture": (f"from pytest import fixture as fx\n@fx\ndef lab(): return 7\n{_LAB}", "", _OF_IT),
+    "another name of fixture, called": (
+        f"from pytest import fixture as fx\n@fx(name='lab')\ndef _lab(): return 7\n{_LAB}",
+        "",
+        _OF_IT,
+    ),
+    "a kind of fixture": (f"auto = partial(fixture, autouse=True)\n@auto()\ndef ready(): yield 7\n{_IT}", "", _OF_IT),
+    "a fixture in a branch": (f"if X:\n    @fixture\n    def lab(): return 7\n{_LAB}", "", _OF_IT),
+    "its own branch": ("if X:\n    def test_it(): assert 7\n    def test_other(): assert 1\n", "", _OF_IT),
+    "the condition of its branch": ("if X > 7:\n    def test_it(): assert 1\n", "", _OF_IT),
+    "its other branches": (
+        "try: a\nexcept E:\n    def test_it(): assert 7\n    def test_same(): assert 2\n"
+        "else:\n    with X:\n        def test_it(): assert 1\n        def test_same(): assert 3\n",
+        "",
+        _OF_IT,
+    ),
+    "a class in a branch": (
+        "if X: pass\nelse:\n    class TestOf:\n        def test_it(self): assert 7\n",
+        "",
+        [_OF_CLASS],
+    ),
+    "a class in a class": (f"class TestOut:\n    {_NESTED}def made(self): return 7\n", "", [f"TestOut::{_OF_CLASS}"]),
+    "a mark of its outer class": (
+        f"@mark.timeout(7)\nclass TestOut:\n    {_NESTED}pass\n",
+        "",
+        [f"TestOut::{_OF_CLASS}"],
+    ),
+    "a fixture of its outer class": (
+        "class TestOut:\n    @fixture(autouse=True)\n    def ready(self): yield 7\n    "
+        "class TestOf:\n        def test_it(self): assert 1\n",
+        "",
+        [f"TestOut::{_OF_CLASS}"],
+    ),
+    "pytest_generate_tests": (
+        "def pytest_generate_tests(metafunc): metafunc.parametrize('n', [7])\n" + _IT,
+        "",
+        _OF_IT,
+    ),
+    "pytest_generate_tests of conftest.py": (
+        _IT,
+        "N = 7\ndef pytest_generate_tests(metafunc): metafunc.do(N)\n",
+        _OF_IT,
+    ),
+    "a class of another name": (
+        "class TestOut:\n    class Of:\n        n = 7\n    def test_it(self): assert 1\n",
+        "",
+        [],
+    ),
     "nothing of conftest.py": ("def test_it(other): assert other\n", _MADE, []),
     "a hook": (_IT, "def pytest_configure(): print(7)\n", []),
     "nothing of its file": ("N = 7\nimport a7\ndef made(): return 7\n" + _IT, "", []),
