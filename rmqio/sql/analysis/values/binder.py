@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from rmqio.sql.analysis.values.arithmetic import arithmetic
 from rmqio.sql.analysis.values.comparisons import comparison, conditional
 from rmqio.sql.analysis.values.constants import check_pattern
 from rmqio.sql.analysis.values.conversions import converted, same_type
-from rmqio.sql.analysis.values.failing import check_failing, evaluates_some
+from rmqio.sql.analysis.values.failing import check_failing, computed_first, evaluates_some
 from rmqio.sql.analysis.values.functions import SPECIAL, call_of, require_function
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.expressions import Constant, Expr, Is, Logical, Membership, Not, Operation
@@ -48,6 +48,7 @@ class ExpressionBinder:
       aggregate: binds the call of an aggregate function.
       known: what some expressions of the syntax mean here, e.g. those of GROUP BY.
       is_conditional: not every row computes them, as in CASE.
+      sure: but every row computes these.
     """
 
     scope: Scope
@@ -55,15 +56,18 @@ class ExpressionBinder:
     aggregate: Callable[[nodes.Call], Expr] | None = None
     known: Callable[[nodes.Expression], Expr | None] | None = None
     is_conditional: bool = False
+    sure: Sequence[nodes.Expression] = ()
 
     def bind(self, node: nodes.Expression) -> Expr:
         """Returns the expression. Raises `Refusal` if it is not valid."""
         if self.known is not None and (found := self.known(node)) is not None:
             return found
         if self.is_conditional:
-            return _bind(node, self)
+            if not any(node is each for each in self.sure):
+                return _bind(node, self)
+            return replace(self, is_conditional=False, sure=()).bind(node)
         if evaluates_some(node):
-            return _bind(node, replace(self, is_conditional=True))
+            return _bind(node, replace(self, is_conditional=True, sure=computed_first(node)))
         found = _bind(node, self)
         check_failing(found, node)
         return found

@@ -34,6 +34,33 @@ def evaluates_some(node: nodes.Expression) -> bool:
     return False
 
 
+def computed_first(node: nodes.Expression) -> list[nodes.Expression]:
+    """Returns parts of such an expression that are computed for every row all the same. Rows begin with their first.
+
+    Not those of AND and OR: that the other side decides alone is found when the statement is planned.
+    """
+    match node:
+        case nodes.Case(operand=None, whens=[(when, _), *_]):
+            found = [when]
+        case nodes.Case(operand=nodes.Expression() as operand, whens=[(when, _), *_]):
+            found = [operand, when]
+        case nodes.Between(operand=operand, low=low):
+            found = [operand, low]
+        case nodes.InList(operand=operand, items=[item, *_]):
+            found = [operand, item]
+        case nodes.Call(arguments=arguments):
+            found = [*arguments[: 2 if node.name.text.upper() == "NULLIF" else 1]]
+        case _:
+            found = []
+    return [_first(each) for each in found]
+
+
+def _first(node: nodes.Expression) -> nodes.Expression:
+    while isinstance(node, nodes.Row) and node.items:
+        node = node.items[0]
+    return node
+
+
 def check_failing(expression: Expr, node: nodes.Expression) -> None:
     """Raises `Refusal` for an expression of constants that always fails."""
     if not isinstance(node, nodes.Binary | nodes.Unary | nodes.Call | nodes.Cast):

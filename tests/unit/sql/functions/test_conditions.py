@@ -17,6 +17,8 @@ AS_FLINK: list[tuple[str, Any]] = [
     ("CASE WHEN TRUE THEN 1 ELSE CAST('a' AS INT) END", 1),
     ("CASE WHEN 1 = 2 THEN CAST('a' AS DATE) END", None),
     ("1 IN (1, CAST('a' AS INT))", True),
+    ("(1, 1) IN ((1, 1), (CAST('a' AS INT), 1))", True),
+    ("CASE 1 WHEN 1 THEN 1 WHEN CAST('a' AS INT) THEN 2 END", 1),
     ("3 NOT BETWEEN 4 AND CAST('a' AS INT)", True),
     ("1 BETWEEN 2 AND CAST('a' AS INT)", False),
     ("IF(FALSE, CAST('b' AS BOOLEAN), TRUE)", True),
