@@ -128,7 +128,7 @@ def _kept(over: Over) -> str:
     if rows:
         kept.append(counted(max(rows), "row"))
     if spans:
-        kept.append(f"the rows of {duration(max(spans) // 1000)}")
+        kept.append(f"the rows of {_back(max(spans))}")
     if any(each.preceding is None for each in over.calls):
         kept.append("partial results")
     return " and ".join(kept)
@@ -151,8 +151,13 @@ def _call(over: OverCall, names: list[str]) -> str:
     elif not size:
         frame = f"{over.unit} CURRENT ROW"
     else:
-        frame = f"ROWS {size} PRECEDING" if over.unit == "ROWS" else f"RANGE {duration(size // 1000)} PRECEDING"
+        frame = f"ROWS {size} PRECEDING" if over.unit == "ROWS" else f"RANGE {_back(size)} PRECEDING"
     return f"{call.name}({argument}){only} OVER ({frame})"
+
+
+def _back(micros: int) -> str:
+    whole = duration(micros // 1000) if micros >= 1000 else ""
+    return " ".join(filter(None, [whole, f"{micros % 1000} µs" if micros % 1000 else ""])) or duration(0)
 
 
 def _sorted(relation: Sorted, names: Names) -> list[str]:

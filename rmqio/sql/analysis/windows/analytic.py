@@ -251,15 +251,26 @@ def _offset(kind: str, size: nodes.Expression | None, frame: nodes.Frame) -> int
         return 0 if kind == "current_row" else None
     if frame.unit == "RANGE":
         _refuse(
-            "RANGE by an interval is only for OVER by time up to the CURRENT ROW: here, it takes UNBOUNDED and "
-            "CURRENT ROW, and ROWS takes numbers",
+            "RANGE takes a distance, INTERVAL '1' HOUR PRECEDING, only in OVER by time up to the CURRENT ROW: here, it "
+            "takes UNBOUNDED and CURRENT ROW, and ROWS takes numbers of rows",
             size.span,
         )
-    bound = ExpressionBinder(Scope(())).bind(size)
+    bound = distance(size)
     is_number = isinstance(bound, Constant) and bound.type.kind in types.INTEGERS
     if not isinstance(bound, Constant) or not is_number or bound.value is None or bound.value < 0:
         _refuse("a frame of ROWS begins and ends a constant number of rows away: 1, 2 ...", size.span)
     return -int(bound.value) if kind == "preceding" else int(bound.value)
+
+
+def distance(size: nodes.Expression) -> Expr:
+    """Returns how far a frame goes, as a `Constant` if it can be computed. Raises `Refusal` for a column."""
+    from rmqio.sql.planning.folding import fold  # the compiler imports the analysis
+
+    def refused(node: nodes.Expression) -> None:
+        if isinstance(node, nodes.Column):
+            _refuse(f"a frame goes a constant distance, and {node.name} is not constant", node.span)
+
+    return fold(ExpressionBinder(Scope(()), known=refused).bind(size))
 
 
 def _refuse(message: str, span: Span) -> NoReturn:

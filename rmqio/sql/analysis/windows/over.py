@@ -254,12 +254,12 @@ def _frame(over: nodes.Over) -> tuple[str, int | None]:
         return frame.unit, None
     if kind == "current_row" or size is None:
         return frame.unit, 0
-    bound = ExpressionBinder(Scope(())).bind(size)
+    bound = analytic.distance(size)
     is_interval = bound.type.kind == "INTERVAL_DAY"
     if frame.unit == "RANGE" and not is_interval:
         _refuse("RANGE goes back by an INTERVAL of days, hours, minutes or seconds: INTERVAL '1' HOUR", size.span)
     if frame.unit == "ROWS" and bound.type.kind not in types.INTEGERS:
-        _refuse("ROWS goes back by a number of rows", size.span)
+        _refuse("ROWS goes back by a whole number of rows", size.span)
     if not isinstance(bound, Constant) or bound.value is None or bound.value < 0:
         _refuse("a frame goes back by a constant that is not negative", size.span)
     return frame.unit, int(bound.value)

@@ -77,7 +77,7 @@ QUERIES = [
     ("SELECT SUM(a) OVER (ORDER BY ts RANGE BETWEEN 3 PRECEDING AND CURRENT ROW) FROM t", "3",
      "RANGE goes back by an INTERVAL of days, hours, minutes or seconds: INTERVAL '1' HOUR"),
     ("SELECT SUM(a) OVER (ORDER BY ts ROWS BETWEEN INTERVAL '1' DAY PRECEDING AND CURRENT ROW) FROM t",
-     "INTERVAL '1' DAY", "ROWS goes back by a number of rows"),
+     "INTERVAL '1' DAY", "ROWS goes back by a whole number of rows"),
     ("SELECT SUM(a) OVER (ORDER BY ts ROWS BETWEEN -1 PRECEDING AND CURRENT ROW) FROM t", "-1",
      "a frame goes back by a constant that is not negative"),
     ("SELECT SUM(a) OVER (ORDER BY ts) FROM t GROUP BY a", "SUM(a) OVER (ORDER BY ts)",

@@ -20,6 +20,7 @@ CREATE TABLE p (k STRING, id BIGINT, PRIMARY KEY ({key}) NOT ENFORCED) WITH ('to
 """
 ENDS = ", 'endTime' = '2024-01-01 00:00:00'"
 ROWS = "SELECT k, id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY {}) AS rn FROM o) WHERE rn <= {}"
+OVER = "SELECT k, COUNT(*) OVER (PARTITION BY k ORDER BY ts {} PRECEDING) FROM o"
 DELETES = "deletes rows that are no longer there by tombstones"
 
 
@@ -127,6 +128,10 @@ def test_wide_characters_take_two_columns() -> None:
     ("query", "shown"),
     [
         ("SELECT k, id FROM o WHERE k NOT IN (SELECT k FROM o)", "where k NOT IN (query)"),
+        (OVER.format("ROWS 1 + 1"), "COUNT(*) OVER (ROWS 2 PRECEDING)"),
+        (OVER.format("RANGE INTERVAL '1' HOUR + INTERVAL '30' MINUTE"), "COUNT(*) OVER (RANGE 1 h 30 min PRECEDING)"),
+        (OVER.format("RANGE INTERVAL '0.0015' SECOND"), "COUNT(*) OVER (RANGE 1 ms 500 µs PRECEDING)"),
+        (OVER.format("RANGE INTERVAL '0.0005' SECOND"), "COUNT(*) OVER (RANGE 500 µs PRECEDING)"),
         ("SELECT k, id FROM o WHERE k IN (SELECT k FROM o) OR v > 3", "where k IN (query) OR v > 3"),
         (
             "SELECT k, SUM(id) FROM o GROUP BY ROLLUP (k)",

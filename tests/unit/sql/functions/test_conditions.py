@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.values import in_zone
+from rmqio.sql.values import ValueFailure, in_zone
 from tests.unit.sql.evaluating import evaluate
 
 AS_FLINK: list[tuple[str, Any]] = [
@@ -108,6 +108,16 @@ _LOGIC: dict[str, tuple[str, Any]] = {
 )
 def test_of_columns_that_are_null_nothing_is_known(expression: str, expected: Any) -> None:
     assert evaluate(expression, _LOGIC) is expected
+
+
+def test_of_rows_only_equality_ends_at_the_first_value_that_differs() -> None:
+    """As in Flink 2.3.0."""
+    row: dict[str, tuple[str, Any]] = {"x": ("INT", 3), "o": ("INT", 0)}
+    for expression in ("(x, 1) = (1, 1 / o)", "(x, 1) IN ((1, 1 / o))"):
+        assert evaluate(expression, row) is False, expression
+    for expression in ("(x, 1) <> (1, 1 / o)", "(x, 1) IS DISTINCT FROM (1, 1 / o)"):
+        with pytest.raises(ValueFailure, match="1 / o: division by zero"):
+            evaluate(expression, row)
 
 
 _TIMES: dict[str, tuple[str, Any]] = {
