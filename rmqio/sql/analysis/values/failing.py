@@ -24,11 +24,12 @@ def evaluates_some(node: nodes.Expression) -> bool:
         case nodes.Cast():
             return node.is_try
         case nodes.Binary():
-            return node.operator in ("AND", "OR")
+            return node.operator in ("AND", "OR") or _is_of_rows(node)
         case nodes.Between():
             return True
         case nodes.InList():  # of literals, none can fail
-            return len(node.items) > 1 and not all(isinstance(each, nodes.Literal) for each in node.items)
+            some = len(node.items) > 1 or isinstance(node.operand, nodes.Row)
+            return some and not all(isinstance(each, nodes.Literal) for each in node.items)
         case nodes.Call():
             return node.function is None and node.name.text.upper() in _SOME
     return False
@@ -44,6 +45,8 @@ def computed_first(node: nodes.Expression) -> list[nodes.Expression]:
             found = [when]
         case nodes.Case(operand=nodes.Expression() as operand, whens=[(when, _), *_]):
             found = [operand, when]
+        case nodes.Binary() if _is_of_rows(node):
+            found = [node.left, node.right]
         case nodes.Between(operand=operand, low=low):
             found = [operand, low]
         case nodes.InList(operand=operand, items=[item, *_]):
@@ -53,6 +56,11 @@ def computed_first(node: nodes.Expression) -> list[nodes.Expression]:
         case _:
             found = []
     return [_first(each) for each in found]
+
+
+def _is_of_rows(node: nodes.Binary) -> bool:
+    """Whether it ends at the first value that differs."""
+    return node.operator == "=" and isinstance(node.left, nodes.Row) and isinstance(node.right, nodes.Row)
 
 
 def _first(node: nodes.Expression) -> nodes.Expression:

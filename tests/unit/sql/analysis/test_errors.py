@@ -59,6 +59,8 @@ QUERIES = [
     ("SELECT 1/0 IN (id, 1) FROM orders", "1/0", "this always fails: 1 / 0: division by zero"),
     ("SELECT id NOT IN (1/0, 1) FROM orders", "1/0", "this always fails: "),
     ("SELECT (1/0, 1) IN ((id, 1), (2, 2)) FROM orders", "1/0", "this always fails: "),
+    ("SELECT (id, 1) = (1/0, 1) FROM orders", "1/0", "this always fails: "),
+    ("SELECT (id, 1) <> (1, 1/0) FROM orders", "1/0", "this always fails: "),
     ("SELECT id BETWEEN 1 + 1/0 AND 1 FROM orders", "1/0", "this always fails: "),
     ("SELECT CASE 1/0 WHEN id THEN 1 END FROM orders", "1/0", "this always fails: "),
     ("SELECT CASE WHEN id = 1/0 THEN 1 END FROM orders", "1/0", "this always fails: "),
