@@ -271,6 +271,29 @@ def micros_of(moment: datetime) -> int:
     return since.days * DAY_US + since.seconds * 1_000_000 + since.microseconds
 
 
+# ---- numbers that are times: what all sources of such numbers call ---------------------------------------------------
+
+
+def in_years(micros: int) -> int:
+    """Returns the timestamp, in microseconds since 1970. Raises `ValueFailure` outside the years 1 to 9999."""
+    if not FIRST_US <= micros <= LAST_US:
+        raise ValueFailure(f"{shown_value(micros)} microseconds from 1970 are not in the years 1 to 9999")
+    return micros
+
+
+def date_in_years(days: int) -> int:
+    """Returns the date, in days since 1970. Raises `ValueFailure` outside the years 1 to 9999."""
+    date_of(days)
+    return days
+
+
+def of_day(micros: int) -> int:
+    """Returns the TIME, in microseconds since midnight. Raises `ValueFailure` before 00:00 and from 24:00 on."""
+    if not 0 <= micros < DAY_US:
+        raise ValueFailure(f"{shown_value(micros)} microseconds from midnight are not in a day")
+    return micros
+
+
 # ---- time zones -----------------------------------------------------------------------------------------------------
 # All that depends on the session's zone calls these functions, or takes its name to where there is no session.
 

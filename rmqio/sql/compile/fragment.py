@@ -16,7 +16,7 @@ from rmqio.errors import SerdeError
 from rmqio.internal_errors import internal_error
 from rmqio.model import Record
 from rmqio.sql import expressions
-from rmqio.sql.catalog.tables import Table
+from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile import generating
 from rmqio.sql.compile.aggregates.to_groups import ones_of, require_time, to_groups
 from rmqio.sql.compile.description import (
@@ -48,9 +48,9 @@ from rmqio.sql.planning.identity import id_position
 from rmqio.sql.planning.plan import Field, window_fields
 from rmqio.sql.recursion import deep_trees
 from rmqio.sql.rows import has_floats, key_bytes, null_key, pack, with_distinct_nans
-from rmqio.sql.types import APPROXIMATE, SqlType, has_required_parts
+from rmqio.sql.types import APPROXIMATE, TIMESTAMPS, SqlType, has_required_parts
 from rmqio.sql.user.loading import FunctionError
-from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_zone, last_instant_in
+from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_years, in_zone, last_instant_in
 
 
 def compiled(fragment: Fragment) -> Callable[..., Mapped]:
@@ -195,12 +195,33 @@ def source_names(fragment: Fragment, out: Emitter) -> list[str]:
         out.line("if not record.body: continue")  # a tombstone: no row
     columns = fragment.source.columns
     fields = [Field(each.name, each.type) for each in columns]
-    codes = {i: columns[i].metadata.read for i in used if columns[i].metadata}  # type: ignore[union-attr]
+    codes = metadata_codes(columns, used, out)
     body = [i for i in sorted(used) if not columns[i].metadata]
     if body:
         _decode(fragment.source.table, [fields[i] for i in body], out, makes_nulls=fragment.statement.makes_nulls)
         codes |= {i: f"d{position}" for position, i in enumerate(body)}
     return _load(codes, fields, out)
+
+
+def metadata_codes(columns: Sequence[Column], used: set[int], out: Emitter) -> dict[int, str]:
+    """Returns Python's expressions for the metadata among the columns that are used, by position."""
+    found = {}
+    for position in used:
+        column = columns[position]
+        if column.metadata is not None:
+            found[position] = column.metadata.read
+            if column.type.kind in TIMESTAMPS:
+                checked = out.constant(partial(_time_of_column, column.name), "t")
+                found[position] = f"{checked}({column.metadata.read})"
+    return found
+
+
+def _time_of_column(name: str, micros: int) -> int:
+    """Returns a time that a clock said, of another machine or of a pipeline. Raises `ValueFailure`."""
+    try:
+        return in_years(micros)
+    except ValueFailure as error:
+        raise ValueFailure(f"column {name}: {error}") from None
 
 
 def _load(codes: dict[int, str], fields: Sequence[Field], out: Emitter) -> list[str]:

@@ -12,6 +12,7 @@ from apache_beam.utils.timestamp import Timestamp
 from rmqio.sql.catalog.tables import Column
 from rmqio.sql.compile.description import OtherSource, OtherTarget
 from rmqio.sql.compile.expressions.emitter import Emitter
+from rmqio.sql.compile.fragment import metadata_codes
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.transform.row_types import row_type
 from rmqio.sql.transform.values import Convert, reader, writer
@@ -30,7 +31,7 @@ class FromElements(OtherSource):
 
     def codes(self, used: set[int], out: Emitter) -> dict[int, str]:
         """Emits what loads columns. Returns the expression of each one."""
-        codes = {i: self.columns[i].metadata.read for i in used if self.columns[i].metadata}  # type: ignore[union-attr]
+        codes = metadata_codes(self.columns, used, out)
         loaded = [i for i in sorted(used) if not self.columns[i].metadata]
         if not loaded:
             return codes

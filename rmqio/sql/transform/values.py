@@ -98,7 +98,7 @@ def _bytes(value: Any) -> bytes | None:
 
 def _instant(value: Any) -> int | None:
     if isinstance(value, Timestamp):
-        return int(value.micros)
+        return values.in_years(int(value.micros))
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         try:
             return values.micros_of(value.astimezone(dt.UTC).replace(tzinfo=None))

@@ -229,17 +229,16 @@ class Types:
         return self._of(node)[1]
 
 
-def _time_reader(kind: SqlType, logical: str) -> Convert | None:
+def _time_reader(kind: SqlType, logical: str) -> Convert:
     of, times, by = _TIMES[logical]
     if of != ("TIMESTAMP" if kind.kind == "TIMESTAMP_LTZ" else kind.kind):
         raise Misfit(f"it is {kind.text}, and in the schema {logical}")
-    digits = 3 if times == 1000 else 6
-    if of == "DATE" or (times == by == 1 and kind.precision >= digits):
-        return None
-    if kind.precision >= digits:
-        return lambda given: given * times // by
-    unit = 10 ** (6 - kind.precision)
-    return lambda given: (micros := given * times // by) - micros % unit
+    if of == "DATE":
+        return values.date_in_years
+    checked = values.of_day if of == "TIME" else values.in_years
+    if kind.precision < (3 if times == 1000 else 6):
+        return lambda given: values.scaled_time(checked(given * times // by), kind.precision)
+    return checked if times == by == 1 else lambda given: checked(given * times // by)
 
 
 def _time_writer(kind: SqlType, logical: str) -> Convert | None:
