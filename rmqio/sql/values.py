@@ -452,6 +452,16 @@ def in_order(value: Any) -> tuple[bool, Any, bool]:
     return value != value, value, not value and str(value)[:1] != "-"
 
 
+def well_formed(text: str) -> str:
+    """Returns the text. Raises `ValueFailure` if it cannot be UTF-8."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueFailure(f"{text[:50]!r} has half of a surrogate pair, which is not UTF-8") from None
+    return text
+
+
 def truncated(text: str, length: int) -> str:
     """Returns the first characters."""
     return text[:length]

@@ -133,16 +133,6 @@ def whole(number: int, bits: int) -> int:
     return number
 
 
-def well_formed(text: str) -> str:
-    """Returns the text. Raises `ValueFailure` if it cannot be UTF-8."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValueFailure(f"{text[:_LONGEST]!r} has half of a surrogate pair, which is not UTF-8") from None
-    return text
-
-
 def utf8(body: bytes) -> str:
     """Returns the body as text. Raises `RowFailure` if it is not UTF-8."""
     try:

@@ -13,10 +13,9 @@ from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.sql import values
 from rmqio.sql.compile.expressions.casts import single
-from rmqio.sql.formats.base import well_formed
 from rmqio.sql.transform.row_types import row_type
 from rmqio.sql.types import BITS, SqlType
-from rmqio.sql.values import ValueFailure, shown_value
+from rmqio.sql.values import ValueFailure, shown_value, well_formed
 
 Convert = Callable[[Any], Any]
 _NAMES: Final = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from rmqio.sql import values
 from rmqio.sql.compile.expressions.casts import single
-from rmqio.sql.formats.base import Convert, bounded, well_formed, whole
+from rmqio.sql.formats.base import Convert, bounded, whole
 from rmqio.sql.formats.texts import (
     boolean_of_text,
     bytes_of_text,
@@ -19,7 +19,7 @@ from rmqio.sql.formats.texts import (
     time_reader,
 )
 from rmqio.sql.types import BITS, SqlType
-from rmqio.sql.values import ValueFailure
+from rmqio.sql.values import ValueFailure, well_formed
 
 
 class Literal(str):
