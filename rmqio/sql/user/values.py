@@ -109,7 +109,7 @@ def _out_of(kind: SqlType) -> Convert:
         return lambda found: _integer(found, kind)
     match kind.kind:
         case "VARCHAR":
-            return lambda found: _of(found, str, kind)[: kind.precision or None]
+            return lambda found: values.well_formed(_of(found, str, kind)[: kind.precision or None])
         case "VARBINARY":
             return lambda found: _of(found, (bytes, bytearray, memoryview), kind, bytes)[: kind.precision or None]
         case "BOOLEAN":

@@ -126,7 +126,11 @@ def net(amount, percent):  # type: ignore[no-untyped-def]  # the decorator says 
 
 
 def lies(value: int) -> str:
-    return {0: 5, 1: None, 2: b"x"}[value]  # type: ignore[return-value]
+    return {0: 5, 1: None, 2: b"x", 4: "\u00e9\ud800"}[value]  # type: ignore[return-value]
+
+
+def lies_within(value: int) -> list[dict[str, Place]]:
+    return [[{"\udfff": Place("a", 1)}], [{"a": Place("a", 1)}, {"b": Place("\ud800", 1)}]][value]
 
 
 def endless(value: int) -> Decimal:
@@ -161,7 +165,7 @@ def counted(upto: int):  # type: ignore[no-untyped-def]  # the decorator says it
 
 
 def wrong_rows(value: int) -> Iterator[tuple[int, str]]:
-    yield from [[(1, "x"), (2,)], [(1, 2)], "ab", 7][value]  # type: ignore[misc]
+    yield from [[(1, "x"), (2,)], [(1, 2)], "ab", 7, [(1, "\ud800")]][value]  # type: ignore[misc]
 
 
 # ---- aggregates -----------------------------------------------------------------------------------------------------
@@ -194,7 +198,7 @@ class Fragile:
         return []
 
     def accumulate(self, accumulator: list[str], word: str) -> None:
-        accumulator.append(word)
+        accumulator.append("\ud800" if word == "half a word" else word)
 
     def merge(self, accumulator: list[str], others: Iterable[list[str]]) -> None:
         for other in others:
@@ -205,6 +209,8 @@ class Fragile:
     def get_value(self, accumulator: list[str]) -> str:
         if "value" in accumulator:
             raise ValueError("there is no value")
+        if "half" in accumulator:
+            return "\ud800"
         return ",".join(sorted(accumulator))
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rmqio.sql.compile.aggregates.accumulators import Accumulator
 from rmqio.sql.planning.plan import AggregateCall
-from rmqio.sql.rows import type_hint
+from rmqio.sql.rows import pack_group, type_hint
 from rmqio.sql.types import SqlType
 from rmqio.sql.user import running, values
 from rmqio.sql.user.definition import UserFunction
@@ -70,9 +70,11 @@ class _Methods:
         if any(row[position] is None for position in self._needed):
             return _NOTHING
         try:
-            return self.add(self.start(), row)
+            found = self.add(self.start(), row)
+            self._called("add_input" if self._is_of_beam else "accumulate", pack_group, (), (found,))  # it travels
         except FunctionError as error:
             raise ValueFailure(str(error)) from error
+        return found
 
     def take(self, accumulator: Any, one: Any) -> Any:
         return accumulator if one is _NOTHING else self.merge(accumulator, one)
@@ -86,7 +88,10 @@ class _Methods:
     def finish(self, accumulator: Any) -> Any:
         method = "extract_output" if self._is_of_beam else "get_value"
         found = self._called(method, getattr(self._instance, method), accumulator)
-        return self._called(method, self._out_of, found)
+        try:
+            return self._out_of(found)
+        except Exception as error:  # it is the row of the group that has no value
+            raise ValueFailure(str(self._failed(method, error))) from error
 
 
 def user_accumulator(call: AggregateCall, argument: SqlType | None) -> Accumulator:

@@ -58,6 +58,7 @@ def _check(expression: UserCall, result: str, out: Emitter) -> None:
         out.line(f"if type({result}) is not int or not {-limit} <= {result} < {limit}: {convert}")
     elif values.is_quick(kind):
         out.constants["bytes"] = bytes
-        out.line(f"if type({result}) is not {values.QUICK[kind.kind].__name__}: {convert}")
+        more = f" or not {result}.isascii()" if kind.kind == "VARCHAR" else ""  # half of a surrogate pair is no text
+        out.line(f"if type({result}) is not {values.QUICK[kind.kind].__name__}{more}: {convert}")
     else:
         out.line(convert)

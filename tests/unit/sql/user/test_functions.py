@@ -207,6 +207,9 @@ def test_a_value_comes_back_as_it_went(name: str, data: st.DataObject) -> None:
         ("lies(n)", "lies", {"n": 1}, "it returned None, but its result is STRING: the hint needs | None"),
         ("lies(n)", "lies", {"n": 2}, "function lies(n): it returned bytes, but its result is STRING"),
         ("lies(n)", "lies", {"n": 3}, "function lies(n): KeyError: 3"),
+        ("lies(n)", "lies", {"n": 4}, "function lies(n): 'é\\ud800' has half of a surrogate pair, which is not UTF-8"),
+        ("lies_within(n)", "lies_within", {"n": 0}, "function lies_within(n): '\\udfff' has half of a surrogate pair"),
+        ("lies_within(n)", "lies_within", {"n": 1}, "function lies_within(n): '\\ud800' has half of a surrogate pair"),
         ("too_large(n)", "too_large", {"n": 63}, f"function too_large(n): {1 << 63} is out of range of BIGINT"),
         ("too_large(n)", "too_large", {"n": 99_999}, "too_large(n): int of 100,000 bits is out of range of BIGINT"),
         ("endless(n)", "endless", {"n": 0}, "function endless(n): Infinity is out of range of DECIMAL(38, 18)"),
@@ -250,6 +253,7 @@ def test_table_functions(query: str, function: str, row: dict[str, Any], wanted:
         ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 0}, "1 values, but ROW<f0 BIGINT, f1 STRING> has 2"),
         ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 1}, "it returned int, but its result is STRING"),
         ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 2}, "it returned str, but its result is ROW"),
+        ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 4}, "wrong_rows(n): '\\ud800' has half of a"),
         ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 3}, "TypeError: 'int' object is not iterable"),
     ],
 )  # fmt: skip

@@ -177,6 +177,25 @@ def test_what_belongs_to_no_row_fails_the_job(cluster: InMemoryCluster, word: st
         )
 
 
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("half", "get_value: '\\ud800' has half of a surrogate pair, which is not UTF-8"),
+        ("half a word", "accumulate: UnicodeEncodeError: "),
+    ],
+)
+def test_text_that_is_none_is_a_bad_row(cluster: InMemoryCluster, word: str, reason: str) -> None:
+    put(cluster, "t", {"a": 1, "b": "fine"}, {"a": 2, "b": word})
+    job(
+        cluster,
+        f"CREATE FUNCTION Fragile AS '{MODULE}.Fragile' LANGUAGE PYTHON; {TEXTS.format(LETTERS)} {SINK}\n"
+        "INSERT INTO sink SELECT fragile(b), CAST(a AS STRING) FROM t GROUP BY a;",
+    )
+    assert rows(cluster) == [("fine", "1")]
+    (letter,) = stored(cluster, "letters")
+    assert f"function Fragile, an aggregate, has failed in {reason}" in letter.get_property("RMQIO_ERROR_REASON")
+
+
 def test_constants_are_expanded(cluster: InMemoryCluster) -> None:
     job(
         cluster,
