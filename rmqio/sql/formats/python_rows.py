@@ -122,9 +122,9 @@ def _integer(given: Any, bits: int) -> int:
 
 def _text(given: Any) -> str:
     if type(given) is str:
-        return given
+        return values.well_formed(given)
     if isinstance(given, (dict, list)):  # a column of JSON
-        return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+        return values.well_formed(json.dumps(given, ensure_ascii=False, separators=(",", ":")))
     if isinstance(given, (bytes, memoryview)):
         try:
             return bytes(given).decode()

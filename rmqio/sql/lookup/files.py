@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from rmqio.errors import LocalError
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import nearest
+from rmqio.sql.formats.base import RowFailure, reason_of
 from rmqio.sql.formats.csv import CsvOptions
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.secret_options import masked_value
@@ -229,11 +230,74 @@ def _parquet(path: str, names: Sequence[str]) -> Iterator[list[Line]]:
             return
         try:
             for batch in source.iter_batches(CHUNK, columns=list(names)):
-                rows = _microseconds(pa, batch).to_pylist()
+                rows = _rows(pa, batch)
                 yield [Line(row, path, number + i) for i, row in enumerate(rows, 1)]
                 number += len(rows)
         except pa.ArrowException as error:
             raise LocalError(f"{path} cannot be read after row {number}: {error}") from error
+
+
+class _PartOfRow(dict[str, Any]):
+    """A row without the values that Python does not have: who asks for one of those is told why."""
+
+    def __init__(self, found: dict[str, Any], reasons: dict[str, str]) -> None:
+        super().__init__(found)
+        self._reasons = reasons
+
+    def __missing__(self, name: str) -> Any:
+        raise RowFailure(self._reasons[name], name)
+
+
+def _rows(pa: Any, batch: Any) -> list[dict[str, Any]]:
+    """The rows of a batch. A file can have what Python has not: the year 10000, bytes as text, 24:00."""
+    try:
+        _require_times(pa, batch.columns)
+        rows: list[dict[str, Any]] = _microseconds(pa, batch).to_pylist()
+    except _NO_VALUES:
+        return [_row(pa, batch.slice(i, 1)) for i in range(batch.num_rows)]
+    return rows
+
+
+_NO_VALUES: Final = (ArithmeticError, ValueError, LookupError)
+"""Errors of pyarrow for values; LookupError: a zone that is unknown."""
+
+
+def _row(pa: Any, batch: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    reasons = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            _require_times(pa, [column])
+            found |= _microseconds(pa, pa.RecordBatch.from_arrays([column], names=[name])).to_pylist()[0]
+        except UnicodeDecodeError as error:
+            reasons[name] = f"it is not UTF-8 text: {error.reason} at byte {error.start}"
+        except OverflowError:
+            reasons[name] = "it has a date or time that is not in the years 1 to 9999"
+        except _NO_VALUES as error:
+            reasons[name] = reason_of(error)
+    return _PartOfRow(found, reasons) if reasons else found
+
+
+def _require_times(pa: Any, columns: Iterable[Any]) -> None:
+    """Raises ValueError for a time that is not in a day: pyarrow takes that of another day."""
+    import pyarrow.compute as pc
+
+    for column in columns:
+        kind = column.type
+        if pa.types.is_map(kind):  # its keys and items are those of the whole batch, also in a slice of it
+            first, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+            _require_times(pa, [each.slice(first, end - first) for each in (column.keys, column.items)])
+        elif pa.types.is_struct(kind):
+            _require_times(pa, column.flatten())
+        elif pa.types.is_nested(kind):
+            _require_times(pa, [column.flatten()])
+        elif pa.types.is_time(kind):
+            found = pc.min_max(column.view(pa.int32() if kind.bit_width == 32 else pa.int64())).as_py()
+            if found["min"] is not None and not 0 <= found["min"] <= found["max"] < _DAY[kind.unit]:
+                raise ValueError("it has a time that is not in a day")
+
+
+_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 def _microseconds(pa: Any, batch: Any) -> Any:

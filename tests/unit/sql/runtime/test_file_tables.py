@@ -157,6 +157,54 @@ def test_types_of_parquet(cluster: InMemoryCluster, tmp_path: Path) -> None:
         )
 
 
+def test_values_of_parquet_that_sql_does_not_have_are_bad_rows(cluster: InMemoryCluster, tmp_path: Path) -> None:
+    """One in each column, and a row that is good."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    far = 1 << 60
+    columns = {
+        "day": ("DATE", pa.date32(), 1 << 30), "ts": ("TIMESTAMP(3)", pa.timestamp("ms"), far),
+        "z": ("TIMESTAMP_LTZ(3)", pa.timestamp("us", "UTC"), -far), "t": ("TIME(3)", pa.time32("ms"), -1),
+        "u": ("TIME(6)", pa.time64("ns"), 86_400_000_000_000), "s": ("STRING", pa.string(), b"\xff"),
+        "a": ("ARRAY<TIMESTAMP(3)>", pa.list_(pa.timestamp("us")), [far]),
+        "m": ("MAP<STRING, TIME(3)>", pa.map_(pa.string(), pa.time32("ms")), [("k", 86_400_000)]),
+        "r": ("ROW<d DATE>", pa.struct([("d", pa.date32())]), {"d": -1 << 30}),
+    }  # fmt: skip
+    arrays = []
+    for at, (_, kind, value) in enumerate(columns.values(), 1):
+        arrays.append(_array(pa, kind, [value if each == at else None for each in range(len(columns) + 1)]))
+    pq.write_table(pa.table(arrays, list(columns)), tmp_path / "f.parquet")
+    table = ", ".join(f"{name} {kind}" for name, (kind, _, _) in columns.items())
+    more = ", 'on-error' = 'dead-letter', 'dead-letter-topic' = 'letters'"
+    run(
+        cluster,
+        f"{files(tmp_path, 'parquet', table, more=more)} {SINK} INSERT INTO sink "
+        "SELECT CAST(COUNT(*) + COUNT(a) + COUNT(m) + COUNT(r) AS INT), MAX(s) FROM f GROUP BY day, ts, z, t, u;",
+    )
+    assert rows(cluster) == [(4, None)]  # one row, whose list, map and row are empty
+    found = [each.get_property("RMQIO_ERROR_REASON") or "" for each in stored(cluster, "letters")]
+    years, day = "it has a date or time that is not in the years 1 to 9999", "it has a time that is not in a day"
+    reasons = [years, years, years, day, day, "it is not UTF-8 text: invalid start byte at byte 0", years, day, years]
+    assert sorted(each.partition(": ")[2] for each in found) == sorted(
+        f"column {name}: {reason}" for name, reason in zip(columns, reasons, strict=True)
+    )
+
+
+def _array(pa: Any, kind: Any, given: list[Any]) -> Any:
+    """An array of numbers and bytes as dates, times and text, which pyarrow does not check."""
+    bare = {pa.types.is_date32: pa.int32(), pa.types.is_time32: pa.int32(), pa.types.is_string: pa.binary()}
+    if pa.types.is_map(kind):
+        found = pa.array(given, pa.map_(pa.string(), pa.int32()))
+        return pa.MapArray.from_arrays(found.offsets, found.keys, found.items.view(kind.item_type))
+    if pa.types.is_list(kind):
+        found = pa.array(given, pa.list_(pa.int64()))
+        return pa.ListArray.from_arrays(found.offsets, found.values.view(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays([_array(pa, kind[0].type, [each and each["d"] for each in given])], ["d"])
+    return pa.array(given, next((to for test, to in bare.items() if test(kind)), pa.int64())).view(kind)
+
+
 def test_types_of_sqlite(cluster: InMemoryCluster, tmp_path: Path) -> None:
     """It keeps dates, truth and decimals as text and numbers."""
     pytest.importorskip("sqlalchemy")
