@@ -1,7 +1,7 @@
-"""Reads ints, logical types and enums exactly as they were written, or raises.
+"""Reads ints, logical types, enums, unions and booleans exactly as they were written, or raises.
 
 fastavro reads an int of more than 32 bits, rounds a decimal with more digits than the schema permits, reads a time of
-day of -1 ms as 00:00:00.999, and reads symbol -1 as the last one.
+day of -1 ms as 00:00:00.999, reads symbol and branch -1 as the last one, and each byte but 0 as true.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fastavro.read import LOGICAL_READERS
 
-from rmqio.serde.avro.schemas.nodes import WRITTEN_AS_INT, Node
+from rmqio.serde.avro.schemas.nodes import WRITTEN_AS_INT, Node, nodes_of
 
 _PREFIX: Final = "rmqio-"
 _EXACT: Final = decimal.Context(prec=decimal.MAX_PREC)
@@ -22,6 +22,7 @@ _LEAST_INT: Final = -(1 << 31)
 _MOST_INT: Final = (1 << 31) - 1
 _INT: Final = f"{_PREFIX}int"
 _THEN: Final = f"{_PREFIX}then"
+_BOOLEAN: Final = {"type": "fixed", "name": f"{_PREFIX}boolean", "size": 1, "logicalType": f"{_PREFIX}boolean"}
 
 
 def read_decimal(data: bytes, precision: int, scale: int) -> decimal.Decimal:
@@ -49,12 +50,58 @@ def with_exact_ints(node: Node) -> Node:
     Args:
       node: a schema of `with_exact_types`.
     """
-    found = _exact_type(_copied(node, {}, ints=True))
-    for each in found if isinstance(found, list) else [found]:
-        if isinstance(each, dict):  # else fastavro would parse it for each value
+    return _marked(_exact_type(_copied(node, {}, ints=True)))
+
+
+def _marked(node: Node) -> Node:
+    """The node, marked as parsed: fastavro would parse it for each value."""
+    for each in node if isinstance(node, list) else [node]:
+        if isinstance(each, dict):
             each.setdefault("__fastavro_parsed", True)
             each.setdefault("__named_schemas", {})
-    return found
+    return node
+
+
+def strict_schema(node: Node) -> Node | None:
+    """A copy of a parsed schema with which fastavro raises on branches and booleans that there are not.
+
+    It gives other values for them, and takes no reader's schema. None: the schema has neither.
+    """
+    is_loose = any(isinstance(each, list) or _is_boolean(each) for each in nodes_of(node))
+    return _marked(_strict(node, {})) if is_loose else None
+
+
+def _is_boolean(node: Node) -> bool:
+    return bool(node == "boolean" or (isinstance(node, dict) and node["type"] == "boolean"))
+
+
+def _strict(node: Node, made: dict[int, Any]) -> Node:
+    if isinstance(node, list):  # by number, as fastavro looks them up; there is no -1
+        return {"type": "union", **{at: _strict(each, made) for at, each in enumerate(node)}}
+    if _is_boolean(node):
+        return _BOOLEAN
+    if not isinstance(node, dict):
+        return node
+    if id(node) in made:
+        return made[id(node)]
+    copy = made[id(node)] = {**node}
+    copy.pop("logicalType", None)
+    if "__named_schemas" in node:
+        copy["__named_schemas"] = {name: _strict(each, made) for name, each in node["__named_schemas"].items()}
+    if "fields" in node:
+        copy["fields"] = [{**each, "type": _strict(each["type"], made)} for each in node["fields"]]
+    for name in ("items", "values"):
+        if name in node:
+            copy[name] = _strict(node[name], made)
+    if not isinstance(node["type"], str):
+        copy["type"] = _strict(node["type"], made)
+    return copy
+
+
+def _read_boolean(data: bytes, node: Node, wanted: Node = None) -> bool:
+    if data not in (b"\0", b"\1"):
+        raise ValueError("no boolean")
+    return data == b"\1"
 
 
 def _read_decimal(data: bytes, node: Node, _: Node = None) -> decimal.Decimal:
@@ -98,6 +145,7 @@ def _read_int(value: int, node: Node, wanted: Node = None) -> Any:
 # fastavro's documented way to add logical types. Only we use these names.
 LOGICAL_READERS.update({f"{kind}-{_PREFIX}{logical}": read for (kind, logical), read in _READERS.items()})
 LOGICAL_READERS.update({f"{kind}-{_INT}": _read_int for kind in ("int", "long")})
+LOGICAL_READERS[f"fixed-{_BOOLEAN['logicalType']}"] = _read_boolean
 
 
 def _is_such(node: Node) -> bool:

@@ -85,6 +85,8 @@ def _leaf(body: bytes, at: int, path: str, node: Any, kind: str) -> int:
     end = at + (node["size"] if kind == "fixed" else _SIZES[kind])
     if end > len(body):
         raise BrokenValue(f"{path}: the body ends within a {kind}")
+    if kind == "boolean" and body[at] > 1:
+        raise BrokenValue(f"{path}: {body[at]} is no boolean, which is 0 or 1")
     return end
 
 

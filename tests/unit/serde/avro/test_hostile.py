@@ -215,6 +215,40 @@ def test_an_int_of_more_bits_is_none(writer: Any, reader: Any, before: bytes, af
             assert [*each.many([of_record])[1]] == [0]
 
 
+OPTIONAL = ["null", "int"]
+NO_VALUES = [  # the type, the bytes, and why they are no value
+    (OPTIONAL, long(-1) + long(5), "no branch -1 in a union of 2"),
+    (["int", "string"], long(-2) + long(5), "no branch -2 in a union of 2"),
+    (["null", "int", "string"], long(-3), "no branch -3 in a union of 3"),
+    ({"type": "array", "items": OPTIONAL}, b"\2" + long(-2) + b"\0", "no branch -2 in a union of 2"),
+    ({"type": "map", "values": OPTIONAL}, b"\2\2k" + long(-1) + long(5) + b"\0", "no branch -1 in a union of 2"),
+    (record("S", OPTIONAL), long(-1) + long(5), "no branch -1 in a union of 2"),
+    ({"type": "enum", "name": "E", "symbols": ["A", "boolean"]}, long(-1), "no symbol -1 in an enum of 2"),
+    ("boolean", b"\2", "2 is no boolean, which is 0 or 1"),
+    ({"type": "boolean"}, b"\xff", "255 is no boolean, which is 0 or 1"),
+    (["null", "boolean"], b"\2\x80", "128 is no boolean, which is 0 or 1"),
+    ({"type": "array", "items": "boolean"}, b"\2\2\0", "2 is no boolean, which is 0 or 1"),
+    ({"type": "map", "values": "boolean"}, b"\2\2k\3\0", "3 is no boolean, which is 0 or 1"),
+    ("string", long(-1), "-1 bytes are announced, 0 are left"),
+    ("bytes", long(-3) + b"abc", "-3 bytes are announced, 3 are left"),
+    ({"type": "map", "values": "int"}, b"\2" + long(-1) + long(5) + b"\0", "-1 bytes are announced, 2 are left"),
+]
+
+
+@pytest.mark.parametrize("make", [lambda made: made(), in_python], ids=["C", "Python"])
+@pytest.mark.parametrize(("kind", "value", "why"), NO_VALUES, ids=[f"{row[0]} {row[2]}" for row in NO_VALUES])
+def test_what_is_no_value_is_not_taken_for_another_one(kind: Any, value: bytes, why: str, make: Any) -> None:
+    """Read as it was written, in another order, and left out; what an enum that is left out has does not matter."""
+    writer = record("R", "string", kind)
+    without = [] if "symbol" in why else [record("R", "string")]
+    for wanted in (writer, {**writer, "fields": writer["fields"][::-1]}, *without):
+        deserializer = make(lambda wanted=wanted: AvroDeserializer(wanted, writer))
+        of_record = record_of(b"\2x" + value)
+        with pytest.raises(SerdeError, match=rf": R\.b.*: {why}"):
+            deserializer(of_record)
+        assert [*deserializer.many([of_record])[1]] == [0]
+
+
 @pytest.mark.parametrize("make", [lambda made: made(), in_python], ids=["C", "Python"])
 @pytest.mark.parametrize("schema", ["int", INT, ["null", "int"], {"type": "array", "items": "int"}], ids=str)
 def test_an_int_of_more_bits_outside_of_a_record_is_none(schema: Any, make: Any) -> None:
