@@ -19,8 +19,6 @@ Put = Callable[[Any, Any], None]
 """A message and a SQL value that is not NULL, for one of its fields."""
 _PROTO_BITS: Final = {"int32": 32, "int64": 64, "uint32": 33, "uint64": 65}
 """Bits of a signed integer that holds all values."""
-_FIRST_SECOND: Final = -62_135_596_800
-_LAST_SECOND: Final = 253_402_300_799
 
 
 class Misfit(Exception):
@@ -31,23 +29,29 @@ class Misfit(Exception):
 
 
 def getter(field: Field, kind: SqlType, *, with_defaults: bool) -> Get:
-    """Returns what reads the field as a value of the type. Raises `Misfit`."""
+    """Returns what reads the field as a value of the type. Raises `Misfit`.
+
+    Args:
+      with_defaults: a field without a value has its default, at any depth: a message those of its fields, as in Flink.
+        What is a value by itself here, a Timestamp and the wrappers, stays NULL: Flink reads those as rows.
+    """
     name = field.name
     if is_map(field):
         entry = field.message_type.fields_by_name
         if kind.kind != "MAP":
             raise _misfit(field, kind)
-        key, value = (_reader(entry[each], part) for each, part in zip(("key", "value"), kind.elements, strict=True))
+        parts = zip(("key", "value"), kind.elements, strict=True)
+        key, value = (_reader(entry[each], part, with_defaults=with_defaults) for each, part in parts)
         return lambda message: {_as(key, k): _as(value, v) for k, v in getattr(message, name).items()}
     if is_repeated(field):
         if kind.kind != "ARRAY":
             raise _misfit(field, kind)
-        read = _reader(field, kind.elements[0])
+        read = _reader(field, kind.elements[0], with_defaults=with_defaults)
         if read is None:
             return lambda message: list(getattr(message, name))
         return lambda message: [_as(read, each) for each in getattr(message, name)]
-    read = _reader(field, kind)
-    if not field.has_presence or (with_defaults and field.message_type is None):
+    read = _reader(field, kind, with_defaults=with_defaults)
+    if not field.has_presence or (with_defaults and (field.message_type is None or kind.kind == "ROW")):
         return lambda message: _as(read, getattr(message, name))
     return lambda message: _as(read, getattr(message, name)) if message.HasField(name) else None
 
@@ -56,12 +60,12 @@ def _as(read: Convert | None, value: Any) -> Any:
     return value if read is None else read(value)
 
 
-def _reader(field: Field, kind: SqlType) -> Convert | None:
+def _reader(field: Field, kind: SqlType, *, with_defaults: bool) -> Convert | None:
     """Returns the conversion of one value of the field, which is not NULL, to SQL; None: there is none."""
     of_field, of_kind = kind_of(field), kind.kind
     match of_field:
         case "message":
-            return _message_reader(field, kind)
+            return _message_reader(field, kind, with_defaults=with_defaults)
         case "bool" if of_kind == "BOOLEAN":
             return None
         case "string" if of_kind == "VARCHAR":
@@ -83,16 +87,16 @@ def _reader(field: Field, kind: SqlType) -> Convert | None:
     raise _misfit(field, kind)
 
 
-def _message_reader(field: Field, kind: SqlType) -> Convert:
+def _message_reader(field: Field, kind: SqlType, *, with_defaults: bool) -> Convert:
     message = field.message_type
     if message.full_name == TIMESTAMP and kind.kind in ("TIMESTAMP", "TIMESTAMP_LTZ"):
         return lambda moment: _micros(moment, kind)
     if message.full_name in WRAPPERS and kind.kind != "ROW":
-        read = _reader(message.fields_by_name["value"], kind)
+        read = _reader(message.fields_by_name["value"], kind, with_defaults=with_defaults)
         return lambda wrapper: _as(read, wrapper.value)
     if kind.kind != "ROW":
         raise _misfit(field, kind)
-    parts = [getter(each, part, with_defaults=False) for each, part in _fields(message, kind)]
+    parts = [getter(each, part, with_defaults=with_defaults) for each, part in _fields(message, kind)]
     return lambda found: tuple(part(found) for part in parts)
 
 
@@ -117,9 +121,10 @@ def _decimal(number: int, kind: SqlType) -> Decimal:
 
 
 def _micros(moment: Any, kind: SqlType) -> int:
-    if not (_FIRST_SECOND <= moment.seconds <= _LAST_SECOND and 0 <= moment.nanos < 1_000_000_000):
-        raise ValueFailure(f"{moment.seconds} seconds and {moment.nanos} nanoseconds are not in the years 1 to 9999")
-    return values.scaled_time(moment.seconds * 1_000_000 + moment.nanos // 1000, kind.precision)
+    if not 0 <= moment.nanos < 1_000_000_000:
+        raise ValueFailure(f"{moment.nanos} nanoseconds are not within a second, as those of a Timestamp are")
+    micros = values.in_years(moment.seconds * 1_000_000 + moment.nanos // 1000)
+    return values.scaled_time(micros, kind.precision)
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------

@@ -57,6 +57,23 @@ message_type { name: "Tree"
   field { name: "next" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".Tree" } }
 message_type { name: "Empty" }
 """
+NEST = """
+name: "nest.proto" dependency: "google/protobuf/timestamp.proto" dependency: "google/protobuf/wrappers.proto"
+message_type { name: "Nest"
+  field { name: "old" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".Inner" }
+  field { name: "list" number: 2 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".Inner" }
+  field { name: "map" number: 3 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".Nest.MapEntry" }
+  field { name: "at" number: 4 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".google.protobuf.Timestamp" }
+  field { name: "one" number: 5 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".google.protobuf.Int32Value" }
+  nested_type { name: "MapEntry" options { map_entry: true }
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_INT32 }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".Inner" } } }
+message_type { name: "Inner"
+  field { name: "may" number: 1 label: LABEL_OPTIONAL type: TYPE_INT32 default_value: "7" }
+  field { name: "in" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".Innermost" } }
+message_type { name: "Innermost"
+  field { name: "text" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING default_value: "x" } }
+"""
 
 
 def file(text: str) -> FileDescriptorProto:

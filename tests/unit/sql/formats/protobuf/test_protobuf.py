@@ -23,7 +23,7 @@ from rmqio.sql.formats.protobuf.descriptors import messages_of
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
-from tests.unit.sql.formats.protobufs import MONEY, OLD, ORDER, descriptor, message
+from tests.unit.sql.formats.protobufs import MONEY, NEST, OLD, ORDER, descriptor, message
 from tests.unit.sql.formats.support import decode, encode, fields_of, table_with
 
 SHOP = descriptor(MONEY, ORDER)
@@ -108,6 +108,30 @@ def test_what_is_not_there_is_null_or_its_default() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "with_defaults", "without"),
+    [
+        (b"", ((7, ("x",)), [], {}, None, None), (None, [], {}, None, None)),
+        (b"\x0a\x00\x12\x00\x1a\x02\x08\x05", ((7, ("x",)), [(7, ("x",))], {5: (7, ("x",))}, None, None),
+         ((None, None), [(None, None)], {5: (None, None)}, None, None)),
+        (b"\x0a\x04\x08\x00\x12\x00\x22\x00\x2a\x00", ((0, ("x",)), [], {}, 0, 0), ((0, (None,)), [], {}, 0, 0)),
+    ],
+)  # fmt: skip
+def test_defaults_at_any_depth(body: bytes, with_defaults: Any, without: Any) -> None:
+    inner = "ROW<may INT, `in` ROW<text STRING>>"
+    columns = {
+        "old": inner,
+        "list": f"ARRAY<{inner}>",
+        "map": f"MAP<INT, {inner}>",
+        "at": "TIMESTAMP_LTZ(3)",
+        "one": "INT",
+    }
+    for option, wanted in (("true", with_defaults), ("false", without)):
+        table = table_with(kinds(columns), format="protobuf", protobuf__descriptor=descriptor(NEST),
+                           protobuf__message_name="Nest", protobuf__read_default_values=option)  # fmt: skip
+        assert decode(table, body) == wanted
+
+
+@pytest.mark.parametrize(
     ("data", "columns", "reason"),
     [
         (b"\xff\xff", {}, "the body is not Protobuf of shop.Order"),
@@ -115,6 +139,8 @@ def test_what_is_not_there_is_null_or_its_default() -> None:
         (body(id=1 << 40), {"id": "INT"}, "column id: 1099511627776 is out of range of an integer of 32 bits"),
         (body(big=2**64 - 1), {"big": "DECIMAL(5, 0)"}, r"column big: 18446744073709551615 does not fit into DECIMAL"),
         (body(at={"seconds": 1 << 50}), {}, "column at: .* are not in the years 1 to 9999"),
+        (body(at={"nanos": -5}), {}, "column at: -5 nanoseconds are not within a second, as those of a Timestamp are"),
+        (body(at={"nanos": 10**9}), {}, "column at: 1000000000 nanoseconds are not within a second"),
         (body(), {"note": "STRING NOT NULL"}, "column note: it is NOT NULL, but the body has no value for it"),
     ],
 )
