@@ -140,6 +140,59 @@ def test_bodies_that_do_not_fit_fail(body: bytes, reason: str) -> None:
         decode(table, body)
 
 
+_MOST, _LEAST = (1 << 63) - 1, -1 << 63
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind", "number", "reason"),
+    [
+        (logical("long", "timestamp-millis"), types.TIMESTAMP, _MOST, None),
+        (logical("long", "timestamp-millis"), types.TIMESTAMP_LTZ, _LEAST, None),
+        (logical("long", "timestamp-millis"), types.TIMESTAMP, 253_402_300_800_000, None),
+        (logical("long", "timestamp-millis"), types.TIMESTAMP, -62_135_596_800_001, None),
+        (logical("long", "local-timestamp-millis"), SqlType("TIMESTAMP", precision=0), _MOST, None),
+        (logical("long", "timestamp-micros"), MICROS, _MOST, None),
+        (logical("long", "timestamp-micros"), types.TIMESTAMP, _LEAST, None),
+        (logical("long", "local-timestamp-micros"), MICROS, _LEAST, None),
+        (logical("long", "timestamp-millis"), types.TIMESTAMP, 1_700_000_000_000_000_000, None),  # nanoseconds
+        (logical("int", "date"), types.DATE, 2_932_897, "2932897 days from 1970 are not in the years 1 to 9999"),
+        (logical("int", "date"), types.DATE, -1 << 31, "-2147483648 days from 1970 are not in the years 1 to 9999"),
+        (logical("int", "time-millis"), SqlType("TIME", precision=3), -1, "-1000 microseconds from midnight are not"),
+        (logical("int", "time-millis"), types.TIME, 86_400_000, "86400000000 microseconds from midnight are not in a"),
+        (logical("int", "time-millis"), types.TIME, (1 << 31) - 1, "2147483647000 microseconds from midnight are not"),
+        (logical("long", "time-micros"), SqlType("TIME", precision=6), _MOST, "9223372036854775807 microseconds from"),
+    ],
+)
+def test_a_time_that_sql_does_not_have_is_a_bad_row(
+    schema: Any, kind: SqlType, number: int, reason: str | None
+) -> None:
+    text = record(("b", schema))
+    body = body_of(text, {"b": number})
+    nested = record(("b", {"type": "array", "items": schema}))
+    tables = [
+        (table_with({"b": kind}, format="avro", avro__schema=text), body),
+        (table_with({"b": types.array_of(kind)}, format="avro", avro__schema=nested), b"\2" + body + b"\0"),
+    ]
+    for table, each in tables:
+        with pytest.raises(RowFailure, match=f"^column b: {reason or '.* from 1970 are not in the years 1 to 9999'}"):
+            decode(table, each)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "expected"),
+    [
+        ("timestamp-millis", 253_402_300_799_999, 253_402_300_799_999_000),
+        ("timestamp-micros", -62_135_596_800_000_000, -62_135_596_800_000_000),
+        ("timestamp-nanos", _MOST, 9_223_372_036_854_775),
+        ("timestamp-nanos", _LEAST, -9_223_372_036_854_776),
+    ],
+)
+def test_the_first_and_the_last_times_are_read(name: str, number: int, expected: int) -> None:
+    text = record(("b", logical("long", name)))
+    table = table_with({"b": MICROS}, format="avro", avro__schema=text)
+    assert decode(table, body_of(text, {"b": number})) == (expected,)
+
+
 def test_the_schema_of_a_table_is_that_of_flink() -> None:
     columns = [("a", types.BIGINT.nullable(False)), ("b", types.TIMESTAMP), ("c", ROW)]
     assert schema_of(columns) == {
