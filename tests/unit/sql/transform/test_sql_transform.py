@@ -15,7 +15,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
-from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 
 from rmqio.errors import LocalError
 from rmqio.runners import options
@@ -229,6 +229,27 @@ def test_a_time_that_is_none_makes_a_bad_row(pipeline: beam.Pipeline, no_interna
     run(pipeline)
     assert no_internal_errors == [1]
     no_internal_errors.clear()
+
+
+@pytest.mark.parametrize("of_elements", [False, True])
+def test_a_time_outside_the_years_makes_a_bad_row(pipeline: beam.Pipeline, of_elements: bool) -> None:
+    times = [MIN_TIMESTAMP, Timestamp(-62_135_596_801), Timestamp(0), Timestamp(253_402_300_800), MAX_TIMESTAMP]
+    rows = pipeline | beam.Create([Seen(each, at) for at, each in enumerate(times)]).with_output_types(Seen)
+    if of_elements:
+        stamp = beam.Map(lambda row: beam.window.TimestampedValue(beam.Row(n=row.n), row.at))
+        rows = rows | stamp.with_output_types(beam.typehints.row_type.RowTypeConstraint.from_fields([("n", int)]))
+    rowtime = element_time("at") if of_elements else "at"
+    window = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '1' DAY))"
+    for label, query in {
+        "groups": "SELECT at, SUM(n) AS n FROM t GROUP BY at",
+        "windows": f"SELECT MAX(at) AS at, SUM(n) AS n FROM {window} GROUP BY window_start, window_end",
+    }.items():
+        result = rows | label >> SqlTransform(query, "t", rowtime=rowtime, on_error="output")
+        check(result.rows, [(Timestamp(0), 2)], label)
+        reasons = result.errors | f"reasons of {label}" >> beam.Map(lambda row: row.reason)
+        wanted = [f"column at: {each.micros} microseconds from 1970 are not in the years 1 to 9999" for each in times]
+        assert_that(reasons, equal_to([*wanted[:2], *wanted[3:]]), label=f"bad of {label}")
+    run(pipeline)
 
 
 def test_the_time_zone_of_the_session_is_that_of_the_query(pipeline: beam.Pipeline) -> None:
