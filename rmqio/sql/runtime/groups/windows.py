@@ -13,7 +13,7 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions,
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from rmqio.sql.planning.plan import Window
-from rmqio.sql.values import UTC, last_instant_in, local_in
+from rmqio.sql.values import DAY_US, FIRST_US, LAST_US, UTC, last_instant_in, local_in
 
 SESSION_GAP_US: Final = 1000
 """Rows exactly the gap apart are in one session for Flink, and in two for Beam, whose windows are of milliseconds."""
@@ -70,8 +70,9 @@ def last_us(window: Window, end_us: int) -> int:
 
 
 def by_clock(window: Window, at_us: int) -> int:
-    """Returns a time by the clock that the windows follow."""
-    return local_in(window.local_zone or UTC, at_us)
+    """Returns a time by the clock that the windows follow, also in the year 0 or 10000, which has no text."""
+    near_us = min(max(at_us, FIRST_US + DAY_US), LAST_US - DAY_US)  # no zone is a day from UTC
+    return local_in(window.local_zone or UTC, near_us) + at_us - near_us
 
 
 def start_of(window: Window, at_us: int) -> int:

@@ -16,6 +16,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.batches import Batch
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.scripts.script import Script
+from rmqio.sql.values import in_zone
 from tests.fuzz.avro_target import long
 from tests.helpers.transforms.records import record_of
 from tests.unit.sql.eager import Eager, Elements, body_of
@@ -89,3 +90,24 @@ def test_statements(kind: str, logical: str, good: list[int], bad: list[int]) ->
         for each in eager.letters:
             assert each.reason.startswith("column a: "), query
             assert each.reason.endswith(("are not in the years 1 to 9999", "are not in a day")), query
+
+
+@pytest.mark.parametrize(("zone", "bad"), [("Europe/Berlin", 1), ("America/New_York", 2)])
+def test_sessions_that_begin_or_end_in_another_year_by_the_clock(zone: str, bad: int) -> None:
+    """The clock of New York is in the year 0 still, that of Berlin in the year 10000: only their text fails."""
+    times = ("0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z")
+    bodies = [json.dumps({"a": each}).encode() for each in times]
+    table = (
+        f"SET 'table.local-time-zone' = '{zone}'; CREATE TABLE t (a TIMESTAMP_LTZ(3), WATERMARK FOR a AS a) "
+        "WITH ('topic' = 't', 'on-error' = 'dead-letter', 'dead-letter-topic' = 'letters');"
+        "CREATE TABLE sink (n BIGINT, b STRING, e STRING) WITH ('topic' = 'sink');"
+    )
+    bounds = (f"CAST(SESSION_{each}(a, INTERVAL '1' DAY) AS STRING)" for each in ("START", "END"))
+    for columns, count in (("'', ''", 0), (", ".join(bounds), bad)):
+        script = Script()
+        script.run(f"{table} INSERT INTO sink SELECT COUNT(*), {columns} FROM t GROUP BY SESSION(a, INTERVAL '1' DAY);")
+        eager = Eager({"t": bodies}, is_endless=False)
+        with in_zone(zone):
+            found = eager.run(script.sinks[0])
+        assert (len(found), len(eager.letters)) == (3 - count, count)
+        assert all("not in the years 1 to 9999" in each.reason for each in eager.letters)
