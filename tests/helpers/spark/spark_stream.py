@@ -40,8 +40,8 @@ class Entries(dict[bytes, bytes]):
 class Stream:
     """The micro-batches of a pipeline whose only source emits keys, values and seconds."""
 
-    def __init__(self, transform: Any) -> None:
-        pipeline = beam.Pipeline()
+    def __init__(self, transform: Any, pipeline: beam.Pipeline | None = None) -> None:
+        pipeline = pipeline or beam.Pipeline()
         _ = (
             pipeline
             | beam.Impulse()
