@@ -36,6 +36,7 @@ from rmqio.testing import FakeBroker, InMemoryCluster
 from tests.helpers.imports import ROOT
 from tests.helpers.same import corpus, program
 from tests.helpers.same.corpus import FOLDER, Job
+from tests.helpers.worktree import worktree
 
 _BUILD: Final = ROOT / "build/same"
 _TESTS: Final = tuple(f"tests/unit/sql/{folder}" for folder in ("runtime", "transform", "user", "lookup"))
@@ -156,20 +157,6 @@ def differing(base: dict[str, str], head: dict[str, str]) -> dict[str, str]:
     }
 
 
-@contextmanager
-def worktree(commit: str) -> Iterator[Path]:
-    """Yields a folder with the files of a commit."""
-    folder = _BUILD / "tree"
-    git = ("git", "-C", str(ROOT), "worktree")
-    shutil.rmtree(folder, ignore_errors=True)
-    subprocess.run([*git, "prune"], check=True)
-    subprocess.run([*git, "add", "--quiet", "--detach", str(folder), commit], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run([*git, "remove", "--force", str(folder)], check=True)
-
-
 def record(file: Path) -> None:
     """Makes the corpus: jobs of tests, and jobs that the oracles make."""
     _BUILD.mkdir(parents=True, exist_ok=True)
@@ -193,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         record(file)
     jobs = [job for job in corpus.load(file) if re.search(arguments.k, job.name)]
     head = run(ROOT, jobs)
-    with worktree(arguments.base) as tree:
+    with worktree(arguments.base, _BUILD / "tree") as tree:
         base = run(tree, jobs)
         suspects = {name.rpartition(".")[0] for name in differing(base, head)}
         again = run(tree, [job for job in jobs if job.name in suspects])
