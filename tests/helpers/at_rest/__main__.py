@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.helpers.at_rest import folders, levels
+from tests.helpers.at_rest import folders, levels, streams
 from tests.helpers.at_rest.things import THINGS
 
 DATA: Final = Path(__file__).with_name("data")
@@ -43,7 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.helpers.at_rest", description=__doc__)
     parser.add_argument("--all", action="store_true", help="write the state of streams and the folders anew, too")
+    parser.add_argument("--runner", choices=("spark", "flink"), help="write the state of a stream on it anew, instead")
     arguments = parser.parse_args(argv)
+    if arguments.runner:
+        streams.write(arguments.runner, DATA / f"{arguments.runner}.tar.xz")
+        return 0
     made: dict[str, dict[str, Any]] = {
         "things": {name: as_text(each.write(each.value)) for name, each in THINGS.items()},
         "folders": dict.fromkeys(folders.FOLDERS),

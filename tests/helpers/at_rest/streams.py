@@ -6,9 +6,13 @@ has read: what it writes then shows whether it has its state, and does not read 
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterable, Iterator
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import apache_beam as beam
@@ -18,8 +22,11 @@ from apache_beam.transforms.userstate import BagStateSpec, CombiningValueStateSp
 from apache_beam.transforms.window import FixedWindows, GlobalWindows
 
 from rmqio import Message, ReadFromRocketMQ, ReadOptions, Record, StartFrom, WriteToRocketMQ
+from rmqio.runners import options
 from rmqio.sql import SqlTransform, row_time
 from rmqio.testing import FakeBroker, InMemoryCluster
+from tests.helpers.pipelines.unended import goes_on as alive
+from tests.helpers.waiting import until_found
 
 TOPIC, SINK, QUEUES, SIZE_S = "at-rest", "at-rest-windows", 2, 60
 KEPT, LATER = range(100), range(100, 200)
@@ -96,6 +103,64 @@ def build(pipeline: beam.Pipeline, name_server: str) -> None:
     # Rows of SQL are in the global window
     told = [each | f"Told {at}" >> beam.WindowInto(GlobalWindows()) for at, each in enumerate((groups, totals, rows))]
     _ = told | beam.Flatten() | "Write" >> sink
+
+
+def started(runner: str, folder: Path, name_server: str) -> Any:
+    """Starts the stream, which goes on from what is in the folder. Returns its result. `runner`: spark or flink."""
+    flags = {
+        "spark": ["--runner=SparkRunner", "--streaming", "--available_now", f"--checkpoint_dir={folder}"],
+        "flink": ["--runner=FlinkRunner", "--streaming", "--checkpointing_interval=300", "--job_name=at-rest"],
+    }[runner]
+    flags += [f"--savepoint_path={path.as_uri()}" for path in folder.glob("savepoint-*")]
+    pipeline = beam.Pipeline(options=options(flags))
+    build(pipeline, name_server)
+    return pipeline.run()
+
+
+def end(runner: str, result: Any, cluster: InMemoryCluster, wanted: Sequence[str]) -> None:
+    """Waits until the stream has read its topic and has written this. Then, that on Spark has ended."""
+    if runner == "spark":
+        result.wait_until_finish()
+    else:
+        until_found(lambda: written(cluster), wanted, alive=[alive(result)])
+
+
+def write(runner: str, file: Path) -> None:
+    """Writes what is at rest when the stream stops: a checkpoint of Spark, or a savepoint of Flink."""
+    with TemporaryDirectory() as text, broker(goes_on=False) as (server, cluster):
+        folder = Path(text)
+        result = started(runner, folder, server.name_server)
+        end(runner, result, cluster, wanted(0))
+        if runner == "flink":
+            result.stop_with_savepoint(folder.as_uri())
+        if written(cluster) != wanted(0):
+            raise SystemExit(f"{runner}: the stream has written {written(cluster)}")
+        pack(folder, file)
+
+
+_FOLDER: Final = b"@FOLDER@"
+"""Stands for the folder: Spark keeps the whole paths of the schemas of its state."""
+
+
+def pack(folder: Path, file: Path) -> None:
+    """Packs what is at rest in a folder. Checksums and locks are left out."""
+    with tarfile.open(file, "w:xz") as tar:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            if path.suffix not in (".lock", ".crc"):
+                content = path.read_bytes()
+                if path.is_relative_to(folder / "state"):
+                    content = content.replace(str(folder).encode(), _FOLDER)
+                entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
+
+
+def unpack(file: Path, folder: Path) -> None:
+    """Unpacks it into another folder."""
+    with tarfile.open(file) as tar:
+        tar.extractall(folder, filter="data")
+    for path in folder.glob("state/*/_metadata/*/*"):
+        path.write_bytes(path.read_bytes().replace(_FOLDER, str(folder).encode()))
 
 
 @contextmanager
