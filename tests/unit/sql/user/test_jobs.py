@@ -193,7 +193,7 @@ def test_text_that_is_none_is_a_bad_row(cluster: InMemoryCluster, word: str, rea
     )
     assert rows(cluster) == [("fine", "1")]
     (letter,) = stored(cluster, "letters")
-    assert f"function Fragile, an aggregate, has failed in {reason}" in letter.get_property("RMQIO_ERROR_REASON")
+    assert f"function Fragile, an aggregate, has failed in {reason}" in str(letter.get_property("RMQIO_ERROR_REASON"))
 
 
 def test_constants_are_expanded(cluster: InMemoryCluster) -> None:
