@@ -5,12 +5,12 @@ The description (`description`) travels to the workers; `compiled` makes the fun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from decimal import localcontext
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from rmqio.errors import SerdeError
 from rmqio.internal_errors import internal_error
@@ -50,7 +50,7 @@ from rmqio.sql.recursion import deep_trees
 from rmqio.sql.rows import has_floats, key_bytes, null_key, pack, with_distinct_nans
 from rmqio.sql.types import APPROXIMATE, TIMESTAMPS, SqlType, has_required_parts
 from rmqio.sql.user.loading import FunctionError
-from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_years, in_zone, last_instant_in
+from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_years, in_zone, last_instant_in, well_formed
 
 
 def compiled(fragment: Fragment) -> Callable[..., Mapped]:
@@ -204,24 +204,35 @@ def source_names(fragment: Fragment, out: Emitter) -> list[str]:
 
 
 def metadata_codes(columns: Sequence[Column], used: set[int], out: Emitter) -> dict[int, str]:
-    """Returns Python's expressions for the metadata among the columns that are used, by position."""
+    """Returns Python's expressions for the metadata among the columns that are used, by position.
+
+    Others have written it: a clock, or bytes that are not UTF-8. What SQL does not have is `ValueFailure`.
+    """
     found = {}
     for position in used:
         column = columns[position]
         if column.metadata is not None:
             found[position] = column.metadata.read
-            if column.type.kind in TIMESTAMPS:
-                checked = out.constant(partial(_time_of_column, column.name), "t")
+            if (check := _CHECKS.get(column.type.kind)) is not None:
+                checked = out.constant(partial(_checked, check, column.name), "t")
                 found[position] = f"{checked}({column.metadata.read})"
     return found
 
 
-def _time_of_column(name: str, micros: int) -> int:
-    """Returns a time that a clock said, of another machine or of a pipeline. Raises `ValueFailure`."""
+def _checked(check: Callable[[Any], Any], name: str, given: Any) -> Any:
     try:
-        return in_years(micros)
+        return None if given is None else check(given)
     except ValueFailure as error:
         raise ValueFailure(f"column {name}: {error}") from None
+
+
+def _well_formed_texts(given: Mapping[str, str]) -> dict[str, str]:
+    return {well_formed(name): well_formed(text) for name, text in given.items()}
+
+
+_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
+    **dict.fromkeys(TIMESTAMPS, in_years), "VARCHAR": well_formed, "MAP": _well_formed_texts,
+}  # fmt: skip
 
 
 def _load(codes: dict[int, str], fields: Sequence[Field], out: Emitter) -> list[str]:

@@ -1,4 +1,7 @@
-"""Numbers that are no times of SQL stop no statement: each is a bad row. The first and the last times are rows."""
+"""Numbers that are no times of SQL stop no statement: each is a bad row. The first and the last times are rows.
+
+Nor do bytes of metadata that are no text.
+"""
 
 from __future__ import annotations
 
@@ -90,6 +93,47 @@ def test_statements(kind: str, logical: str, good: list[int], bad: list[int]) ->
         for each in eager.letters:
             assert each.reason.startswith("column a: "), query
             assert each.reason.endswith(("are not in the years 1 to 9999", "are not in a day")), query
+
+
+class _WithProperties(Eager):
+    """A body is the properties of its message, as they are stored."""
+
+    def _read(self, table: Table) -> Any:
+        records = [
+            record_of(b'{"id": %d}' % at)._replace(queue_offset=at, raw_properties=body)
+            for at, body in enumerate(self.bodies[table.name])
+        ]
+        return Elements([WindowedValue(Batch(records), MIN_TIMESTAMP, (GlobalWindow(),))])
+
+
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [
+        ("a STRING METADATA FROM 'tags'", "TAGS"),
+        ("a STRING METADATA FROM 'keys'", "KEYS"),
+        ("a STRING METADATA FROM 'message_id' VIRTUAL", "UNIQ_KEY"),
+        ("m MAP<STRING, STRING> METADATA FROM 'properties', a AS m['own']", "own"),
+        ("m MAP<STRING, STRING> METADATA FROM 'properties', a AS COALESCE(m['own'], '')", "own"),
+    ],
+)
+def test_metadata_that_is_not_utf_8(column: str, name: str) -> None:
+    """A record keeps such bytes as halves of surrogate pairs."""
+    bodies = [b"%s\x01%s\x02" % (name.encode(), each) for each in (b"a\xff", b"\xc3\xa9")]
+    options = "'topic' = 't', 'on-error' = 'dead-letter', 'dead-letter-topic' = 'letters'"
+    for query in (
+        "SELECT a, COUNT(*) FROM t GROUP BY a",
+        "SELECT MAX(a), COUNT(*) FROM t",
+        "SELECT DISTINCT a, 1 FROM t",
+    ):
+        script = Script()
+        script.run(
+            f"CREATE TABLE t (id INT, {column}) WITH ({options});"
+            f"CREATE TABLE sink (a STRING, n BIGINT) WITH ('topic' = 'sink'); INSERT INTO sink {query};"
+        )
+        eager = _WithProperties({"t": bodies}, is_endless=False)
+        assert [json.loads(body_of(each)) for each in eager.run(script.sinks[0])] == [{"a": "é", "n": 1}]
+        (letter,) = eager.letters
+        assert letter.reason == f"column {column[0]}: 'a\\udcff' has half of a surrogate pair, which is not UTF-8"
 
 
 @pytest.mark.parametrize(("zone", "bad"), [("Europe/Berlin", 1), ("America/New_York", 2)])
