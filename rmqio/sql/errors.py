@@ -32,6 +32,7 @@ class SqlError(LocalError):
     """
 
     def __init__(self, message: str, file: str = "", line: int = 0, column: int = 0, shown: str = "") -> None:
+        message = masked_message(message)
         super().__init__(message, file, line, column, shown)
         self.message, self.file, self.line, self.column, self.shown = message, file, line, column, shown
 
@@ -59,7 +60,6 @@ class Source:
 
     def error(self, message: str, span: Span | None) -> SqlError:
         """Returns an error that shows the line of the span, with carets under the span, and `***` for passwords."""
-        message = masked_message(message, self.text)
         message = _LONG_WORD.sub(r"\1...", message)
         if span is None:
             return SqlError(message, self.file)
@@ -71,6 +71,10 @@ class Source:
         number = self.text.count("\n", 0, start) + 1
         column = start - begin + 1
         return SqlError(message, self.file, number, column, line_with_carets(line.rstrip("\r"), first, last - first))
+
+    def shown(self, span: Span) -> str:
+        """Returns the text of a span for a message, with `***` for passwords."""
+        return masked_line(self.text, span.start, span.end, 0, 0)[0]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

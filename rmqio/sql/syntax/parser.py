@@ -120,11 +120,11 @@ def _described(source: Source, error: UnexpectedInput) -> SqlError:
     if found := _TAKEN_FOR_ALIAS.search(source.text, 0, start):
         return source.error(REFUSED[found[0].upper()], Span(found.start(), found.end()))
     accepted = error.accepts or error.expected
-    text = str(token)
-    if token.type in RESERVED and _OF_NAMES & accepted:
+    text = source.shown(span)
+    if token.type in RESERVED and text == token and _OF_NAMES & accepted:
         hint = f"{text.upper()} is a reserved word; as a name it is written `{text}`"
         return source.error(f"unexpected {text}: expected {_expected(accepted, text)}. {hint}", span)
-    hint = _meant(text, accepted) or _misspelt_before(source.text[:start], accepted)
+    hint = _meant(text, accepted) or _misspelt_before(source, start, accepted)
     return source.error(f"unexpected {text}: expected {_expected(accepted, text)}{hint}", span)
 
 
@@ -147,8 +147,8 @@ def _unended(source: Source, start: int) -> SqlError | None:
 def _of_character(source: Source, error: UnexpectedCharacters, start: int) -> SqlError:
     rest = source.text[start:]
     word = re.match(r"\w+|.", rest, re.S)
-    text = word[0] if word else ""
-    span = Span(start, start + max(1, len(text)))
+    span = Span(start, start + max(1, len(word[0]) if word else 0))
+    text = source.shown(span)
     if (refused := REFUSED.get(text.upper())) is not None:
         return source.error(refused, span)
     if rest.startswith("&'") and source.text[:start].upper().endswith("U"):
@@ -196,9 +196,10 @@ def _meant(text: str, accepted: Any) -> str:
 _LONGEST_BEFORE: Final = 200
 
 
-def _misspelt_before(text: str, accepted: Any) -> str:
+def _misspelt_before(source: Source, start: int, accepted: Any) -> str:
     """`SELECT a FORM t`: FORM was taken for an alias, and only what follows is wrong."""
-    word = re.search(r"\b(\w+)\s*$", text[-_LONGEST_BEFORE:])  # the search for the end of a long text is quadratic
+    before = source.shown(Span(max(0, start - _LONGEST_BEFORE), start))  # the search in a long text is quadratic
+    word = re.search(r"\b(\w+)\s*$", before)
     if word is None or word[1].upper() in RESERVED or len(word[1]) < 3:
         return ""
     keywords = [each for each in accepted if each.isalpha() and each not in _SHOWN]

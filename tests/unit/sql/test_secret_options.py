@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from rmqio.sql.errors import Source, Span
+from rmqio.sql.errors import Source, Span, SqlError
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.scripts.script import Script
-from rmqio.sql.secret_options import masked
+from rmqio.sql.secret_options import HIDDEN, masked
 from rmqio.sql.secret_values import is_secret
 
 
@@ -21,7 +23,7 @@ from rmqio.sql.secret_values import is_secret
         ("'username' 'password' = 'hunter2'", "'username' 'password' = '***'"),
         ("'password' =\n  'hunter2'", "'password' =\n  '***'"),
         ("'password' = 'hunter2", "'password' = '***"),
-        ("WITH (password = hunter2, a = 'b')", "WITH (password = ***, a = 'b')"),
+        ("WITH (password = hunter2, a = 'b')", "WITH (password = ***)"),
         ("WITH (password = hun.ter2)", "WITH (password = ***)"),
         ("WIHT (pasword = hunter2)", "WIHT (pasword = ***)"),
         ("CREATE TABLE t (a INT) (password = 'hunter2')", "CREATE TABLE t (a INT) (password = '***')"),
@@ -31,7 +33,7 @@ from rmqio.sql.secret_values import is_secret
         ("'password': 'hunter2'", "'password': '***'"),
         ("""'{"user": "me", "password": "hun\\"ter2", "x": 1}'""", """'{"user": "me", "password": "***", "x": 1}'"""),
         ("'password' = ''hunter2''", "'password' = '***'"),
-        ("WITH ('password = 'hunter2', 'a' = 'b')", "WITH ('password = '***', 'a' = 'b')"),
+        ("WITH ('password = 'hunter2', 'a' = 'b')", "WITH ('password***')"),
         ("WITH ('pasword','hunter2', 'a' = 'b')", "WITH ('pasword','***', 'a' = 'b')"),
         ("WITH ('password', 'a' = 'b')", "WITH ('password', 'a' = 'b')"),
         ("WITH ('table-name' = 'tokens', 'a' = 'b')", "WITH ('table-name' = 'tokens', 'a' = 'b')"),
@@ -56,7 +58,7 @@ from rmqio.sql.secret_values import is_secret
         ("WITH ('a' = 'b' /* (old) */, password = hunter2)", "WITH ('a' = 'b' /* (old) */, password = ***)"),
         ("WITH ('a' = 'b' /* it's */, password = hunter2)", "WITH ('a' = 'b' /* it's */, password = ***)"),
         ("WITH (a = 'b' /* (old) */, password = 'hunter2')", "WITH (a = 'b' /* (old) */, password = '***')"),
-        ("WITH (a = f(x), password = 'hunter2')", "WITH (a = f(x), password = '***')"),
+        ("WITH (a = f(x), password = 'hunter2')", "WITH (a = f(x), password = ***)"),
         ("ALTER TABLE t SET (password = 'hunter2')", "ALTER TABLE t SET (password = '***')"),
         ("CREATE TABLE t (a INT) password = 'hunter2'", "CREATE TABLE t (a INT) password = '***'"),
         ("WITH (a = f(x), password = hunter2)", "WITH (a = f(x), password = ***)"),
@@ -101,20 +103,20 @@ from rmqio.sql.secret_values import is_secret
         ("'x.http-headers'='X-Api-Key: hunter2'", "'x.http-headers'='X-Api-Key: ***'"),
         ("'headers'='Authorization: Bearer hunter2'", "'headers'='Authorization: ***'"),
         ("'zz'='Authorization=Bearer hunter2'", "'zz'='Authorization=***'"),
-        ("'zz'='A: b, X-Api-Key: hun,ter2, C: d'", "'zz'='A: b, X-Api-Key: ***, C: d'"),
+        ("'zz'='A: b, X-Api-Key: hun,ter2, C: d'", "'zz'='A: b, X-Api-Key: ***'"),
         ("'zz'='Authorization: Digest a=\"b\", response=\"hunter2\"'", "'zz'='Authorization: ***'"),
         ("'zz'='A=b,X-Api-Key=hunter2'", "'zz'='A=b,X-Api-Key=***'"),
         ("'zz'='Cookie: sid=hunter2; Path=/', 'cookie'='sid=x'", "'zz'='Cookie: ***', 'cookie'='***'"),
         ("'zz'='Bearer hunter2'", "'zz'='***'"),
         ("'zz'='Basic dXNlcjpodW50ZXIy'", "'zz'='***'"),
-        ("WITH (zz=Bearer hunter2, a='b')", "WITH (zz=***, a='b')"),
+        ("WITH (zz=Bearer hunter2, a='b')", "WITH (zz=***)"),
         ("-- 'zz'='Token hunter2'", "-- 'zz'='***'"),
         ("""'zz'='{\\"password\\": \\"hunter2\\"}'""", """'zz'='{\\"password\\": \\"***\\"}'"""),
-        ("""'zz'='{"tokens": ["hunter2"]}'""", """'zz'='{"tokens": ***]}'"""),
-        ("'zz'='{password: hunter2, user: me}'", "'zz'='{password: ***, user: me}'"),
+        ("""'zz'='{"tokens": ["hunter2"]}'""", """'zz'='{"tokens": ***'"""),
+        ("'zz'='{password: hunter2, user: me}'", "'zz'='{password: ***'"),
         ("""'j'='X required password="hunter2";'""", """'j'='X required password="***";'"""),
         ("'j'='X required password=''hunter2'';'", "'j'='X required password=***;'"),
-        ("'zz'='--password hunter2 --a b'", "'zz'='--password *** --a b'"),
+        ("'zz'='--password hunter2 --a b'", "'zz'='--password ***'"),
         ("'zz'='password hunter2'", "'zz'='password ***'"),
         ("'zz'='https://hunter2@h/x?sv=1&sig=ab'", "'zz'='https://***@h/x?sv=1&sig=***'"),
         ("'zz'='AccountKey=hunter2', 'account'='me'", "'zz'='AccountKey=***', 'account'='me'"),
@@ -131,10 +133,106 @@ from rmqio.sql.secret_values import is_secret
         ("a INT COMMENT 'the token: of it'",) * 2,
         ("SELECT 'Bearer x', 'password: x' FROM t",) * 2,
         ("INSERT INTO t VALUES ('Bearer x', 'password: y')",) * 2,
+        (
+            "'grok.pattern'='token: (?<x>a)', 'name-server'='token:98765', 'zz'='token:98765'",
+            "'grok.pattern'='token: (?<x>a)', 'name-server'='token:98765', 'zz'='token:***'",
+        ),
+        ("'path'='/a/token=5/x.csv', 'path'='token=5/x.csv'", "'path'='/a/token=***/x.csv', 'path'='token=***/x.csv'"),
+        (
+            "'url'='mssql://?odbc_connect=UID%3Dme%3BPWD%3Da%3Bhunter2'",
+            "'url'='mssql://?odbc_connect=UID%3Dme%3BPWD%3D***'",
+        ),
+        ("WITH token AS (SELECT 1), pwd (a) AS (SELECT 'x') SELECT a",) * 2,
+        ("CREATE TABLE token (pwd STRING 'x', auth INT)",) * 2,
+        ("EXECUTE STATEMENT SET BEGIN INSERT INTO token SELECT auth FROM pwd; END",) * 2,
+        ("'bypass' = 'x', 'primary.key' = 'id', 'key.fields' = 'id'",) * 2,
     ],
 )
 def test_values_of_secret_options_are_hidden(text: str, wanted: str) -> None:
     assert masked(text) == wanted
+
+
+_NAMES = (
+    "password", "PASSWORD", "passwrod", "creds", "credential", "credentials", "keypass", "storepass", "jwt", "hmac-key",
+    "master.key", "ssl.keystore.key", "db[password]", "masterKey", "dbPwd", "SA_PWD", "http.headers.authorization",
+)  # fmt: skip
+_PLACES = (
+    "CREATE TABLE t (a INT) WITH ('connector' = 'print', {}, 'topic' = 'zz')",
+    "CREATE TABLE t (a INT) WITH (\n  {},\n  'topic' = 'zz'\n);\nSELECT b FROM c;",
+    "CREATE TABLE t (a INT) WIHT ({});",
+    "CREATE TABLE t (a INT) ({});",
+    "CREATE TABLE t (a INT)\nWITH {}\n;",
+    "CREATE FUNCTION f AS 'm.f' LANGUAGE PYTHON WITH ({});",
+    "CREATE VIEW v AS SELECT a FROM t WHERE x = 'y';\nSELECT a FROM t /*+ OPTIONS({}) */ WHERE b;",
+    "SET {};",
+)
+
+
+def _shown(text: str) -> str:
+    """The text without secrets, and the error, if it is wrong."""
+    try:
+        Script().run(text)
+    except SqlError as error:
+        return f"{masked(text)}\n{error}"
+    return masked(text)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "= '@'", "= 'it\\'s @'", "= 'a'@'", "= 'a' @'", "= 'it's @'", "= \u2018@\u2019", "= \u201c@\u201d",
+        "= '@\u2019", '= "@"', "= `@`", "= \xb4@\xb4", "= 'a'||'@'", "= 'a' ||\n '@'", "= 'a'\n  || '@'", "= 'a' '@'",
+        "= 'a'\n '@'", "= CONCAT('a','@')", "= CONCAT('a',\n '@')", "= DECODE('a)','@')", "= 'a' + '@'", "= ('@')",
+        "= ['@']", "= @", "= @'", "= '@", "= '@'x", "= '@''", "= '@\\''", "= ''@''", "= 'a'''@'", "= 'a;@'",
+        "= 'a){}@'", "= a;@", "= a)@", "= a @ b", "= 'a')@'", "= 'a',@'", "= 'a', @'", "= 'a';@'", "= 'a','@'",
+        "= 'a'--@'", "= 'a'/*@'", "= 'a\n@'", "= 'it's\n@'", "=\n\n '@'", "= /* c */ '@'", "= -- it's\n '@'", "= N'@'",
+        "= _utf8'@'", "= E'a\\'@'", "= U&'@'", "= $$@$$", "'@'", "@", "is '@'", "is @", "equals '@'", "TO '@'",
+        "== '@'", ":= '@'", "=> '@'", "-> '@'", "!= '@'", ": '@'", "~ @", "= %@",
+    ],
+)  # fmt: skip
+def test_however_a_secret_is_written_nothing_shows_it(written: str) -> None:
+    option = f"{{}} {written.replace('@', 'Sesame')}"
+    for place, name in itertools.product(_PLACES, _NAMES):
+        assert "Sesame" not in masked(place.replace("{}", option.replace("{}", f"'{name}'", 1)))
+    for place in _PLACES:
+        assert "Sesame" not in _shown(place.replace("{}", option.replace("{}", "'password'", 1)))
+
+
+@pytest.mark.parametrize(
+    "name", ["@", '"@"', "`@`", "'@", "@'", "\u2018@\u2019", "\\'@\\'", "'@ '", "' @'", "'db[@]'", "'pass word'"]
+)
+def test_however_its_name_is_written_nothing_shows_a_secret(name: str) -> None:
+    for place, word in itertools.product(_PLACES, ("password", "creds", "ssl.keystore.key")):
+        for written in ("= 'Sesame'", "= Sesame", "'Sesame'", "is 'Sesame'", "= 'a'Sesame'", "= 'Sesame"):
+            assert "Sesame" not in masked(place.replace("{}", f"{name.replace('@', word)} {written}"))
+    for place in _PLACES:
+        assert "Sesame" not in _shown(place.replace("{}", f"{name.replace('@', 'password')} = 'a'Sesame'"))
+
+
+@pytest.mark.parametrize("key", ["url", "headers", "zz", "sasl.jaas.config", "topic"])
+@pytest.mark.parametrize("quoted", ["'{}'", "'{}", "'{}'x", "'it's {}'", '"{}"', "\u2018{}\u2019", "{}", "'{}' 'y'"])
+def test_whatever_holds_a_secret_nothing_shows_it(key: str, quoted: str) -> None:
+    for value in (
+        "~=Sesame", "host=h ~=a/Sesame port=5", "host=h ~=''a Sesame''", "host=h;~=Sesame;x=1", "~=> Sesame",
+        "~[0]=Sesame", "mysql://h/db?~=Sesame&x=1", "mysql://h/db?~=a;Sesame", "mysql://me:a/Sesame@h/db",
+        "https://Sesame@h/", "mssql://?odbc_connect=UID%3Dme%3B~%3Da%3BSesame%3Bx%3D1", '{"~": "Sesame"}',
+        '{"~":"a\\"Sesame", "x": 1}', '{"x": {"~": ["a", "Sesame"]}}', '{\\"~\\": \\"Sesame\\"}', "{~: Sesame}",
+        "X-~: Sesame", "A: b, ~: a,Sesame", "Authorization: Bearer Sesame", "Bearer Sesame", "Cookie: a=b; c=Sesame",
+        'x username=me ~="Sesame";', "<~>Sesame</~>",
+    ):  # fmt: skip
+        for word, place in itertools.product(
+            ("password", "creds", "hmac-key", "db.password"), _PLACES[:2] + _PLACES[-1:]
+        ):
+            text = place.replace("{}", f"'{key}' = {quoted.replace('{}', value.replace('~', word))}")
+            assert "Sesame" not in masked(text), text
+
+
+@pytest.mark.parametrize("word", ["password", "expected", "option", "connector", "WITH", "a"])
+def test_an_ordinary_word_as_a_password_replaces_no_word_of_a_message(word: str) -> None:
+    with pytest.raises(SqlError) as raised:
+        Script().run(f"CREATE TABLE t (a INT) WITH ('connector' = 'print', 'pasword' = '{word}')")
+    assert raised.value.message == "the option 'pasword' is unknown: did you mean 'password'?"
+    assert f"'pasword' = '{HIDDEN}')" in raised.value.shown
 
 
 @pytest.mark.parametrize(
@@ -148,14 +246,16 @@ def test_which_options_are_secret(key: str, secret: bool) -> None:
     assert is_secret(key) is secret
 
 
-@pytest.mark.parametrize(("place", "carets"), [("'tabel'", 7), ("'hunter2'", 5), ("WITH", 4), ("'pasword'", 9)])
-def test_carets_stand_below_their_place(place: str, carets: int) -> None:
+@pytest.mark.parametrize(
+    ("place", "shown", "carets"),
+    [("'tabel'", "'tabel'", 7), ("'hunter2'", "'***'", 5), ("WITH", "WITH", 4), ("'pasword'", "'pasword'", 9)],
+)
+def test_carets_stand_below_their_place(place: str, shown: str, carets: int) -> None:
     text = "CREATE TABLE t (a INT)\nWITH ('pasword' = 'hunter2', 'tabel' = 'c')\n;"
     start = text.index(place)
-    shown = str(Source(text, "job.sql").error(f"unexpected {place}: it is hunter2", Span(start, start + len(place))))
-    assert "hunter2" not in shown
-    message, line, marks = shown.splitlines()
-    assert message.endswith(": it is ***")
+    source, span = Source(text, "job.sql"), Span(start, start + len(place))
+    message, line, marks = str(source.error(f"unexpected {source.shown(span)}", span)).splitlines()
+    assert message.endswith(f": unexpected {shown}")
     assert line == "  WITH ('pasword' = '***', 'tabel' = 'c')"
     assert marks.count("^") == carets
     assert line[marks.index("^")] == place[0]
@@ -179,6 +279,16 @@ def test_explain_hides_them_too(options: str, wanted: str) -> None:
     assert wanted in shown
 
 
-def test_a_message_has_no_value_whose_quotes_are_doubled_in_the_text() -> None:
-    source = Source("CREATE TABLE t (a INT) WITH ('password' = 'it''s hunter2')")
-    assert str(source.error('it is "it\'s hunter2"', None)) == 'it is "***"'
+@pytest.mark.parametrize(
+    ("message", "wanted"),
+    [
+        ("headers is 'a: b, X-Api-Key: it\\'s x'; it can be y", "headers is 'a: b, X-Api-Key: ***'; it can be y"),
+        ("there is no file s3://k:xy@b/z.csv", "there is no file s3://k:***@b/z.csv"),
+        ("/a/token=5/x.csv, row 7: it is bad", "/a/token=***/x.csv, row 7: it is bad"),
+        ("mysql://h/db?password=x&y=1 cannot be read", "mysql://h/db?password=***&y=1 cannot be read"),
+        ("give password_env=, a variable, or 'password_env'",) * 2,
+        ("the option 'password' is unknown: did you mean 'passwords'?",) * 2,
+    ],
+)
+def test_messages_have_no_secret_in_what_they_quote(message: str, wanted: str) -> None:
+    assert SqlError(message).message == wanted
