@@ -81,7 +81,7 @@ class ConnectorOptions:
     refresh_ms: int = 0
 
     def __repr__(self) -> str:  # no password in a log
-        where = masked_value(self.path) or self.url.partition("://")[0]
+        where = masked_value(self.path, "path") or self.url.partition("://")[0]
         return f"ConnectorOptions({where!r}, {self.table_name!r}, {self.refresh_ms})"
 
 

@@ -20,7 +20,7 @@ def place_of(table: Table) -> str:
         case "rocketmq":
             return f"topic {options.topic}, {options.format}"
         case connector if connector == FILES:
-            return f"files {masked_value(options.of_connector.path)}, {options.format}"
+            return f"files {masked_value(options.of_connector.path, 'path')}, {options.format}"
         case connector if connector == DATABASE:
             from rmqio.sql.lookup.database import place_of as in_database
 

@@ -42,13 +42,10 @@ class Reads:
 
 def _filtered(table: Table, uses: Sequence[Use]) -> list[str]:
     pushed = pushed_of(table, uses)
-    if pushed.selector is not None:
-        return [f"the broker filters by SQL92: {masked_value(pushed.selector.text, 'sql')}"]
-    if pushed.expression is not None:
-        return [f"the broker filters by tag: {masked_value(pushed.expression)}"]
-    if table.options.tag is not None:
-        return [f"the broker filters by tag: {masked_value(table.options.tag)}"]
-    condition = table.options.sql
+    tag = pushed.expression if pushed.expression is not None else table.options.tag
+    if pushed.selector is None and tag is not None:
+        return [f"the broker filters by tag: {masked_value(tag)}"]
+    condition = table.options.sql if pushed.selector is None else pushed.selector.text
     return [] if condition is None else [f"the broker filters by SQL92: {masked_value(condition, 'sql')}"]
 
 

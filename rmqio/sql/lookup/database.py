@@ -11,6 +11,7 @@ from rmqio.enrich.sources.engines import engine_of
 from rmqio.errors import LocalError
 from rmqio.security import password_from
 from rmqio.sql.catalog.connectors import ConnectorOptions
+from rmqio.sql.errors import SqlError
 from rmqio.sql.lookup.files import CHUNK, Line
 from rmqio.sql.secret_options import masked_value
 
@@ -18,13 +19,13 @@ from rmqio.sql.secret_options import masked_value
 def rows_of(options: ConnectorOptions, names: Sequence[str]) -> Iterator[list[Line]]:
     """Yields the rows of a table, some hundred at a time. `names`: the columns that are read.
 
-    Raises `LocalError` if the database cannot be reached, or has no such table or columns.
+    Raises `SqlError` if the database cannot be reached, or has no such table or columns.
     """
     shown = place_of(options)
     try:
         password = options.password or password_from(options.password_env, options.password_file)
     except LocalError as error:
-        raise LocalError(f"{shown} cannot be read: {error}") from error
+        raise SqlError(f"{shown} cannot be read: {error}") from error
     engine = engine_of(options.url, options.username, password, shown)
     import sqlalchemy as sa
 
@@ -43,7 +44,7 @@ def rows_of(options: ConnectorOptions, names: Sequence[str]) -> Iterator[list[Li
                     number += len(rows)
     except sa.exc.SQLAlchemyError as error:
         reason = " ".join(str(getattr(error, "orig", None) or error).split())  # the drivers' have several lines
-        raise LocalError(f"{shown} cannot be read: {reason}") from error
+        raise SqlError(f"{shown} cannot be read: {reason}") from error
     finally:
         engine.dispose()
 

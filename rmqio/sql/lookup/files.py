@@ -10,13 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from rmqio.errors import LocalError
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.errors import nearest
+from rmqio.sql.errors import SqlError, nearest
 from rmqio.sql.formats.base import RowFailure, reason_of
 from rmqio.sql.formats.csv import CsvOptions
 from rmqio.sql.formats.options import FormatOptions
-from rmqio.sql.secret_options import masked_value
+from rmqio.sql.secret_options import masked_message
 
 CHUNK: Final = 512
 """Rows that are decoded together."""
@@ -31,6 +30,11 @@ class Line(NamedTuple):
     """Counts from 1: lines of text, rows of Parquet."""
     version: str = ""
     """The version of the file: another one when the file has changed."""
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return masked_message(f"{self.path}, row {self.number}")
 
     # A row can stand where a message is expected that has a place in a topic.
 
@@ -54,7 +58,7 @@ class Line(NamedTuple):
 def paths_of(path: str) -> list[str]:
     """Returns the files of a path: itself, those of a folder that are not hidden, or those that match a pattern.
 
-    Raises `LocalError` if there are none, or they cannot be listed.
+    Raises `SqlError` if there are none, or they cannot be listed.
     """
     from apache_beam.io.filesystems import FileSystems
 
@@ -64,14 +68,14 @@ def paths_of(path: str) -> list[str]:
         if not found and not is_folder and "://" in path:
             found, is_folder = _matches(f"{path}/*"), True
     except Exception as error:  # a filesystem of Beam can raise anything
-        raise LocalError(masked_value(f"{path} cannot be listed: {error}")) from error
+        raise SqlError(f"{path} cannot be listed: {error}") from error
     if is_folder:
         found = [each for each in found if FileSystems.split(each)[1][:1] not in (".", "_")]
         found = [each for each in found if not os.path.isdir(each)]
         if not found and os.path.isdir(path):
             return []
     if not found:
-        raise LocalError(f"there is no file {masked_value(path)}")
+        raise SqlError(f"there is no file {path}")
     return sorted(found)
 
 
@@ -103,7 +107,7 @@ def _opened(path: str) -> Iterator[Any]:
     try:
         file = FileSystems.open(path)
     except Exception as error:  # see paths_of
-        raise LocalError(masked_value(f"{path} cannot be read: {error}")) from error
+        raise SqlError(f"{path} cannot be read: {error}") from error
     try:
         yield file
     finally:
@@ -153,7 +157,7 @@ def _lines(file: Any, path: str) -> Iterator[bytes]:
         try:
             data = file.read(1 << 20)
         except Exception as error:  # also of a decompressor
-            raise LocalError(masked_value(f"{path} cannot be read: {error}")) from error
+            raise SqlError(f"{path} cannot be read: {error}") from error
         if is_first:
             rest = data.removeprefix(codecs.BOM_UTF8)
             is_first = False
@@ -212,16 +216,16 @@ def _parquet(path: str, names: Sequence[str]) -> Iterator[list[Line]]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise LocalError("files of Parquet need pyarrow: pip install pyarrow") from error
+        raise SqlError("files of Parquet need pyarrow: pip install pyarrow") from error
     with _opened(path) as file:
         try:
             source = pq.ParquetFile(file)
         except (pa.ArrowException, OSError) as error:
-            raise LocalError(f"{path} is not a Parquet file: {error}") from error
+            raise SqlError(f"{path} is not a Parquet file: {error}") from error
         known = source.schema_arrow.names
         for each in names:
             if each not in known:
-                raise LocalError(f"{path} has no column {each}{nearest(each, known)}")
+                raise SqlError(f"{path} has no column {each}{nearest(each, known)}")
         number = 0
         if not names:  # only the rows count
             for start in range(0, source.metadata.num_rows, CHUNK):
@@ -234,7 +238,7 @@ def _parquet(path: str, names: Sequence[str]) -> Iterator[list[Line]]:
                 yield [Line(row, path, number + i) for i, row in enumerate(rows, 1)]
                 number += len(rows)
         except pa.ArrowException as error:
-            raise LocalError(f"{path} cannot be read after row {number}: {error}") from error
+            raise SqlError(f"{path} cannot be read after row {number}: {error}") from error
 
 
 class _PartOfRow(dict[str, Any]):

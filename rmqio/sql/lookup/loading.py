@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqio.errors import LocalError, counted
+from rmqio.errors import counted
 from rmqio.sql.catalog.connectors import FILES
 from rmqio.sql.compile.description import Fragment, FromTable, ToRows
 from rmqio.sql.compile.expressions.purity import is_pure
 from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.errors import SqlError
 from rmqio.sql.expressions import Expr
 from rmqio.sql.lookup import database, files
 from rmqio.sql.lookup.definition import Dimension, Row
@@ -61,7 +62,7 @@ class DimensionRows:
         return 0
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """See `Source.batches`. Raises `LocalError` for the first bad row, unless the table skips them."""
+        """See `Source.batches`. Raises `SqlError` for the first bad row, unless the table skips them."""
         import pyarrow as pa
 
         decode = _decoder(self.dimension)
@@ -90,9 +91,9 @@ def _decoder(dimension: Dimension) -> Callable[[Sequence[Line]], Iterator[tuple[
     skips = table.options.on_error == "skip"
 
     def refuse(line: Line, error: Exception, count: int) -> None:
-        where = f"{line.path}, row {line.number}"
+        where = line.place
         if not skips:
-            raise LocalError(f"{where}: {error}") from error
+            raise SqlError(f"{where}: {error}") from error
         _LOGGER.warning(
             "dimension %s: %s left out, the first at %s: %s", table.name, counted(count, "row"), where, error
         )

@@ -16,7 +16,6 @@ from rmqio.sql.catalog.connectors import FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import SqlError
 from rmqio.sql.planning.plan import LookupJoin, Relation, Scan, Sink
-from rmqio.sql.secret_options import masked_value
 
 
 def require_files(plans: Iterable[Relation], *, runs_here: bool) -> None:
@@ -64,9 +63,9 @@ def _require_readable(said: str, table: Table) -> None:
     if not path or glob.has_magic(path):  # Beam's patterns are others than those of Python
         return
     if not os.path.exists(path):
-        raise SqlError(f"{said}: there is no file {masked_value(path)}")
+        raise SqlError(f"{said}: there is no file {path}")
     if not os.access(path, os.R_OK):
-        raise SqlError(f"{said}: {masked_value(path)}: Permission denied")
+        raise SqlError(f"{said}: {path}: Permission denied")
 
 
 def _require_database(said: str, table: Table) -> None:
@@ -78,7 +77,7 @@ def _require_database(said: str, table: Table) -> None:
         raise SqlError(f"{said}: {error}") from None
     scheme, _, path = options.url.partition("?")[0].partition(":///")
     if scheme.partition("+")[0] == "sqlite" and not _is_made(path) and not os.path.exists(path):
-        shown = f"table {masked_value(options.table_name)} of {shown_url(options.url)}"
+        shown = f"table {options.table_name} of {shown_url(options.url)}"
         raise SqlError(f"{shown} cannot be read: there is no file {path}")
 
 
@@ -98,4 +97,4 @@ def _require_writable(table: Table) -> None:
         with tempfile.TemporaryDirectory(prefix=".rmqio-", dir=folder):
             pass
     except OSError as error:
-        raise SqlError(f"the table {table.name} cannot be written: {masked_value(path)}: {error.strerror}") from None
+        raise SqlError(f"the table {table.name} cannot be written: {path}: {error.strerror}") from None

@@ -6,8 +6,10 @@ import itertools
 
 import pytest
 
+from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.errors import Source, Span, SqlError
 from rmqio.sql.explain.plans import explain
+from rmqio.sql.lookup.files import Line
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.secret_options import HIDDEN, masked
 from rmqio.sql.secret_values import is_secret
@@ -292,3 +294,20 @@ def test_explain_hides_them_too(options: str, wanted: str) -> None:
 )
 def test_messages_have_no_secret_in_what_they_quote(message: str, wanted: str) -> None:
     assert SqlError(message).message == wanted
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/a/token=5/x.csv", "/a/token=***/x.csv"),
+        ("s3://k:hunter2@b/x.csv", "s3://k:***@b/x.csv"),
+        ("/a/token-service/x.csv", "/a/token-service/x.csv"),
+    ],
+)
+def test_a_path_is_the_same_in_all_that_shows_it(path: str, shown: str) -> None:
+    assert Line(b"", path, 7).place == f"{shown}, row 7"
+    assert repr(ConnectorOptions(path)) == f"ConnectorOptions('{shown}', '', 0)"
+    with pytest.raises(SqlError) as raised:
+        raise Source(f"'path' = '{path}'").error(f"there is no file {path}", Span(0, 1))
+    assert raised.value.message == f"there is no file {shown}"
+    assert raised.value.shown.startswith(f"  'path' = '{shown}'")

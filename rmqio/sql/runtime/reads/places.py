@@ -14,7 +14,7 @@ from rmqio.transforms.parts import failure_of_record
 def place_of(record: Record | Line) -> str:
     """Returns the place for a message."""
     if isinstance(record, Line):
-        return f"{record.path}, row {record.number}"
+        return record.place
     return f"{record.queue}, offset {record.queue_offset}"
 
 

@@ -24,7 +24,7 @@ from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.formats.csv import CsvEncoder, CsvOptions
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.secret_options import masked_value
+from rmqio.sql.secret_options import masked_message
 from rmqio.sql.types import VARCHAR
 
 _SUFFIXES: Final = {"key-value": "txt", "raw": "txt"}
@@ -74,7 +74,7 @@ class WriteFileFn(beam.DoFn):
         try:
             count = self._write(path, FileSystems.join(folder, f".{uuid.uuid4().hex}.tmp"), batches)
         except OSError as error:  # as if the disk is full; Beam's errors are some, too
-            raise RmqioError(masked_value(f"{path} cannot be written: {error.strerror or error}")) from error
+            raise RmqioError(masked_message(f"{path} cannot be written: {error.strerror or error}")) from error
         self._written.inc(count)
         yield path
 
