@@ -98,7 +98,7 @@ class _Scan:
             elif token.lastgroup == "literal" or (is_value and self._modes[-1] == _LISTED):
                 yield from self._valued(token, self._before[-2].strip("'\"") if is_value else "")
             elif token.lastgroup == "word":
-                self._word(piece.upper())
+                self._word(piece if self._tokens is _IN_COMMENT else piece.upper())  # prose has "with", too
             else:
                 self._sign(piece)
             self._before = [*self._before[1:], piece]

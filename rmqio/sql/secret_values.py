@@ -97,7 +97,9 @@ def is_secret(key: str) -> bool:
         return True
     if len(joined) > _LONGEST_NAME:
         return False
-    return any(difflib.get_close_matches(each, _SIMILAR, n=1, cutoff=_LIKENESS) for each in (*words, joined))
+    return any(
+        difflib.get_close_matches(each, _SIMILAR, n=1, cutoff=_LIKENESS) for each in (*words, joined) if len(each) > 3
+    )
 
 
 def may_hide(key: str) -> bool:

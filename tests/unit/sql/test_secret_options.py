@@ -146,6 +146,8 @@ from rmqio.sql.secret_values import is_secret
         ),
         ("WITH token AS (SELECT 1), pwd (a) AS (SELECT 'x') SELECT a",) * 2,
         ("CREATE TABLE token (pwd STRING 'x', auth INT)",) * 2,
+        ("-- with a token of ten seconds\nSELECT 1",) * 2,
+        ("WITH (ten = 5, 'ten' = '5')",) * 2,
         ("EXECUTE STATEMENT SET BEGIN INSERT INTO token SELECT auth FROM pwd; END",) * 2,
         ("'bypass' = 'x', 'primary.key' = 'id', 'key.fields' = 'id'",) * 2,
     ],
