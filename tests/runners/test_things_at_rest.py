@@ -15,7 +15,11 @@ from rmqio.runners.flink.jobserver.servers import SERVERS
 from tests.helpers.at_rest import streams
 from tests.helpers.at_rest.__main__ import DATA
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [
+    pytest.mark.slow,
+    # Beam's worker in this process may still be reading after its job is over. Its thread then ends with this error.
+    pytest.mark.filterwarnings("ignore:Exception in thread:pytest.PytestUnhandledThreadExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

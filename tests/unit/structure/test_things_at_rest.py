@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
-pytest.importorskip("pyspark", reason="the state of streams needs it")
+pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'")
 
 from rmqio.errors import RmqioError
