@@ -32,7 +32,7 @@ def servers() -> Iterator[None]:
     "runner",
     [
         pytest.param("spark", marks=pytest.mark.shows(Mode.SPARK_STREAMING)),
-        pytest.param("flink", marks=pytest.mark.shows(Mode.FLINK)),
+        pytest.param("flink", marks=pytest.mark.shows(Mode.FLINK_STREAMING)),
     ],
 )
 def test_a_stream_goes_on_from_what_was_kept(runner: str, tmp_path: Path) -> None:
