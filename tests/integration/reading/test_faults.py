@@ -244,7 +244,7 @@ def test_a_loss_while_reading_fails_the_pipeline(forgetful_lab: Lab, loss: Loss)
     assert offsets == list(range(len(offsets)))
     text = f"offset {len(offsets)} is not available; the broker holds [{loss.minimum}, {COUNT})"
     assert text in str(run.error)
-    assert f"{loss.minimum - len(offsets)} messages were deleted by retention" in str(run.error)
+    assert f"{loss.minimum - len(offsets):,} messages were deleted by retention" in str(run.error)
 
 
 def test_a_loss_while_reading_is_jumped_over_to_the_earliest_and_counted(forgetful_lab: Lab, loss: Loss) -> None:
