@@ -139,7 +139,9 @@ ROWS: Final = {
         {"job.sql": JOB},
     ),
     "option": Row("rmqio sql job.sql --stopp latest", "rmqio sql: unknown argument '--stopp'; did you mean --stop?..."),
-    "value of an option of Beam missing": job("--checkpoint_dir", "argument --checkpoint_dir: expected one argument"),
+    "value of an option of Beam missing": job(
+        "--checkpoint_dir", "argument --checkpoint_dir: expected one argument (see rmqio sql --help)"
+    ),
     "value of an option of Beam wrong": copy(
         "--from some.csv --to out/?format=csv --parallelism x",
         "argument --parallelism: invalid int value: 'x'",
