@@ -60,7 +60,8 @@ def _sql(query: str) -> Any:
     def through(pairs: Any) -> Any:
         rows = pairs | "Rows" >> beam.Map(_row).with_output_types(Row)
         rows.is_bounded = False
-        settings = {"table.exec.state.ttl": "1 h"}
+        # Of the clock, and the data are kept for years.
+        settings = {"table.exec.state.ttl": "36500 d"}
         found = rows | SqlTransform(query, rowtime=element_time("ts"), settings=settings)
         return found | "Plain" >> beam.Map(_plain)
 
