@@ -141,16 +141,19 @@ def begin(wait, error):
     def fail():
         wait()
         raise error
-    threading.Thread(target=fail).start()
+    thread = threading.Thread(target=fail)
+    thread.start()
+    return thread
 def test_begins():
-    begin(IS_OVER.wait, ValueError("after the last test"))
+    Last.thread = begin(IS_OVER.wait, ValueError("after the last test"))
     begin(threading.main_thread().join, AssertionError("2 lost at the end"))
     begin(threading.main_thread().join, ValueError("of the end"))
+class Last:
+    def pytest_sessionfinish(self):
+        IS_OVER.set()
+        self.thread.join()
 @pytest.fixture(scope="session", autouse=True)
-def last(request):
-    class Last:
-        def pytest_sessionfinish(self): IS_OVER.set()
-    request.config.pluginmanager.register(Last())
+def last(request): request.config.pluginmanager.register(Last())
 """
 LATER = """
 import pathlib
