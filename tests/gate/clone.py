@@ -70,7 +70,8 @@ def table(folder: Path) -> list[str]:
         counts = " | ".join(str(found[each]) for each in _COLUMNS)
         minutes = f"{found['seconds']['all'] / 60:.1f}"
         flakes = ", ".join(found["flakes"]) or "-"
-        lines.append(f"| {file.stem} | {found['commit'][:8]} | {found['result']} | {counts} | {minutes} | {flakes} |")
+        commit = (found["commit"] or "-")[:8]
+        lines.append(f"| {file.stem} | {commit} | {found['result']} | {counts} | {minutes} | {flakes} |")
     return lines
 
 

@@ -71,8 +71,11 @@ _SAID: Final = (
 
 def inconclusive(error: BaseException, *, in_setup: bool) -> bool:
     """Whether an error is one of the machine: a port was taken, a server did not come up before the test began, or a
-    test says so itself. Everything else is wrong, and so is everything that has an assertion before it."""
-    return not is_judged(error) and _is_of_machine(error, in_setup)
+    test says so itself, also if its clean-up fails then. Everything else is wrong, and so is everything that has an
+    assertion before it."""
+    return not is_judged(error) and (
+        _is_of_machine(error, in_setup) or any(isinstance(each, Inconclusive) for each in _before(error))
+    )
 
 
 def is_judged(error: BaseException) -> bool:
@@ -89,6 +92,15 @@ def is_judged(error: BaseException) -> bool:
             inner = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
             left += [before for before in (each.__cause__, each.__context__, *inner) if before is not None]
     return False
+
+
+def _before(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields an error and what was being handled when it was raised."""
+    seen, each = set[int](), error
+    while each is not None and id(each) not in seen:
+        yield each
+        seen.add(id(each))
+        each = each.__cause__ or each.__context__
 
 
 def _is_of_machine(error: BaseException, in_setup: bool) -> bool:

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -107,15 +107,24 @@ class Told:
         os.write(self._told, f"{self._name}: {_utf8(text)}\n".encode())
 
 
+class _Failure(NamedTuple):
+    """Of a thread. `is_judged`: an assertion."""
+
+    name: str
+    text: str
+    is_judged: bool
+
+
 class Threads:
     """Tells of a thread that fails when no test of its process can have it any more: pytest only warns of it then.
 
-    While the process ends, only an assertion is wrong: other errors come of the end.
+    While the process ends, only an assertion is wrong: other errors come of the end. An assertion is also wrong in a
+    test that ignores pytest's warning of errors in threads.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._untold: list[tuple[str, str]] = []
+        self._untold: list[_Failure] = []
         self._have_ended = False
         self._pythons = threading.excepthook
         threading.excepthook = self._at_end  # pytest puts its own there, and in the end this one again
@@ -140,9 +149,15 @@ class Threads:
     def _of_test(self) -> Generator[None, object, object]:
         before = len(self._untold)
         try:
-            return (yield)
-        finally:  # pytest has raised what had failed before
+            found = yield
+        except BaseException:
             del self._untold[:before]
+            raise
+        judged = [each.text for each in self._untold if each.is_judged]
+        del self._untold[: len(self._untold) if judged else before]  # pytest has raised what had failed before
+        if judged:
+            raise AssertionError(f"in a thread:\n{judged[0]}")
+        return found
 
     def pytest_sessionfinish(self) -> None:
         self._have_ended = True
@@ -160,15 +175,17 @@ class Threads:
     def _note(self, args: threading.ExceptHookArgs) -> None:
         error = traceback.TracebackException(args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback)
         reason = "".join(error.format_exception_only()).splitlines()[0]
-        self._untold.append((f"{LATE}: {reason}", "".join(error.format())[-_TEXT:]))
+        is_wrong = args.exc_value is not None and is_judged(args.exc_value)
+        self._untold.append(_Failure(f"{LATE}: {reason}", "".join(error.format())[-_TEXT:], is_wrong))
         if self._have_ended:
             self._tell()
 
     def _tell(self) -> None:
         while self._untold:
-            name, text = self._untold.pop()
+            failure = self._untold.pop()
             with self._file.open("a") as file:
-                file.write(json.dumps(_utf8({"test": name, "outcome": "wrong", "text": text})) + "\n")
+                line = {"test": failure.name, "outcome": "wrong", "text": failure.text}
+                file.write(json.dumps(_utf8(line)) + "\n")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import subprocess
+import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping
@@ -101,6 +103,8 @@ class Report:
         self.build, self.began, self.root = build, began, root
         self.commit = Commit(None, is_clean=False)
         self.seconds: dict[str, float] = {}
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a terminal has not all characters that a test says
         try:
             self._held = hold(build)
             # With room for the last text, because the disk may be full by then.

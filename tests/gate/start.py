@@ -44,7 +44,10 @@ def main() -> None:
     if status:
         sys.exit(report.close(End(wrong=(f"set-up: make ended with status {status}",))))
     os.environ["RMQIO_GATE_BEGAN"] = str(began)
-    os.execv(_PYTHON, [str(_PYTHON), "-m", "tests.gate", *sys.argv[1:]])
+    try:
+        os.execv(_PYTHON, [str(_PYTHON), "-m", "tests.gate", *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(report.close(End(wrong=(f"set-up: {_PYTHON}: {error}",))))
 
 
 if __name__ == "__main__":

@@ -94,6 +94,12 @@ def test_lost_in_a_thread():
     thread.start()
     thread.join()
     raise Inconclusive("not within 600 s")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_lost_in_an_ignored_thread():
+    def lose(): assert False, "in a thread"
+    thread = threading.Thread(target=lose)
+    thread.start()
+    thread.join()
 @pytest.fixture
 def counted():
     yield
@@ -319,8 +325,8 @@ def test_a_red_lint_ends_it(tmp_path: Path) -> None:
 
 
 def test_a_red_one(red: Ended) -> None:
-    assert (red.status, red.lines[-1]) == (1, "9 passed, 21 failed, 1 skipped")
-    assert (red.report["result"], red.report["passed"], red.report["failed"]) == ("failed", 9, 21)
+    assert (red.status, red.lines[-1]) == (1, "9 passed, 22 failed, 1 skipped")
+    assert (red.report["result"], red.report["passed"], red.report["failed"]) == ("failed", 9, 22)
     assert "again" not in red.report["seconds"]
 
 
@@ -331,7 +337,10 @@ def test_what_is_lost_is_told_at_once(red: Ended) -> None:
     assert red.folder.joinpath("build", "gate", "good.log").exists()
 
 
-@pytest.mark.parametrize("after_it", ["before_a_wait", "before_a_skip", "before_an_xfail", "in_a_thread", "after_it"])
+@pytest.mark.parametrize(
+    "after_it",
+    ["before_a_wait", "before_a_skip", "before_an_xfail", "in_a_thread", "in_an_ignored_thread", "after_it"],
+)
 def test_what_is_lost_is_wrong_whatever_comes_after_it(after_it: str, red: Ended) -> None:
     assert f"FAILED test_wrong.py::test_lost_{after_it}" in red.lines
 
@@ -581,6 +590,14 @@ def test_nohup_keeps_it_when_its_terminal_goes(tmp_path: Path) -> None:
     assert "FAILED set-up: make ended with status 2" in lines
 
 
+def test_an_environment_without_python_is_told_on_any_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "\xfc"
+    folder.mkdir()
+    status, lines, result = SetUp(folder, "true", "env", "PYTHONIOENCODING=ascii", "PYTHONUTF8=0").wait()
+    assert (status, lines[-1], result) == (1, "0 passed, 1 failed, 0 skipped", "failed")
+    assert any("FAILED set-up: " in line and "\\xfc/.venv/bin/python" in line for line in lines)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_signal_ends_the_set_up(number: signal.Signals, tmp_path: Path) -> None:
     """Also in a run of the tests that nohup began."""
@@ -724,6 +741,8 @@ _LOST, _ENDED = AssertionError("3 messages lost"), Inconclusive("it ended")
         (_caused(RuntimeError("no"), _before(_LOST, Inconclusive("it ended"))), False, False),
         (_before(pytest.fail.Exception("3 messages lost"), OSError(errno.EADDRINUSE, "taken")), False, False),
         (_before(ConnectionError("refused"), Inconclusive("it ended")), False, True),
+        (_before(Inconclusive("it ended"), ConnectionError("refused")), False, True),
+        (_before(_before(_LOST, Inconclusive("it ended")), ConnectionError("refused")), False, False),
         (pytest.PytestUnhandledThreadExceptionWarning("in a thread"), False, False),
         (ExceptionGroup("two", [_ENDED, OSError(errno.EADDRINUSE, "taken")]), False, True),
         (ExceptionGroup("two", [_ENDED, ValueError("no number")]), False, False),

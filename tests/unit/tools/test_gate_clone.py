@@ -23,6 +23,15 @@ echo '{"result": "failed"}' >build/gate.json
 touch build/gate/unit.log
 echo "of the gate"
 """
+AGAIN: Final = """
+runs=$(cat $BEGUN 2>/dev/null || echo 0)
+echo $((runs + 1)) >$BEGUN
+[ $runs -ne 1 ] || exit 4
+mkdir -p build
+echo '{"commit": null, "result": "passed", "passed": '$runs', "failed": 0, "inconclusive": 0, "skipped": 5,
+    "seconds": {"all": 90}, "flakes": []}' >build/gate.json
+"""
+"""Its second run leaves no report."""
 HANGS: Final = "trap 'kill $!; exit 143' TERM; touch $BEGUN; sleep 600 & wait\n"
 SLOW_GIT: Final = """#!/bin/sh
 [ "$1" != clone ] || { touch $BEGUN; exec sleep 600; }
@@ -120,6 +129,15 @@ def test_the_clone_compares_with_what_this_folder_comes_after(
 def test_a_base_that_is_no_commit_is_told(tmp_path: Path) -> None:
     last = ["FAILED the gate cannot begin: RMQIO_BASE=nowhere is no commit", "0 passed, 1 failed, 0 skipped"]
     assert Clone(tmp_path, GATE, base="nowhere").wait() == (1, last, "none")
+
+
+def test_each_of_several_runs_is_kept_and_told(tmp_path: Path) -> None:
+    clone = Clone(tmp_path, AGAIN, "--times", "3")
+    status, lines, _ = clone.wait()
+    assert status == 4
+    assert sorted(file.name for file in (clone.root / "build" / "again").iterdir()) == ["1.json", "2.json", "3.json"]
+    rows = ["| 1 | - | passed | 0 | 0 | 0 | 5 | 1.5 | - |", "| 2 | it has left no report |"]
+    assert lines[-3:] == [*rows, "| 3 | - | passed | 2 | 0 | 0 | 5 | 1.5 | - |"]
 
 
 def test_a_signal_goes_on_to_the_gate(tmp_path: Path) -> None:
