@@ -77,7 +77,7 @@ def imported(name: str, folders: Sequence[str]) -> ModuleType:
             if error.name and (name == error.name or name.startswith(f"{error.name}.")):
                 raise NotFound(_missing(name, folders)) from None
             raise NotFound(f"the module {name} cannot be imported: {error}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise NotFound(f"the module {name} cannot be imported: {type(error).__name__}: {error}") from error
     first = name.partition(".")[0]
     for folder in folders:
@@ -117,7 +117,7 @@ def _exists(name: str, folders: Sequence[str]) -> bool:
             return name in sys.modules or importlib.util.find_spec(name) is not None
         except ModuleNotFoundError:
             return False
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise NotFound(f"the module {name} cannot be imported: {type(error).__name__}: {error}") from error
 
 

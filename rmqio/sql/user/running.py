@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rmqio.sql.errors import Refusal
 from rmqio.sql.types import SqlType
@@ -14,6 +14,10 @@ from rmqio.sql.user.definition import TABLE, UserFunction
 from rmqio.sql.user.inspection import Inspected, WrongFunction, inspected
 from rmqio.sql.user.loading import FunctionError
 from rmqio.sql.values import ValueFailure
+
+
+RAISED: Final = (Exception, SystemExit, GeneratorExit)
+"""What a function of the user's raises: `sys.exit()` in it ends no worker."""
 
 
 @functools.cache
@@ -45,13 +49,13 @@ class Failing:
 
     shown: str
 
-    def __call__(self, error: Exception) -> None:
+    def __call__(self, error: BaseException) -> None:
         if isinstance(error, MemoryError):
             raise error
         raise ValueFailure(f"function {self.shown}: {reason(error)}") from error
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """Returns one line that says what a function of the user's has raised."""
     if isinstance(error, ValueFailure):
         return str(error)

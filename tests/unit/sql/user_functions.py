@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -23,12 +24,15 @@ class Place:
 
 
 calls: list[tuple[Any, ...]] = []
+_ENDS: Mapping[str, BaseException] = {"exit": SystemExit(3), "close": GeneratorExit(), "memory": MemoryError()}
 
 
 def clean(text: str, keep: int | None = None) -> str:
     calls.append((text, keep))
     if text == "bad":
         raise ValueError("no such\ntext")
+    if text in _ENDS:
+        raise _ENDS[text]
     return text.strip().lower()[:keep]
 
 
@@ -149,6 +153,8 @@ def words(text: str) -> Iterator[Word]:
         yield Word(each, len(each))
         if each == "bad":
             raise ValueError("no such word")
+        if each == "exit":
+            sys.exit("so long")
 
 
 def letters(text: str | None, count: int = 2) -> Iterable[str]:
@@ -180,6 +186,8 @@ class Longest:
     def accumulate(self, accumulator: list[str], word: str) -> None:
         if word == "bad":
             raise ValueError("no such word")
+        if word == "exit":
+            sys.exit("so long")
         accumulator[:] = [max([*accumulator, word], key=lambda each: (len(each), each))]
 
     def merge(self, accumulator: list[str], others: Iterable[list[str]]) -> None:

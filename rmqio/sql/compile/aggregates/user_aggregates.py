@@ -30,14 +30,14 @@ class _Methods:
         self._function = function
         try:
             self._instance = given() if isinstance(given, type) else given
-        except Exception as error:
+        except running.RAISED as error:
             raise self._failed("", error) from error
         self._is_of_beam = known.is_of_beam
         self._into = running.converters(function, kinds)
         self._needed = [position for position in range(len(kinds)) if not function.parameter(position).type.is_nullable]
         self._out_of = values.out_of(function.result.nullable())
 
-    def _failed(self, method: str, error: Exception) -> FunctionError:
+    def _failed(self, method: str, error: BaseException) -> FunctionError:
         where = f" in {method}" if method else ""
         return FunctionError(
             f"function {self._function.name}, an aggregate, has failed{where}: {running.reason(error)}"
@@ -46,7 +46,9 @@ class _Methods:
     def _called(self, method: str, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return call(*arguments)
-        except Exception as error:  # the accumulator may be half changed: no row can be left out alone
+        except MemoryError:
+            raise
+        except running.RAISED as error:  # the accumulator may be half changed: no row can be left out alone
             raise self._failed(method, error) from error
 
     def start(self) -> Any:

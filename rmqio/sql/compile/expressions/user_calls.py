@@ -45,7 +45,7 @@ def _emit(expression: UserCall, given: object, names: Sequence[str], result: str
         else:
             out.line(f"{result} = {call}")
             _check(expression, result, out)
-    with out.block("except Exception as error:"):
+    with out.block(f"except {out.constant(running.RAISED, 'e')} as error:"):
         out.line(f"{failing}(error)")
 
 

@@ -203,6 +203,8 @@ def test_a_value_comes_back_as_it_went(name: str, data: st.DataObject) -> None:
     ("call", "function", "row", "message"),
     [
         ("clean(b)", "clean", {"b": "bad"}, "function clean(b): ValueError: no such text"),
+        ("clean(b)", "clean", {"b": "exit"}, "function clean(b): SystemExit: 3"),
+        ("clean(b)", "clean", {"b": "close"}, "function clean(b): GeneratorExit"),
         ("lies(n)", "lies", {"n": 0}, "function lies(n): it returned int, but its result is STRING"),
         ("lies(n)", "lies", {"n": 1}, "it returned None, but its result is STRING: the hint needs | None"),
         ("lies(n)", "lies", {"n": 2}, "function lies(n): it returned bytes, but its result is STRING"),
@@ -217,6 +219,11 @@ def test_a_value_comes_back_as_it_went(name: str, data: st.DataObject) -> None:
 )  # fmt: skip
 def test_a_row_is_bad_with_the_call_and_the_reason(call: str, function: str, row: dict[str, Any], message: str) -> None:
     assert message in failure(call, function, **row)
+
+
+def test_too_little_memory_is_no_fault_of_a_row() -> None:
+    with pytest.raises(MemoryError):
+        failure("clean(b)", "clean", b="memory")
 
 
 # ---- table functions ------------------------------------------------------------------------------------------------
@@ -249,6 +256,7 @@ def test_table_functions(query: str, function: str, row: dict[str, Any], wanted:
     ("query", "row", "message"),
     [
         ("SELECT word FROM t, LATERAL TABLE(words(b))", {"b": "a bad"}, "function words(b): ValueError: no such word"),
+        ("SELECT word FROM t, LATERAL TABLE(words(b))", {"b": "a exit"}, "function words(b): SystemExit: so long"),
         ("SELECT CAST(word AS INT) FROM t, LATERAL TABLE(words(b))", {"b": "1 2 x"}, "'x' is not a whole number"),
         ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 0}, "1 values, but ROW<f0 BIGINT, f1 STRING> has 2"),
         ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 1}, "it returned int, but its result is STRING"),
