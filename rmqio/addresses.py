@@ -19,12 +19,33 @@ _PORT_PATTERN: Final = re.compile(r"[0-9*]{1,5}")
 _CREDENTIALS: Final = re.compile(r"\A([\w.+-]*:)?.*@", re.DOTALL)
 
 
+_URL: Final = re.compile(
+    r"(?!file:)[A-Za-z][\w+.-]+:|ht+ps?//|[\w+.-]*/{0,2}[^/]*(?::.*@|@[^/]*:)|[\w+.-]*//[^/]*:", re.DOTALL
+)
+_WRONG_PORT: Final = re.compile(r"[\w+.\-:]*//(?:\[[^\]]*\]|[^:/\s\[]*):(?!\d*(?:[,;/?#&]|\Z))")
+
+
+def is_url(text: str) -> bool:
+    """Returns whether a text is no path, but a URL other than of a file: also without its colon or scheme."""
+    return _URL.match(text) is not None
+
+
+def wrong_port(url: str) -> int | None:
+    """Returns where a port that is no number begins in a URL: it can be a password, if the host is left out."""
+    found = _WRONG_PORT.match(url)
+    return None if found is None or "@" in url[found.end() :] else found.end()
+
+
 def shown_url(url: str) -> str:
     """Returns the URL of a database for a message: scheme, host and database, without credentials and parameters.
 
-    Whatever is before the last @ can be a password: with any characters, and in a URL that is wrong.
+    Whatever is before the last @ can be a password: with any characters, and in a URL that is wrong. So can be a port
+    that is no number, which is `***`.
     """
-    return re.split("[?&;#]", _CREDENTIALS.sub(r"\1//", url), maxsplit=1)[0]
+    shown = _CREDENTIALS.sub(r"\1//", url)
+    if (port := wrong_port(shown)) is not None:
+        return f"{shown[:port]}***"
+    return re.split("[?&;#]", shown, maxsplit=1)[0]
 
 
 def shown_address(address: str) -> str:

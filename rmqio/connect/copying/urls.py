@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
-from rmqio.addresses import shown_url
+from rmqio.addresses import is_url, shown_url
 from rmqio.connect.files.formats import FORMATS, SUFFIXES
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean, nearest
@@ -33,7 +33,6 @@ _SECRETS: Final = (f"username{_ENV}", *(f"password{source}" for source in SOURCE
 _CLOSE: Final = 0.85
 """How near a parameter is to a name of ours that was meant for sure: drivers have parameters of their own."""
 _QUERY: Final = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
-_URL_WITH_USER: Final = re.compile(r"[\w+.-]+:.*@", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +210,10 @@ def _file(text: str) -> End:
         options = _query(f"?{query}")[1]
     if not body:
         raise LocalError(f"no path. There are: {FORMS}")
+    shown = shown_url(text) if is_url(text) else body
     for name in options:  # before a missing format is the error
         if nearest(name, ("format",)) and name != "format":
-            raise LocalError(f"{body} has no option {name}; did you mean format?")
-    shown = shown_url(body) if _URL_WITH_USER.match(body) else body
+            raise LocalError(f"{shown} has no option {name}; did you mean format?")
     suffix = f".{body.removesuffix('.gz').removesuffix('.bz2').removesuffix('.zst').rpartition('.')[2]}"
     if suffix not in SUFFIXES and "format" not in options:
         raise LocalError(

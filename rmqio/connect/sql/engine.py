@@ -91,8 +91,8 @@ class Database:
             raise LocalError("databases need SQLAlchemy: pip install 'rmqio[sql-databases]'") from error
         scheme, _, rest = self.url.partition(":")
         try:
-            url = sa.engine.make_url(f"{_DRIVERS.get(scheme, scheme)}:{rest}")
             require_no_password(self.url, self.shown)
+            url = sa.engine.make_url(f"{_DRIVERS.get(scheme, scheme)}:{rest}")
             url = url if self.username is None else url.set(username=self.username)
             url = url if self.password is None else url.set(password=self.password.get())
             if must_exist and url.get_backend_name() == "sqlite":

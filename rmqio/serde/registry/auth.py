@@ -52,8 +52,8 @@ def with_credentials_apart(url: str) -> tuple[str, BasicAuth | None]:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise LocalError("url= of the schema registry is not a URL: its host or port cannot be read") from error
+    except ValueError:  # which quotes the port
+        raise LocalError("url= of the schema registry is not a URL: its host or port cannot be read") from None
     if parts.scheme not in ("http", "https") or not host or port == 0:
         raise LocalError("url= of the schema registry must be like https://host:port/path")
     if parts.query or parts.fragment:

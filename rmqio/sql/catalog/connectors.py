@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rmqio.security import holds_password
+from rmqio.addresses import wrong_port
+from rmqio.security import NO_PORT, holds_password
 from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.scripts.settings import _duration_ms
 from rmqio.sql.secret_options import masked_value
@@ -182,6 +183,8 @@ def _url(option: Option) -> str:
             "'password_env', an environment variable of each process that connects, or 'password_file'",
             option.value_span,
         )
+    if wrong_port(url) is not None:
+        raise Refusal(f"{option.key}: {NO_PORT}", option.value_span)
     return url
 
 

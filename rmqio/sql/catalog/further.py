@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rmqio.addresses import is_url, shown_url
 from rmqio.sql.catalog.file import CatalogFile
 from rmqio.sql.catalog.tables import FurtherTables, Table
 from rmqio.sql.errors import SqlError
@@ -18,8 +19,11 @@ def file_of(catalogs: Sequence[str]) -> Path | None:
     """Returns the catalog that is a file; None: there is none. Raises `SqlError` for several."""
     files = [each for each in catalogs if not _is_registry(each) and each != NOTHING]
     if len(files) > 1:
-        raise SqlError(f"--catalog names two files, {files[0]} and {files[1]}: what is created goes into one")
-    return Path(files[0]) if files else None
+        first, second = map(shown_url, files[:2])
+        raise SqlError(f"--catalog names two files, {first} and {second}: what is created goes into one")
+    if files and is_url(files[0]):
+        raise SqlError(f"--catalog: the URL of a registry begins with http:// or https://, not {shown_url(files[0])}")
+    return Path(files[0].removeprefix("file://")) if files else None
 
 
 def further_of(catalogs: Sequence[str], texts: Texts) -> FurtherTables | None:

@@ -91,6 +91,8 @@ def test_a_password_is_read_by_the_process_that_connects(
         (lambda: WriteToSql(DATABASE, "t", password_env="A", password_file="b"), "are both given"),
         (lambda: WriteToSql(DATABASE, "t", password_env=f"{SECRET}!"), "password_env is not the name of an env"),
         (lambda: Table.from_sql(f"postgresql://me:{SECRET}@h/x", "t"), "postgresql://h/x: the URL holds a password"),
+        (lambda: WriteToSql(f"postgresql://me:{SECRET}/x", "t"), r"postgresql://me:\*\*\*: what is behind the host"),
+        (lambda: Table.from_sql(f"postgresql://me:{SECRET}/x", "t"), r"me:\*\*\*: what is behind the host"),
         (lambda: Table.from_sql(f"mysql://me@corp:{SECRET}@h/x", "t"), "mysql://h/x: the URL holds a password"),
         (lambda: Table.from_sql(DATABASE, "t", password_env=f"{SECRET}!"), "password_env is not the name of an env"),
         (lambda: WriteToElasticsearch(f"http://me:{SECRET}@h", "t"), "url holds credentials.* password_env="),

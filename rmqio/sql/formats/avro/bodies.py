@@ -64,7 +64,8 @@ def registry_of(options: FormatOptions) -> SchemaRegistry:
 
     url = options.text("registry_url", "").strip()
     try:
-        return RestRegistry(url, **TIMES) if url.startswith(("http://", "https://")) else FolderRegistry(url)
+        is_http = url.lower().startswith(("http://", "https://"))
+        return RestRegistry(url, **TIMES) if is_http else FolderRegistry(url.removeprefix("file://"))
     except LocalError as error:
         raise options.refusal("registry_url", f"is {url!r}: {error}") from None
 

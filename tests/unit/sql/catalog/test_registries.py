@@ -232,6 +232,8 @@ def test_a_url_that_is_none_is_refused(url: str, message: str) -> None:
 def test_a_catalog_is_one_file(tmp_path: Path) -> None:
     with pytest.raises(SqlError, match=r"names two files, a\.sql and b\.sql"):
         file_of(["a.sql", "http://x", "b.sql"])
+    with pytest.raises(SqlError, match=r"begins with http:// or https://, not http://h/x"):
+        file_of(["http:/u:pw@h/x"])
     with pytest.raises(SqlError, match="there is no such file"):
         script_of(str(tmp_path / "missing.sql"))
     assert file_of(["none", "http://x"]) is None
