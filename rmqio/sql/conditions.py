@@ -41,9 +41,7 @@ def parse_condition(text: str, file: str = "") -> nodes.Expression:
     try:
         found = parse(_BEFORE + text, file)
     except SqlError as error:
-        if error.line < 2:
-            raise SqlError(error.message, file) from None
-        raise SqlError(error.message, file, error.line - 1, error.column, error.shown) from None
+        raise _in_text(error, file) from None
     statement = found[0] if len(found) == 1 else None
     query: Any = statement.query if isinstance(statement, statements.QueryStatement) else None
     select = query.body if isinstance(query, nodes.Query) else query
@@ -90,10 +88,17 @@ def compile_condition(
 
 def placed(refusal: Refusal, text: str, file: str = "") -> SqlError:
     """Returns the error of a part of a parsed condition, with the line and the caret."""
-    span = refusal.span
+    span, least = refusal.span, len(_BEFORE)
     if span is not None:
-        span = Span(max(0, span.start - len(_BEFORE)), max(0, span.end - len(_BEFORE)))
-    return Source(text, file).error(refusal.message, span)
+        span = Span(max(least, span.start), max(least, span.end))
+    return _in_text(Source(_BEFORE + text, file).error(refusal.message, span), file)
+
+
+def _in_text(error: SqlError, file: str) -> SqlError:
+    """Returns an error of the query as that of the condition."""
+    if error.line < 2:
+        return SqlError(error.message, file)
+    return SqlError(error.message, file, error.line - 1, error.column, error.shown)
 
 
 def _binder(columns: Mapping[str, SqlType]) -> ExpressionBinder:

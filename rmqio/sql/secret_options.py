@@ -1,70 +1,68 @@
 """Passwords in the text of a script: errors and listings show `***` in their place, also if the option is misspelt.
 
-A secret is the value of an option with the name of a secret, and what `secret_values` finds in the value of any option.
-A name is in quotes, as in `'password' = x`, or the option stands in WITH (...), in a hint, behind the columns of a
-table or behind SET. All else is SQL, and so is `token = 'x'` in a query: it compares a column.
-
-A literal that is closed, and behind which the next option or the end is, is the secret. Whatever is written otherwise,
-such as an apostrophe that is not doubled, can have any part of the secret in the rest of its line, which is hidden.
+A statement that parses says where the values of its options are. Of any other text nothing is sure, since one apostrophe
+too many turns its strings inside out. So behind each name that can be that of a secret all of the line is hidden, unless
+a literal and the next option are there, and what is below it if the value goes on. A query has no options: `token = 'x'` compares a column.
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
-from rmqio.sql.secret_values import Spans, hides, may_hide, secrets_in_text, secrets_in_value
+from rmqio.sql.secret_values import SCHEME, Spans, hides, may_hide, secrets_in_text, secrets_in_value
+from rmqio.sql.syntax.pieces import Piece, pieces
 
 HIDDEN: Final = "***"
-_BLANK: Final = r"(?:\s|--[^\n']*(?=\n|\Z)|/\*(?!\+)[^']*?\*/)*+"
-_LITERAL: Final = r"""'(?:[^']|'')*+'|"(?:\\.|[^"\\\n])*+\""""
-_LONGEST: Final = 1_000
-"""Characters of a secret beyond its line, so that a long text takes no minutes."""
-_TOKENS: Final = rf"(?P<literal>{_LITERAL}|'.*)|(?P<word>(?:[\w.]|-(?!-))+)|/\*\+|\S"
-_IN_COMMENT: Final = re.compile(_TOKENS, re.DOTALL)
-_TOKEN: Final = re.compile(rf"(?P<comment>--[^\n]*|/\*(?!\+).*?(?:\*/|\Z))|{_TOKENS}", re.DOTALL)
-_VALUE: Final = re.compile(
-    rf"""
-    ['"`\u2019\u201d\]]*{_BLANK} (?P<sign> ,(?=\s*') | (?!::|--)[:=~<>!\-]{{1,3}} | (?!AS\b|\() ){_BLANK}
-    (?: [ENX](?=') | U&(?=') )? (?P<start>) (?: (?P<literal>{_LITERAL}) (?P<is_name>{_BLANK}[=:])? | [^,;)\]] )
+_COMMENT: Final = re.compile(r"'[^']*'?|`[^`]*`?|(?P<comment>--[^\n]*|/\*(?!\+).*?(?:\*/|\Z))", re.DOTALL)
+_STATEMENT: Final = re.compile(
+    r";(?=\s*(?:\Z|--|/\*|(?:ALTER|BEGIN|CREATE|DESC|DROP|END|EXECUTE|EXPLAIN|INSERT|RESET|SELECT|SET|SHOW|UPDATE"
+    r"|WITH)\b))",
+    re.IGNORECASE,
+)
+_QUERY: Final = re.compile(r"\b(?:SELECT|VALUES|WHERE|UPDATE)\b", re.IGNORECASE)
+_LIST: Final = re.compile(
+    r"/\*\+|\bCREATE\s+(?:TEMPORARY\s+)?(?!TEMPORARY\b|VIEW\b)\w|\bALTER\b|\bOPTIONS\s*\("
+    r"|\bWITH\s*(?:\(|\s(?!DELAY\b)[\w.\-]+\s*[=:'])|\(\s*'[\w.\-]+'\s*=\s*'|(?:^|;)\s*SET\s+(?:'|[\w\-]+\.)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Where options are, also behind a WITH that is misspelt."""
+_NAME: Final = re.compile(
+    r"""
+    (?<![\w.\-])(?P<key>[\w.\-]++(?:\[[\w.\-]*\])*+)(?P<close>[\\'"`\u2019\u201d\xb4\]]*+)
+    \s*+(?: (?P<sign>(?:(?!--)[:=~<>!%\-])+)\s*+ | (?P<comma>,\s*+)(?=')
+      | (?=(?P<literal>(?:(?!(?:AS|COMMENT)\b)\w+\s+)?['"\u2018\u201c\xb4])|(?P<other>[^,;)\]}])) )
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-"""What is behind the name of an option."""
-_CLEAN: Final = re.compile(
-    rf"""
-    {_BLANK} (?: \Z | [}}\]] | ;[^\S\n]*(?:\n|\Z|--|/\*|[A-Z]+\s) | \*/
-      | \)[^\S\n]*(?: [^\w'"\s] | \n | \Z | (?:AS|LIKE|SELECT|INSERT|CREATE)\b )
-      | ,{_BLANK}(?: ['"][^'"\n]*['"]{_BLANK}(?![,;)]|\Z) | [\w.\-]+{_BLANK}[=:] | [;)] | \Z )
-      | (?<=\s)'[\w.\-]+'{_BLANK}= )
-    """,
-    re.VERBOSE | re.IGNORECASE,
+"""A name, and what is between it and a value."""
+_LITERAL: Final = re.compile(r"(?:[ENX]|U&)?'(?P<inside>(?:[^'\n]|'')*+)'(?=\s*,?\s*'[\w.\-]+'\s*=)", re.IGNORECASE)
+"""A value with the next option behind it."""
+_WHOLE: Final = re.compile(
+    r"""(?:(?:[ENX]|U&)?'[^'\n]*'|"[^"\n]*"|[^\s'"`(,;)]+)[^\S\n]*(?:[,;)}]|\*/|\n\s*(?:'[\w.\-]+'\s*=|[);])|\s*\Z)""",
+    re.IGNORECASE,
 )
-"""Behind a literal: the next option, or the end."""
-_NO_NAME: Final = re.compile(r"[=:,;\n]|.{100}")
-_FIRST: Final = re.compile(r"'\s*([\w.\-\[\]]++)(?!\s*'?\Z)")
-_END: Final = re.compile(r"""['"](?=\s*[,);]|[^\S\n]*(?:\Z|\n\s*[^'"|+\s]))""")
-"""Where a literal with quotes in it can end."""
-_COMMENTS: Final = re.compile(r"(?:--[^\n]*\n\s*)*")
-_FURTHER: Final = re.compile(r"\n\s*(?:\|\||\+|'[^'\n]*'\s*[,;)])")
-_STATEMENT: Final = re.compile(r";[^\S\n]*(?=\n|\Z)|\Z")
+"""A value that does not go on in the next line."""
+_USER: Final = re.compile(r":(?://[^\s:/'\"]*[:/])?")
+_NO_PORT: Final = re.compile(r"//[^\s:/'\"\[\]]*:(?!\d*(?:[,;/?#&\s'\")]|\Z))")
 _QUOTED: Final = re.compile(r"(?<!\w)(['\"])(?P<inside>(?:\\.|(?!\1).)*)\1(?!\w)", re.DOTALL)
-_QUOTES: Final = "'\"`\u2018\u201c\xb4"
-_PLAIN, _LISTED, _COMPARED, _ITEM = range(4)
-"""Where a name stands: in no option, in a list of options, in a query, in the expression of a column."""
-_MODES: Final = {
-    **dict.fromkeys(("SET", "WITH"), _LISTED),
-    **dict.fromkeys(("BEGIN", "CREATE", "INSERT"), _PLAIN),
-    **dict.fromkeys(("SELECT", "WHERE", "ON", "HAVING", "WHEN", "VALUES"), _COMPARED),
-}
+_QUOTES: Final = tuple("'\"\u2018\u201c\u2019\u201d\xb4")
+_BEFORE: Final = (*_QUOTES, "=", ":")
 
 
 @functools.lru_cache(maxsize=8)
-def secrets_of(text: str) -> list[tuple[int, int]]:
-    """Returns where secrets stand in a text of SQL, [start, end), without their quotes, in order."""
-    return _merged([*secrets_in_text(text), *_Scan(text, 0, len(text)).found()])
+def secrets_of(text: str, begin: int = 0, end: int | None = None) -> list[tuple[int, int]]:
+    """Returns where secrets stand in a part of a text of SQL, [start, end), in order; elsewhere, some of them."""
+    end, found = len(text) if end is None else end, [*secrets_in_text(text)]
+    for piece in pieces(text):
+        if piece.start <= end and piece.end >= begin:
+            if (known := _known(text, piece)) is None:
+                return _merged([*found, *_supposed(text)])
+            found += known
+    return _merged(found)
 
 
 def _merged(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -77,129 +75,89 @@ def _merged(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-class _Scan:
-    """One way through a text, from its beginning: a secret that is written wrongly does not shift what follows."""
+def _known(text: str, piece: Piece) -> list[tuple[int, int]] | None:
+    """Returns the secrets of a statement; None: it does not parse."""
+    from rmqio.sql.syntax.parser import options_of  # its errors show no secrets
 
-    def __init__(self, text: str, begin: int, end: int, tokens: re.Pattern[str] = _TOKEN) -> None:
-        self._text, self._place, self._stop, self._tokens = text, begin, end, tokens
-        self._modes = [_PLAIN]
-        self._before = ["", "", ""]
+    part, found = text[piece.start : piece.end], list[tuple[int, int]]()
+    if (options := [] if _is_query(part) else options_of(part)) is None:
+        return None
+    for each in options:
+        start, end = piece.start + each.value_span.start, piece.start + each.value_span.end
+        if text[start] == "'":
+            start, end = start + 1, end - 1
+        whole = hides(each.key, each.value)
+        inside = [(0, end - start)] if whole else [*secrets_in_value(text[start:end], each.key)]
+        found += [(start + first, start + last) for first, last in inside]
+    return [*found, *_in_comments(text, piece.start, piece.end, [end for _, end in found])]
 
-    def found(self) -> Spans:
-        while (token := self._tokens.search(self._text, self._place, self._stop)) is not None:
-            self._place, piece = token.end(), token[0]
-            if token.lastgroup == "comment":
-                yield from self._commented(token)
-                continue
-            is_value = self._before[-1] in ("=", ":", ">")
-            name = "" if _NO_NAME.search(piece) else piece.strip("'\"")
-            if not is_value and token.lastgroup and may_hide(name) and (value := self._value_of(token)) is not None:
-                yield from self._hidden(name, value)
-            elif token.lastgroup == "literal" or (is_value and self._modes[-1] == _LISTED):
-                yield from self._valued(token, self._before[-2].strip("'\"") if is_value else "")
-            elif token.lastgroup == "word":
-                self._word(piece if self._tokens is _IN_COMMENT else piece.upper())  # prose has "with", too
-            else:
-                self._sign(piece)
-            self._before = [*self._before[1:], piece]
 
-    def _commented(self, token: re.Match[str]) -> Spans:
-        begin = token.start() + 2
-        yield from _Scan(self._text, begin, token.end(), _IN_COMMENT).found()
-        spans = secrets_in_text(token[0][2:], is_message=True)
-        yield from ((begin + first, begin + last) for first, last in spans)
+def _is_query(text: str) -> bool:
+    return _QUERY.search(text) is not None and _LIST.search(text) is None
 
-    def _word(self, word: str) -> None:
-        mode = self._modes[-1]
-        if word == "AS" and mode != _COMPARED:
-            self._modes[-1] = _ITEM
-        elif mode != _LISTED or word == "SELECT" or len(self._modes) == 1:
-            self._modes[-1] = _MODES.get(word, mode)
 
-    def _sign(self, sign: str) -> None:
-        mode, before = self._modes[-1], self._before
-        if sign == "(":
-            word = before[-1].upper()
-            is_list = word in ("WITH", "OPTIONS", "SET") or before[-2] == "/*+" or (word == ")" and mode != _COMPARED)
-            if mode == _PLAIN and before[-2].upper() != "TABLE":  # misspelt
-                is_list |= bool(difflib.get_close_matches(word, ["WITH"], cutoff=0.75))
-            self._modes.append(_LISTED if is_list else _COMPARED if mode == _ITEM else mode)
-        elif sign == ")" and len(self._modes) > 1:
-            self._modes.pop()
-        elif sign == ";":
-            self._modes = [_PLAIN]
-        if sign in (",", ")") and self._modes[-1] == _ITEM:
-            self._modes[-1] = _PLAIN
+def _in_comments(text: str, begin: int, end: int, ends: Sequence[int] = ()) -> Spans:
+    """The secrets in comments. One directly behind a secret, which ends in `ends`, can be a part of it."""
+    for each in _COMMENT.finditer(text, begin, end):
+        if each["comment"]:
+            if any(not text[known : each.start()].strip("' \t") for known in ends if 0 <= each.start() - known < 9):
+                yield each.span()
+            yield from _from_names(text, each.start() + 2, each.end(), each.end())
 
-    def _value_of(self, name: re.Match[str]) -> re.Match[str] | None:
-        """Returns the value behind the name of a secret, if it is that of an option."""
-        mode, is_literal = self._modes[-1], name.lastgroup == "literal"
-        if mode == _PLAIN and self._before[-1] == ")":  # WITH is left out
-            mode = self._modes[-1] = _PLAIN if is_literal else _LISTED
-        value = _VALUE.match(self._text, name.end(), self._stop)
-        if value is None or self._before[-1].upper() == "COMMENT":
-            return None
-        if value["sign"] not in ("", ","):
-            is_option = mode == _LISTED or (is_literal and (mode == _PLAIN or value["sign"][0] in "=:"))
-        elif value["literal"] is None:
-            is_option = mode == _LISTED
+
+def _supposed(text: str) -> Spans:
+    """All that can be a secret in a text that does not parse."""
+    ends = [0, *(each.end() for each in _STATEMENT.finditer(text)), len(text)]
+    for begin, end in pairwise(ends):
+        if _is_query(text[begin:end]):
+            yield from _in_comments(text, begin, end)
         else:
-            is_option = not value["is_name"] and (
-                mode == _LISTED or (is_literal and (mode, value["sign"]) == (_PLAIN, ""))
-            )
-        return value if is_option else None
+            yield from _from_names(text, begin, end, len(text))
 
-    def _hidden(self, key: str, value: re.Match[str]) -> Spans:
-        start, end = value.end("start"), value.end("literal")
-        if value["literal"] is None or not _CLEAN.match(self._text, end, self._stop):
-            if hides(key, self._text[start : self._end_of(start)]):
-                yield from self._to_end(start, start + (self._text[start] in _QUOTES))
+
+def _from_names(text: str, begin: int, end: int, limit: int) -> Spans:
+    """Values behind names of secrets, and all to the end of the line if their end is not sure.
+
+    Also lines from the user of a URL, and from `Bearer x`.
+    """
+
+    def line_end(start: int) -> int:
+        found = text.find("\n", start, limit)
+        return found if found >= 0 else limit
+
+    place = begin
+    while (name := _NAME.search(text, place, end)) is not None:
+        start, place = name.end(), name.end("close")
+        if not _is_given(name, text[max(begin, name.start() - 9) : name.start()], text[start : start + 99]):
+            continue
+        if (literal := _LITERAL.match(text, start, limit)) is not None:
+            place = literal.end()
+            yield literal.span("inside")
         else:
-            self._place = end
-            if hides(key, self._text[start:end]):
-                yield start + 1, end - 1
+            place = line_end(start) if _WHOLE.match(text, start, limit) else max(line_end(start), end)
+            yield start, place
+    for each in SCHEME.finditer(text, begin, end):  # `token INT` is a column
+        if (
+            each[0][:6].lower() == "bearer"
+            or text[max(begin, each.start() - 9) : each.start()].rstrip()[-1:] in _BEFORE
+        ):
+            yield each.start(), line_end(each.start())
+    place = begin
+    while place < end:
+        start, place = place, line_end(place) + 1
+        at = text.rfind("@", start, place)
+        for found in (_USER.search(text, start, max(start, at)), _NO_PORT.search(text, start, place)):
+            if found is not None:
+                yield found.end(), place - 1
 
-    def _to_end(self, begin: int, start: int) -> Spans:
-        """A secret from `start` to the end of the line, in a value that begins before it."""
-        end = self._end_of(begin)
-        self._place = end + (self._text[end : end + 1] == "'")
-        yield start, end
 
-    def _valued(self, token: re.Match[str], key: str) -> Spans:
-        """The secrets in the value of an option, or in another literal."""
-        if self._before[-1].upper() == "COMMENT" or self._modes[-1] in (_COMPARED, _ITEM):
-            return
-        is_closed = token.lastgroup == "literal" and token[0][0] == token[0][-1] and len(token[0]) > 1
-        begin, end = token.start() + (token[0][0] in _QUOTES), token.end() - is_closed
-        is_clean = is_closed and _CLEAN.match(self._text, token.end(), self._stop)
-        is_name = is_closed and not key and self._text[token.end() : token.end() + 100].lstrip()[:1] in ("=", ":")
-        if is_clean or is_name or not (key or self._modes[-1] == _LISTED):
-            yield from ((begin + first, begin + last) for first, last in secrets_in_value(self._text[begin:end], key))
-            return
-        end = self._end_of(token.start())
-        named = None if key else _FIRST.match(token[0])
-        starts = [first for first, _ in secrets_in_value(self._text[begin:end], key)]
-        starts += [named.end(1) - 1] if named is not None and may_hide(named[1]) else []
-        if starts:
-            yield from self._to_end(token.start(), begin + min(starts))
-
-    def _end_of(self, start: int) -> int:
-        """Returns where a value can end that is no literal of SQL: at the end of a line, without what closes a list."""
-        text, stop = self._text, self._text.find("\n", start + _LONGEST, self._stop)
-        stop = next(_STATEMENT.finditer(text, start, self._stop if stop < 0 else stop)).start()
-        end = next(_COMMENTS.finditer(text, start)).end()  # those with a quote, which can be a part of it
-        if text[end : end + 1] in ("'", '"'):
-            last = _END.search(text, end + 1, stop)
-            end = stop if last is None else last.end()
-        while True:
-            line = text.find("\n", end, stop)
-            end = line if line >= 0 else stop
-            is_closed = text.count("(", start, end) <= text.count(")", start, end)
-            if end == stop or (is_closed and not _FURTHER.match(text, end, stop)):
-                break
-            end += 1
-        shown = text[start:end].rstrip(" \t\r\n,;)*/")
-        return start + max(1, len(shown) - (shown[:1] == shown[-1:] == "'"))
+def _is_given(name: re.Match[str], before: str, value: str) -> bool:
+    """Whether a name is that of a secret, and has a value behind it."""
+    is_quoted = before.rstrip()[-1:] in _QUOTES or any(each in _QUOTES for each in name["close"])
+    is_value = name["close"] and before.rstrip(f"{''.join(_QUOTES)} ")[-1:] in ("=", ":")  # of another option
+    if not name["sign"] and (is_value or not (is_quoted or name["literal"] or name["key"].startswith("-"))):
+        return False
+    return may_hide(name["key"]) and hides(name["key"], re.split(r"[\s'\",;)]", value.lstrip("'\""), maxsplit=1)[0])
 
 
 def masked(text: str) -> str:
@@ -223,19 +181,16 @@ def masked_line(text: str, begin: int, end: int, start: int, stop: int) -> tuple
 
     Args:
       begin, end: the part.
-      start, stop: the place, by offsets in the text.
+      start, stop: the place, by offsets in the text. What is within a secret becomes all of it.
     """
-    line, places = text[begin:end], [start - begin, stop - begin]
-    for first, last in reversed(secrets_of(text)):
+    line, start, stop = text[begin:end], start - begin, stop - begin
+    for first, last in reversed(secrets_of(text, begin, end)):
         first, last = max(first, begin) - begin, min(last, end) - begin
         if first < last:
-            line = line[:first] + HIDDEN + line[last:]
-            shift = len(HIDDEN) - (last - first)
-            places = [
-                each + shift if each >= last else min(each, first + len(HIDDEN)) if each > first else each
-                for each in places
-            ]
-    return line, places[0], places[1]
+            line, shift = line[:first] + HIDDEN + line[last:], len(HIDDEN) - (last - first)
+            start = start + shift if start >= last else min(start, first)
+            stop = stop + shift if stop >= last else first + len(HIDDEN) if stop > first else stop
+    return line, start, stop
 
 
 def masked_message(message: str) -> str:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from rmqio.addresses import wrong_port
 from rmqio.security import is_variable_name
 
 Spans = Iterator[tuple[int, int]]
@@ -29,41 +30,27 @@ _PARTS: Final = (
     "signingkey", "subscriptionkey", "sessionid",
 )  # fmt: skip
 """Not by similar words: an account is no secret."""
-_ENDS: Final = (
-    "auth",
-    "authorization",
-    "cookie",
-    "cookies",
-    "cred",
-    "creds",
-    "hmac",
-    "jwt",
-    "pass",
-    "psw",
-    "pw",
-    "pwd",
-)
+_ENDS: Final = tuple("auth authorization cookie cookies cred creds hmac jwt pass psw pw pwd".split())
 """Of a word, such as `keypass`."""
 _LAST: Final = frozenset(("signature", "sig"))
 _OTHERS: Final = frozenset(("bypass", "compass"))
 _PLACES: Final = frozenset(("env", "file", "path", "location", "variable"))
 """The last words of options that say where a secret is."""
+_VARIABLES: Final = frozenset(("env", "variable"))
 _LIKENESS: Final = 0.75
 _LONGEST_NAME: Final = 100
 """Letters of a name that can be misspelt."""
 _PATTERNS: Final = frozenset(("pattern", "regex", "schema"))
 """The last words of options whose values have names of fields, and no secrets behind them."""
-_ADDRESSES: Final = frozenset(
-    ("address", "addresses", "broker", "brokers", "host", "hosts", "server", "servers", "url")
-)
+_ADDRESSES: Final = frozenset("address addresses broker brokers host hosts server servers url".split())
 
 _URL: Final = re.compile(
-    r"\A[A-Za-z][\w+.\-]*:(?:(?:[\w+.\-]+:)*//|/?(?!/))[^:/\s]*[:/](?P<all>[^\n]+)@"
-    r"|://[^\s:/'\"]*[:/](?P<rest>[^\s'\"]{1,1000})@|\bhttps?://(?P<user>[^\s:/@'\"]+)@"
+    r"://[^\s:/'\"]*[:/](?P<rest>[^\s'\"]{1,1000})@|\bhttps?://(?P<user>[^\s:/@'\"]+)@"
     r"|(?<=-----BEGIN )(?P<key>(?:[A-Z]+ )*PRIVATE KEY-----(?:(?!-----END)[^'])*)"
 )
-"""What is behind a user, up to the last @: it can have any characters if the value begins with the URL. Whoever is
-alone before the @ of HTTP is a token. And private keys as PEM."""
+"""What is behind a user, up to the last @. Whoever is alone before the @ of HTTP is a token. And private keys as PEM."""
+_URL_ALONE: Final = re.compile(r"(?:[\w+.\-:]*//[^:/\s]*[:/]|(?![\w+.\-:]*//)[^\s:/'\"{]*:)([^\n]+)@")
+"""A value that begins with a URL, also without its scheme or colon: what is behind the user can have any characters."""
 _PARAMETER: Final = re.compile(r"(?<![\w.\-])(?P<key>[\w.\-]+)\]?=(?P<value>(?![,;)])(?:''|[^&\s'\"])+)")
 _NAME: Final = re.compile(
     r"(?:(?<![\w.\-%])|(?<=%[0-9A-Fa-f]{2}))(?<!://)(?P<key>[\w.\-]+(?:\[[\w.\-]*\])*)"
@@ -74,17 +61,19 @@ _CLOSED: Final = re.compile(
     r"(?=\s*(?:[,;&}\])]|\Z|(?<=\s)[\w.\-]+=))",
     re.DOTALL,
 )
-_SCHEME: Final = re.compile(
+SCHEME: Final = re.compile(
     r"(?<![\w.\-])(?:Bearer\s+|(?:Basic|Digest|Negotiate|NTLM|Token|Api-?Key|OAuth|Hawk|Splunk|SharedKey"
     r"|SharedAccessSignature|AWS4-HMAC-\w+)\s+(?=[^\s'\",;)]+\s*(?:[\"',;)]|\Z)))\w(?:[^\s'\",;)]|'')*+",
     re.IGNORECASE,
 )
 """Most schemes are words, too, so that a sentence does not end behind the next one."""
+_NO_SECRETS: Final = ("%{", "${", "{", "YES)", "NO)")
+"""Other texts behind a name and its sign: MySQL says `(using password: YES)`."""
 _LAST_WORD: Final = re.compile(r"\S+\s*\Z")
 _PORT: Final = re.compile(r"[0-9]{2,5}(?![^,;/'])")
 
 
-@functools.lru_cache(maxsize=1_000)
+@functools.lru_cache(maxsize=10_000)
 def is_secret(key: str) -> bool:
     """Returns whether the value of an option is a secret, by its name: `password`, `secretKey`, `pasword`."""
     words = [each.lower() for each in _WORD.findall(key)]
@@ -104,7 +93,8 @@ def is_secret(key: str) -> bool:
 
 def may_hide(key: str) -> bool:
     """Returns whether an option has a secret, or names the environment variable of one."""
-    return is_secret(key) or key.lower().endswith(("_env", "-env"))
+    words = _WORD.findall(key)
+    return is_secret(key) or (len(words) > 1 and words[-1].lower() in _VARIABLES)
 
 
 def hides(key: str, value: str) -> bool:
@@ -136,14 +126,18 @@ def secrets_in_value(value: str, key: str = "") -> Spans:
     """
     words = [each.lower() for each in _WORD.findall(key)] or [""]
     yield from secrets_in_text(value)
-    yield from (each.span() for each in _SCHEME.finditer(value))
+    if (url := _URL_ALONE.match(value)) is not None:
+        yield url.span(1)
+    if (port := wrong_port(value)) is not None:
+        yield port, len(value)
+    yield from (each.span() for each in SCHEME.finditer(value))
     if words[-1] in _PATTERNS:
         return
     compares, place = words[0] == "sql", 0
     while (name := _NAME.search(value, place)) is not None:
         place = name.end()
         is_header = name["sign"] == ":"
-        if not may_hide(name["key"]) or (compares and not is_header) or value.startswith(("%{", "${", "{"), place):
+        if not may_hide(name["key"]) or (compares and not is_header) or value.startswith(_NO_SECRETS, place):
             continue
         if name["sign"] is None and not _is_given(name, value):
             place = name.end("key")

@@ -50,6 +50,22 @@ def parse(text: str, file: str = "") -> list[statements.Statement]:
         raise _described(source, error) from None
 
 
+def options_of(text: str) -> list[statements.Option] | None:
+    """Returns the options of all statements of a text; None: it does not parse."""
+    try:
+        with deep_trees():
+            found = Builder().transform(_parser().parse(text))
+    except (RecursionError, VisitError, Refusal, UnexpectedInput):
+        return None
+    return [
+        option
+        for each in found
+        if isinstance(each, statements.CreateTable | statements.SetOption)
+        for option in (each.options if isinstance(each, statements.CreateTable) else [each.option])
+        if option is not None
+    ]
+
+
 @functools.cache
 def _parser() -> Lark:
     grammar = resources.files("rmqio.sql.syntax").joinpath("grammar.lark").read_text("utf-8")
