@@ -1,8 +1,9 @@
 """Passwords in the text of a script: errors and listings show `***` in their place, also if the option is misspelt.
 
-A statement that parses says where the values of its options are. Of any other text nothing is sure, since one apostrophe
-too many turns its strings inside out. So behind each name that can be that of a secret all of the line is hidden, unless
-a literal and the next option are there, and what is below it if the value goes on. A query has no options: `token = 'x'` compares a column.
+A statement that parses says where the values of its options are. Of any other text nothing is sure, since one
+apostrophe too many turns its strings inside out. So behind each name that can be that of a secret all of the line is
+hidden, unless a literal and the next option are there, and what is below it if the value goes on. A query has no
+options: `token = 'x'` compares a column.
 """
 
 from __future__ import annotations

@@ -30,7 +30,9 @@ _PARTS: Final = (
     "signingkey", "subscriptionkey", "sessionid",
 )  # fmt: skip
 """Not by similar words: an account is no secret."""
-_ENDS: Final = tuple("auth authorization cookie cookies cred creds hmac jwt pass psw pw pwd".split())
+_ENDS: Final = (
+    "auth", "authorization", "cookie", "cookies", "cred", "creds", "hmac", "jwt", "pass", "psw", "pw", "pwd",
+)  # fmt: skip
 """Of a word, such as `keypass`."""
 _LAST: Final = frozenset(("signature", "sig"))
 _OTHERS: Final = frozenset(("bypass", "compass"))
@@ -42,15 +44,17 @@ _LONGEST_NAME: Final = 100
 """Letters of a name that can be misspelt."""
 _PATTERNS: Final = frozenset(("pattern", "regex", "schema"))
 """The last words of options whose values have names of fields, and no secrets behind them."""
-_ADDRESSES: Final = frozenset("address addresses broker brokers host hosts server servers url".split())
+_ADDRESSES: Final = frozenset({
+    "address", "addresses", "broker", "brokers", "host", "hosts", "server", "servers", "url",
+})  # fmt: skip
 
 _URL: Final = re.compile(
     r"://[^\s:/'\"]*[:/](?P<rest>[^\s'\"]{1,1000})@|\bhttps?://(?P<user>[^\s:/@'\"]+)@"
     r"|(?<=-----BEGIN )(?P<key>(?:[A-Z]+ )*PRIVATE KEY-----(?:(?!-----END)[^'])*)"
 )
-"""What is behind a user, up to the last @. Whoever is alone before the @ of HTTP is a token. And private keys as PEM."""
+"""What is behind a user, up to the last @; whoever is alone before the @ of HTTP is a token; private keys as PEM."""
 _URL_ALONE: Final = re.compile(r"(?:[\w+.\-:]*//[^:/\s]*[:/]|(?![\w+.\-:]*//)[^\s:/'\"{]*:)([^\n]+)@")
-"""A value that begins with a URL, also without its scheme or colon: what is behind the user can have any characters."""
+"""A value that begins with a URL, also without its scheme or colon: a password can have any characters."""
 _PARAMETER: Final = re.compile(r"(?<![\w.\-])(?P<key>[\w.\-]+)\]?=(?P<value>(?![,;)])(?:''|[^&\s'\"])+)")
 _NAME: Final = re.compile(
     r"(?:(?<![\w.\-%])|(?<=%[0-9A-Fa-f]{2}))(?<!://)(?P<key>[\w.\-]+(?:\[[\w.\-]*\])*)"

@@ -52,7 +52,7 @@ def _check_accumulator(given: Any, known: Inspected) -> None:
     try:
         instance = given() if isinstance(given, type) else given
         first = instance.create_accumulator()
-    except (Exception, SystemExit) as error:  # a user's class can raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a user's class can raise anything
         raise WrongFunction(f"it fails before the first row: {type(error).__name__}: {error}") from None
     try:
         msgspec.msgpack.Decoder(kind).decode(msgspec.msgpack.encode(first))

@@ -15,7 +15,6 @@ from rmqio.sql.user.inspection import Inspected, WrongFunction, inspected
 from rmqio.sql.user.loading import FunctionError
 from rmqio.sql.values import ValueFailure
 
-
 RAISED: Final = (Exception, SystemExit, GeneratorExit)
 """What a function of the user's raises: `sys.exit()` in it ends no worker."""
 
