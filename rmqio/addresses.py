@@ -25,15 +25,33 @@ _URL: Final = re.compile(
 _WRONG_PORT: Final = re.compile(r"[\w+.\-:]*//(?:\[[^\]]*\]|[^:/\s\[]*):(?!\d*(?:[,;/?#&]|\Z))")
 
 
+NO_PORT: Final = "what is behind the host is not the number of a port: is it a password, and the host left out?"
+
+
 def is_url(text: str) -> bool:
     """Returns whether a text is no path, but a URL other than of a file: also without its colon or scheme."""
     return _URL.match(text) is not None
+
+
+def require_folder(path: str) -> str:
+    """Returns the path of a folder of schemas. Raises `LocalError` for a URL, which is none of a registry."""
+    if is_url(path):
+        raise LocalError(
+            f"{shown_url(path)} is not a folder of schemas: the URL of a registry begins with http:// or https://"
+        )
+    return path
 
 
 def wrong_port(url: str) -> int | None:
     """Returns where a port that is no number begins in a URL: it can be a password, if the host is left out."""
     found = _WRONG_PORT.match(url)
     return None if found is None or "@" in url[found.end() :] else found.end()
+
+
+def require_port(url: str, shown: str) -> None:
+    """Raises `LocalError` for a port that is no number. `shown`: the URL without it."""
+    if wrong_port(url) is not None:
+        raise LocalError(f"{shown}: {NO_PORT}")
 
 
 def shown_url(url: str) -> str:

@@ -25,9 +25,9 @@ from rmqio.addresses import (
     is_host,
     join_address,
     parse_address,
+    require_port,
     shown_address,
     split_port,
-    wrong_port,
 )
 from rmqio.errors import LocalError, SetupError
 from rmqio.near_names import nearest
@@ -180,9 +180,6 @@ _IN_URL: Final = re.compile(r"[\w.+-]+://[^:/]*:[^@]*@")  # as SQLAlchemy: a use
 _SECRET: Final = re.compile(r"pass(word|wd|phrase)|^pwd$|\bpwd=|secret|token", re.IGNORECASE)
 
 
-NO_PORT: Final = "what is behind the host is not the number of a port: is it a password, and the host left out?"
-
-
 def holds_password(url: str) -> bool:
     """Returns whether a URL has a password, before the host or as a parameter."""
     return _IN_URL.match(url) is not None or any(
@@ -195,8 +192,7 @@ def holds_password(url: str) -> bool:
 
 def require_no_password(url: str, shown: str) -> None:
     """Raises `LocalError` for a URL with a password, or what may be one. `shown`: the URL without it."""
-    if wrong_port(url) is not None:
-        raise LocalError(f"{shown}: {NO_PORT}")
+    require_port(url, shown)
     if holds_password(url):
         raise LocalError(
             f"{shown}: the URL holds a password, which would travel with the pipeline: give password_env=, an "

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from rmqio.sql.secret_values import SCHEME, Spans, hides, may_hide, secrets_in_text, secrets_in_value
 from rmqio.sql.syntax.pieces import Piece, pieces
@@ -50,6 +50,8 @@ _WHOLE: Final = re.compile(
 _USER: Final = re.compile(r":(?://[^\s:/'\"]*[:/])?")
 _NO_PORT: Final = re.compile(r"//[^\s:/'\"\[\]]*:(?!\d*(?:[,;/?#&\s'\")]|\Z))")
 _QUOTED: Final = re.compile(r"(?<!\w)(['\"])(?P<inside>(?:\\.|(?!\1).)*)\1(?!\w)", re.DOTALL)
+PARSERS: Final[list[Callable[[str], Sequence[Any] | None]]] = []
+"""The parser, which adds itself, since its errors show no secrets: the options in a text; None: it does not parse."""
 _QUOTES: Final = tuple("'\"\u2018\u201c\u2019\u201d\xb4")
 _BEFORE: Final = (*_QUOTES, "=", ":")
 
@@ -78,10 +80,9 @@ def _merged(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _known(text: str, piece: Piece) -> list[tuple[int, int]] | None:
     """Returns the secrets of a statement; None: it does not parse."""
-    from rmqio.sql.syntax.parser import options_of  # its errors show no secrets
-
     part, found = text[piece.start : piece.end], list[tuple[int, int]]()
-    if (options := [] if _is_query(part) else options_of(part)) is None:
+    options = [] if _is_query(part) else next((parse(part) for parse in PARSERS), None)
+    if options is None:
         return None
     for each in options:
         start, end = piece.start + each.value_span.start, piece.start + each.value_span.end

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
 
+from rmqio.addresses import require_folder
 from rmqio.errors import LocalError
 from rmqio.model import Record
 from rmqio.pyspark.options.given import choice
@@ -159,7 +160,7 @@ def _registry(place: str) -> SchemaRegistry:
     from rmqio.serde.registry import BasicAuth, FolderRegistry, RestRegistry
 
     if not _is_url(place):
-        return FolderRegistry(place)
+        return FolderRegistry(require_folder(place))
     user = os.environ.get(USER_VARIABLE)
     return RestRegistry(place, auth=None if user is None else BasicAuth(user, _password))
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
-from rmqio.addresses import is_url, shown_url
 from rmqio.errors import LocalError
 from rmqio.serde.registry.base import (
     ProcessLocal,
@@ -49,7 +48,7 @@ class FolderRegistry:
     messages with it.
 
     Args:
-      folder: must exist on every worker. `LocalError` for a URL.
+      folder: must exist on every worker.
 
     Methods raise `SchemaRegistryError`, which names the file: a folder or file cannot be read, a file is not JSON or
     has another form of name, or two schemas have the same id.
@@ -59,10 +58,6 @@ class FolderRegistry:
     _state: _State = field(repr=False, compare=False)
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        if is_url(path := os.fspath(folder)):
-            raise LocalError(
-                f"{shown_url(path)} is not a folder of schemas: the URL of a registry begins with http:// or https://"
-            )
         # Absolute, because a worker can run in another directory.
         object.__setattr__(self, "folder", Path(folder).absolute())
         object.__setattr__(self, "_state", _State())

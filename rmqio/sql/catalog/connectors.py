@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rmqio.addresses import wrong_port
-from rmqio.security import NO_PORT, holds_password
+from rmqio.addresses import NO_PORT, wrong_port
+from rmqio.security import holds_password
 from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.scripts.settings import _duration_ms
 from rmqio.sql.secret_options import masked_value

@@ -14,6 +14,7 @@ from lark.exceptions import VisitError
 
 from rmqio.sql.errors import Refusal, Source, Span, SqlError, listed, nearest
 from rmqio.sql.recursion import deep_trees
+from rmqio.sql.secret_options import PARSERS
 from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.builder import Builder
 from rmqio.sql.syntax.other_forms import OPERATORS, UNICODE, message_for
@@ -64,6 +65,9 @@ def options_of(text: str) -> list[statements.Option] | None:
         for option in (each.options if isinstance(each, statements.CreateTable) else [each.option])
         if option is not None
     ]
+
+
+PARSERS[:] = [options_of]
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.addresses import canonical_host, join_address, parse_address, split_port
+from rmqio.addresses import canonical_host, join_address, parse_address, require_folder, split_port
 from rmqio.errors import LocalError
 
 
@@ -60,3 +60,19 @@ def test_any_text_is_an_address_or_an_error(text: str) -> None:
 )
 def test_a_port_may_be_missing(text: str, parts: tuple[str, str | None]) -> None:
     assert split_port(text) == parts
+
+
+@pytest.mark.parametrize(
+    "url", ["http:/u:pw@h", "https//u:pw@h/x", "ftp://u:pw@h", "htps://h", "//u:pw@h", "u:pw@h:1", "u@h:81", "https//h"]
+)
+def test_a_url_is_no_folder(url: str) -> None:
+    with pytest.raises(
+        LocalError, match="is not a folder of schemas: the URL of a registry begins with http"
+    ) as caught:
+        require_folder(url)
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize("folder", ["schemas", "/a@b/c:d", "a//b", "./me@h", "s.v1/x"])
+def test_a_path_is_a_folder(folder: str) -> None:
+    assert require_folder(folder) == folder

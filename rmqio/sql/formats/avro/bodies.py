@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rmqio.addresses import require_folder
 from rmqio.errors import LocalError, SerdeError
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
@@ -65,7 +66,7 @@ def registry_of(options: FormatOptions) -> SchemaRegistry:
     url = options.text("registry_url", "").strip()
     try:
         is_http = url.lower().startswith(("http://", "https://"))
-        return RestRegistry(url, **TIMES) if is_http else FolderRegistry(url.removeprefix("file://"))
+        return RestRegistry(url, **TIMES) if is_http else FolderRegistry(require_folder(url.removeprefix("file://")))
     except LocalError as error:
         raise options.refusal("registry_url", f"is {url!r}: {error}") from None
 

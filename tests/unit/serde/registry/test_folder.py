@@ -117,22 +117,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         FolderRegistry(tmp_path).by_id(1)
 
 
-@pytest.mark.parametrize(
-    "url", ["http:/u:pw@h", "https//u:pw@h/x", "ftp://u:pw@h", "htps://h", "//u:pw@h", "u:pw@h:1", "u@h:81", "https//h"]
-)
-def test_a_url_is_no_folder(url: str) -> None:
-    with pytest.raises(
-        LocalError, match="is not a folder of schemas: the URL of a registry begins with http"
-    ) as caught:
-        FolderRegistry(url)
-    assert "pw" not in str(caught.value)
-
-
-@pytest.mark.parametrize("folder", ["schemas", "/a@b/c:d", "a//b", "./me@h", "s.v1/x"])
-def test_a_path_is_a_folder(folder: str) -> None:
-    assert FolderRegistry(folder).folder == Path(folder).absolute()
-
-
 def test_two_files_with_one_id_are_named(tmp_path: Path) -> None:
     write(tmp_path, "a.v1.avsc", FIXED % 823)
     write(tmp_path, "b.v2.avsc", FIXED % 66688)
