@@ -20,21 +20,20 @@ from rmqio.sql.syntax.pieces import Piece, pieces
 HIDDEN: Final = "***"
 _COMMENT: Final = re.compile(r"'[^']*'?|`[^`]*`?|(?P<comment>--[^\n]*|/\*(?!\+).*?(?:\*/|\Z))", re.DOTALL)
 _STATEMENT: Final = re.compile(
-    r";(?=\s*(?:\Z|--|/\*|(?:ALTER|BEGIN|CREATE|DESC|DROP|END|EXECUTE|EXPLAIN|INSERT|RESET|SELECT|SET|SHOW|UPDATE"
-    r"|WITH)\b))",
+    r";(?=\s*(?:\Z|--|/\*|(?:ALTER|CREATE|DROP|EXECUTE|INSERT|RESET|SELECT|SET|UPDATE|WITH)\b)|[^\S\n]*\n)",
     re.IGNORECASE,
 )
 _QUERY: Final = re.compile(r"\b(?:SELECT|VALUES|WHERE|UPDATE)\b", re.IGNORECASE)
 _LIST: Final = re.compile(
     r"/\*\+|\bCREATE\s+(?:TEMPORARY\s+)?(?!TEMPORARY\b|VIEW\b)\w|\bALTER\b|\bOPTIONS\s*\("
-    r"|\bWITH\s*(?:\(|\s(?!DELAY\b)[\w.\-]+\s*[=:'])|\(\s*'[\w.\-]+'\s*=\s*'|(?:^|;)\s*SET\s+(?:'|[\w\-]+\.)",
+    r"|\bWITH\s*(?:\(|\s(?!DELAY\b)[\w.\-]+\s*[=:'])|'[\w.\-]+'\s*=\s*'|(?:^|;)\s*SET\s+(?:'|[\w\-]+\.)",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Where options are, also behind a WITH that is misspelt."""
+"""Where options are, also behind a WITH or SET that is misspelt: a query does not compare two literals."""
 _NAME: Final = re.compile(
     r"""
     (?<![\w.\-])(?P<key>[\w.\-]++(?:\[[\w.\-]*\])*+)(?P<close>[\\'"`\u2019\u201d\xb4\]]*+)
-    \s*+(?: (?P<sign>(?:(?!--)[:=~<>!%\-])+)\s*+ | (?P<comma>,\s*+)(?=')
+    \s*+(?: (?P<sign>(?:(?!--)[:=~<>!%\-])+)\s*+ | (?P<comma>,\s*+)(?=['=:])
       | (?=(?P<literal>(?:(?!(?:AS|COMMENT)\b)\w+\s+)?['"\u2018\u201c\xb4])|(?P<other>[^,;)\]}])) )
     """,
     re.VERBOSE | re.IGNORECASE,

@@ -254,6 +254,7 @@ _PLACES = (
     "CREATE FUNCTION f AS 'm.f' LANGUAGE PYTHON WITH ({});",
     "CREATE VIEW v AS SELECT a FROM t WHERE x = 'y';\nSELECT a FROM t /*+ OPTIONS({}) */ WHERE b;",
     "SET {};",
+    "SELECT a FROM t WHERE b = 'q';\nSTE {};",
 )
 
 
