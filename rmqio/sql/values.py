@@ -283,7 +283,8 @@ def in_years(micros: int) -> int:
 
 def date_in_years(days: int) -> int:
     """Returns the date, in days since 1970. Raises `ValueFailure` outside the years 1 to 9999."""
-    date_of(days)
+    if not FIRST_US <= days * DAY_US <= LAST_US:
+        date_of(days)  # raises
     return days
 
 
