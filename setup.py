@@ -9,7 +9,7 @@ import re
 import zipfile
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.editable_wheel import editable_wheel
 
 # optional: without a compiler rmqio installs all the same, and runs in Python.
@@ -82,6 +82,12 @@ def _description() -> str:
 # The wheel of a release for all platforms has none.
 _WITHOUT = os.environ.get("RMQIO_NO_EXTENSION") == "1"
 setup(
+    # pyspark_rocketmq: Spark looks for data sources in modules with such names.
+    packages=[
+        *find_packages(include=["rmqio", "rmqio.*", "pyspark_rocketmq"]),
+        *(f"rmqio.{each}" for each in find_packages(include=["pipelines", "pipelines.*", "schemas"])),
+    ],
+    package_dir={"rmqio.pipelines": "pipelines", "rmqio.schemas": "schemas"},
     ext_modules=[] if _WITHOUT else [_FAST, _BULK, _LOOK, _NUMBERS],
     cmdclass={"editable_wheel": EditableWheel},
     long_description=_description(),

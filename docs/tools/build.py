@@ -18,8 +18,8 @@ from docs.tools.reasons import plain, reasons
 ROOT: Final = Path(__file__).parents[2]
 SITE: Final = ROOT / "build" / "site"
 PACKAGES: Final = ROOT / "build" / "api"
-MAPPED: Final = ("runners", "pipelines", "schemas")
-"""Folders that pyproject.toml maps into the package."""
+MAPPED: Final = ("pipelines", "schemas")
+"""Folders that setup.py maps into the package."""
 
 
 def lay_out(packages: Path = PACKAGES) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Folders are installed under these names (pyproject.toml, package-dir).
-PACKAGES = {"rmqio": "rmqio", "runners": "rmqio.runners", "pipelines": "rmqio.pipelines", "schemas": "rmqio.schemas"}
+# Folders are installed under these names (setup.py).
+PACKAGES = {"rmqio": "rmqio", "pipelines": "rmqio.pipelines", "schemas": "rmqio.schemas"}
 PACKAGES["pyspark_rocketmq"] = "pyspark_rocketmq"
 _IMPORT_CALLS = ("import_module", "__import__")
 

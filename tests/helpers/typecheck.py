@@ -18,7 +18,7 @@ import platformdirs
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("rmqio", "pyspark_rocketmq", "tests", "bench", "docs", "examples")
-MAPPED = {"runners": "rmqio/runners", "pipelines": "rmqio/pipelines", "schemas": "rmqio/schemas"}
+MAPPED = {"pipelines": "rmqio/pipelines", "schemas": "rmqio/schemas"}
 
 
 def main() -> int:

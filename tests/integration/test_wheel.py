@@ -64,7 +64,7 @@ def test_the_description_is_the_readme_without_what_leads_nowhere_elsewhere(whee
 def test_every_module_of_the_source_tree_is_in_the_wheel(wheel: Path, folder: Path) -> None:
     source, names = folder / "source", set(zipfile.ZipFile(wheel).namelist())
     missing = []
-    for top, package in (("rmqio", "rmqio"), ("runners", "rmqio/runners"), ("pipelines", "rmqio/pipelines")):
+    for top, package in (("rmqio", "rmqio"), ("pipelines", "rmqio/pipelines")):
         for path in (source / top).rglob("*.py"):
             name = f"{package}/{path.relative_to(source / top).as_posix()}"
             if name not in names:

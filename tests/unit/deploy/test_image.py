@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.imports import sources
 from tests.helpers.waiting import at_most
 
 ROOT = Path(__file__).parents[3]
@@ -115,8 +116,9 @@ def test_what_it_copies_makes_all_packages(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=at_most(300), check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    packages = PROJECT["tool"]["setuptools"]["packages"]
-    assert [each for each in packages if f"{each.replace('.', '/')}/__init__.py" not in files] == []
+    modules = [(module.replace(".", "/"), path.name) for module, path in sources()]
+    wanted = [f"{name}/__init__.py" if file == "__init__.py" else f"{name}.py" for name, file in modules]
+    assert [each for each in wanted if each not in files] == []
     assert {"rmqio/py.typed", "rmqio/pipelines/addresses.jsonl", "rmqio/runners/spark/sessions/daemon.py"} <= files
     assert [each for each in files if each.startswith(("tests/", "bench/", "docs/"))] == []
 

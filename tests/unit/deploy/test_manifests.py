@@ -172,4 +172,4 @@ def test_the_flink_of_the_manifest_is_that_of_the_job_server() -> None:
     spec = named("flink FlinkDeployment")["spec"]
     version = spec["flinkVersion"].removeprefix("v").replace("_", ".")
     assert spec["image"].startswith(f"flink:{version}-")
-    assert f":flink:{version}:job-server:" in (ROOT / "runners" / "flink" / "beam.py").read_text()
+    assert f":flink:{version}:job-server:" in (ROOT / "rmqio" / "runners" / "flink" / "beam.py").read_text()

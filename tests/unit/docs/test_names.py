@@ -18,7 +18,7 @@ PATHS = sorted(ROOT.glob("tests/**/*.py"))
 # By their last folders, too: pages name a file as `batch/test_runner.py`.
 FILES = {"/".join(path.parts[-count:]): path for path in PATHS for count in range(1, 8)}
 NAMES = {name for path in PATHS for name in (path.stem, *re.findall(r"def (test_\w+)", path.read_text()))}
-FOLDERS: Final = "rmqio|runners|pipelines|schemas|bench|tests|docs|examples"
+FOLDERS: Final = "rmqio|pipelines|schemas|bench|tests|docs|examples"
 _CODE: Final = re.compile(r"^( *)```.*?^\1```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s+(\S+)", re.MULTILINE)
 
@@ -67,8 +67,10 @@ def paths_in(text: str) -> list[str]:
 
 
 def test_paths_in_a_text_are_found() -> None:
-    text = "see `rmqio/wire/messages/stored.py` and (runners/spark/runner.py), not ../rmqio/model.py or x/rmqio/a.py"
-    assert paths_in(text) == ["rmqio/wire/messages/stored.py", "runners/spark/runner.py"]
+    text = (
+        "see `rmqio/wire/messages/stored.py` and (rmqio/runners/spark/runner.py), not ../rmqio/model.py or x/rmqio/a.py"
+    )
+    assert paths_in(text) == ["rmqio/runners/spark/runner.py", "rmqio/wire/messages/stored.py"]
 
 
 # ---- links ----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def _programs() -> Iterator[tuple[str, str]]:
             yield f"{block.page}:{block.line}", block.code
     for path in sorted((ROOT / "examples").glob("*.py")):
         yield str(path.relative_to(ROOT)), path.read_text()
-    for folder in ("rmqio", "runners", "pipelines", "pyspark_rocketmq"):
+    for folder in ("rmqio", "pipelines", "pyspark_rocketmq"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             if "Pipeline(" in (text := path.read_text()):
                 yield str(path.relative_to(ROOT)), "\n".join(_docstrings(text))

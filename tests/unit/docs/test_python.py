@@ -208,7 +208,7 @@ def test_a_name_that_nothing_defines_is_found() -> None:
 # ---- what all have ---------------------------------------------------------------------------------------------------
 
 _WITHOUT_OPTIONS: Final = re.compile(r"\bPipeline\((?!.*\boptions=)")
-_PACKAGES: Final = ("examples", "pipelines", "pyspark_rocketmq", "rmqio", "runners")
+_PACKAGES: Final = ("examples", "pipelines", "pyspark_rocketmq", "rmqio")
 
 
 def _docstrings(source: str) -> Iterator[str]:

@@ -189,7 +189,7 @@ def test_all_pictures_have_a_source() -> None:
 @pytest.mark.parametrize("name", sorted(draw.PICTURES))
 def test_files_that_a_picture_names_exist(name: str) -> None:
     named = re.findall(r"[\w/]+\.py", (draw.FOLDER / name).read_text())
-    folders = [ROOT / "rmqio", ROOT / "runners" / "spark"]
+    folders = [ROOT / "rmqio", ROOT / "rmqio" / "runners" / "spark"]
     assert [path for path in named if not any((folder / path).is_file() for folder in folders)] == []
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from tests.helpers.imports import PACKAGES, ROOT, imports_of
 
-_PRODUCT: Final = ("rmqio/", "runners/", "pyspark_rocketmq/", "pipelines/")
+_PRODUCT: Final = ("rmqio/", "pyspark_rocketmq/", "pipelines/")
 _FOLDERS: Final = (*_PRODUCT, "tests/", "docs/")
 _SUFFIXES: Final = (".py", ".c", ".h", ".md")
 

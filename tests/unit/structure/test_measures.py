@@ -55,8 +55,8 @@ def test_counts() -> None:
         "rmqio/sql/plan.py": "from rmqio.sql import nodes\n\n\nclass Plan: ...\n",
         "rmqio/sql/nodes.py": "\n" * 601,
         "rmqio/sql/a/b/deep.py": "import rmqio.sql.nodes\n",
-        "runners/spark/a.py": "def f():\n    from . import b\n",
-        "runners/spark/b.py": "",
+        "rmqio/runners/spark/a.py": "def f():\n    from . import b\n",
+        "rmqio/runners/spark/b.py": "",
         "rmqio/runners/a/b/allowed.py": "",
         "rmqio/runners/a/b/c/deep.py": "",
     }

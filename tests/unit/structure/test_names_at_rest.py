@@ -26,7 +26,7 @@ from rmqio.transforms.reading import restriction
 from rmqio.wire import recall
 
 ROOT: Final = Path(__file__).parents[3]
-FOLDERS: Final = ("rmqio", "runners", "pipelines", "pyspark_rocketmq")
+FOLDERS: Final = ("rmqio", "pipelines", "pyspark_rocketmq")
 KEPT: Final = tomllib.loads(Path(__file__).with_name("names_at_rest.toml").read_text("utf-8"))
 
 

@@ -37,7 +37,7 @@ def test_user_code_runs_in_workers_and_in_several_tasks() -> None:
 
 
 def test_workers_import_the_installed_pyspark() -> None:
-    """Each process would compile the copy in Spark's zip file again: see runners/spark/sessions/site."""
+    """Each process would compile the copy in Spark's zip file again: see rmqio/runners/spark/sessions/site."""
 
     def where(_: Any) -> tuple[str, list[str]]:
         return pyspark.__file__, sys.path

@@ -13,9 +13,9 @@ import rmqio
 _RUNNERS: Final = Path(__file__).parents[1]
 # Beam's calls of a DoFn, our own code, and the threads that both use. Beam's compiled modules name their files from
 # `apache_beam` on.
-_OURS: Final = "|".join(re.escape(str(each)) for each in (Path(rmqio.__file__).parent, _RUNNERS))
+_OURS: Final = re.escape(str(Path(rmqio.__file__).parent))
 _CALLERS: Final = re.compile(
-    rf"(^|/)(apache_beam/(runners/|transforms/core\.py|pipeline\.py)|concurrent/futures/|(threading|contextlib)\.py)|^({_OURS})/"
+    rf"(^|/)(apache_beam/(runners/|transforms/core\.py|pipeline\.py)|concurrent/futures/|(threading|contextlib)\.py)|^{_OURS}/"
 )
 _OF_RUNNERS: Final = f"{_RUNNERS}/"
 _HIDES: Final = "__tracebackhide__"

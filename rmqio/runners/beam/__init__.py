@@ -1,4 +1,4 @@
 """The private parts of Beam that all runners use, those of its in-process runner, and the versions that have them.
 
-The runners for Spark and Flink have their own: `runners/spark/beam` and `runners/flink/beam`.
+The runners for Spark and Flink have their own: `rmqio/runners/spark/beam` and `rmqio/runners/flink/beam`.
 """

@@ -19,9 +19,7 @@ _OF_A_QUERY: Final = "=== Streaming Query ==="
 """The start of what Spark appends to the failure of a query: its ids, offsets and plan."""
 _LINES: Final = 30
 _WHERE: Final = re.compile(r"\s*\[while running '(.*)'\]\s*$", re.DOTALL)
-_OURS: Final = re.compile(
-    "|".join(re.escape(str(each)) for each in (Path(rmqio.errors.__file__).parent, Path(__file__).parents[1]))
-)
+_OURS: Final = re.compile(re.escape(str(Path(rmqio.errors.__file__).parent)))
 # The code in Beam that calls a DoFn, and our code that calls Beam
 _CALLERS: Final = re.compile(
     rf"(^|/)apache_beam/(runners/(common|worker/)|transforms/core\.py)|^{re.escape(str(Path(__file__).parent))}/"
