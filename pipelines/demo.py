@@ -30,8 +30,7 @@ from rmqio.options import ClientOptions
 from rmqio.pipelines.addresses import SAMPLE_SIZE, addresses, sample_lines
 from rmqio.pipelines.check import body_of, read_topic
 from rmqio.pipelines.common.arguments import make_parser, parse
-from rmqio.runners.flags import wrong_argument
-from rmqio.runners.options import known_runner
+from rmqio.runners.options import known_runner, wrong_argument
 
 SOURCE: Final = "addresses"
 SINK: Final = "provinces"

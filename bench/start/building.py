@@ -3,7 +3,7 @@
 python -m bench.start.building [--repeats 15]
 
 No broker is needed: building, translating and starting a pipeline is all that costs here, but for the one with state.
-The sides take turns, and must give the same rows. Our options make each view once (`rmqio.runners.beam.views`), and
+The sides take turns, and must give the same rows. Our options make each view once (`rmqio.runners.beam.speedups`), and
 make Beam faster (`rmqio.runners.beam.speedups`).
 """
 
@@ -23,8 +23,7 @@ from apache_beam.transforms import core, userstate
 
 from bench.common.report import aligned, machine_text
 from bench.common.rows import Spread
-from rmqio.runners.beam.speedups import speed_up_beam
-from rmqio.runners.beam.views import ViewedOptions
+from rmqio.runners.beam.speedups import ViewedOptions, speed_up_beam
 from rmqio.runners.options import IN_PROCESS_RUNNER
 from rmqio.sql import SqlTransform
 

@@ -13,8 +13,7 @@ from rmqio.command_line.parser import Parser
 from rmqio.command_line.values import parse_group, parse_topic
 from rmqio.errors import LocalError
 from rmqio.options import parse_name_server
-from rmqio.runners.flags import known_flags, wrong_argument
-from rmqio.runners.options import connects_from_here, known_runner, strict_options
+from rmqio.runners.options import connects_from_here, known_flags, known_runner, strict_options, wrong_argument
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.start.texts import TIME_HELP

@@ -17,8 +17,7 @@ from rmqio.options import parse_name_server
 from rmqio.pipelines.common.arguments import parse_start, parse_stop
 from rmqio.pipelines.common.enriching import add_enrich_arguments, lookup_of, parse_interval
 from rmqio.rules import RuleSet
-from rmqio.runners.flags import known_flags, wrong_argument
-from rmqio.runners.options import connects_from_here
+from rmqio.runners.options import connects_from_here, known_flags, wrong_argument
 from rmqio.start import StartFrom
 
 _WORD_COUNT: Final = """\

@@ -1,6 +1,6 @@
 """Data: how each runner meets what a pipeline may need, and the tests that show it.
 
-`rmqio.runners.report` compares a pipeline with `TABLE`, and docs/capabilities.md shows it.
+`rmqio.runners.submission` compares a pipeline with `TABLE`, and docs/capabilities.md shows it.
 """
 
 from __future__ import annotations

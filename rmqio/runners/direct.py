@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import _thread
+import contextlib
+import queue
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -10,15 +16,66 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
 from rmqio.repeats.endings import Ending
 from rmqio.runners.beam import versions
-from rmqio.runners.beam.in_process import FnApiRunner, followed, has_unbounded
-from rmqio.runners.beam.patches import samplers_end
+from rmqio.runners.beam.in_process import FnApiRunner, followed, has_unbounded, samplers_end
 from rmqio.runners.beam.portable import portable_form, reads_among
 from rmqio.runners.capabilities import Cell, Mode, Requirement, Verdict
-from rmqio.runners.checkpoints.options import CheckpointOptions
-from rmqio.runners.interrupts import interrupts_until_raised
-from rmqio.runners.report import Report, compare
-from rmqio.runners.submission import check, check_positions, look_up_topics
-from rmqio.runners.tracebacks.failures import without_callers
+from rmqio.runners.checkpoints import CheckpointOptions
+from rmqio.runners.submission import Report, check, check_positions, compare, look_up_topics
+from rmqio.runners.tracebacks import without_callers
+
+# Ctrl-C ends a pipeline that runs in this process, also if what runs at that moment drops the exception.
+
+
+class _Interrupt(KeyboardInterrupt):
+    """Python tells when it is dropped: it has no weak references to instances of a class in C."""
+
+
+_Interrupt.__module__, _Interrupt.__qualname__ = "builtins", KeyboardInterrupt.__name__  # Beam's texts name it
+
+
+@contextlib.contextmanager
+def interrupts_until_raised() -> Iterator[None]:
+    """Raises `KeyboardInterrupt` out of the block after Ctrl-C, wherever in it the signal arrives.
+
+    Python raises the exception in whatever runs: a destructor, a callback or an `except:`, which drop it, and an
+    endless pipeline would go on. Here, one that nothing refers to any more, while the block still runs, is raised
+    again. Nothing changes outside the main thread, and for a program with a handler of its own.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    raised: list[weakref.ref[_Interrupt]] = []
+    dropped: queue.SimpleQueue[object] = queue.SimpleQueue()
+    is_over = False
+
+    def made() -> _Interrupt:
+        if not raised:
+            _thread.start_new_thread(raise_again, ())  # the lock of threads may be held by what is interrupted
+        error = _Interrupt()
+        raised.append(weakref.ref(error, dropped.put))
+        return error
+
+    def interrupt(*_: Any) -> None:
+        raise made()  # no variable of a frame in its traceback refers to it
+
+    def raise_again() -> None:
+        # In a thread: a signal's handler runs in the middle of a destructor in Python, which would drop this one, too.
+        while dropped.get() is not None and not is_over:
+            _thread.interrupt_main()
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except _Interrupt as error:  # a process that a class of another name ends has status 1
+        raise KeyboardInterrupt().with_traceback(error.__traceback__) from error.__cause__
+    finally:
+        is_over = True
+        dropped.put(None)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 _on_followed: Final[ContextVar[Callable[[list[Any]], None] | None]] = ContextVar("_on_followed", default=None)
 """What to do with the transforms whose stages have others behind them, in the pipeline that this thread runs."""

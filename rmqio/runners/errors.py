@@ -1,8 +1,8 @@
-"""Errors that runners have in common."""
+"""The errors of the runners. Imports no Beam."""
 
 from __future__ import annotations
 
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, RmqioError
 
 
 class PipelineFailed(RuntimeError):
@@ -14,3 +14,22 @@ class NotReady(LocalError):
 
     If it ends a program, Python shows its one line without a traceback.
     """
+
+
+# The errors of Flink and of its job server.
+
+
+class FlinkError(RmqioError):
+    """Flink does not answer, or refuses. The message holds the request, its address and the answer."""
+
+
+class FlinkSilent(FlinkError):
+    """Flink does not answer: it is not reached, or the connection broke."""
+
+
+class JobServerError(RmqioError):
+    """The job server is not available, does not start or does not work. The message says what, where and what to do."""
+
+
+class NoJava(JobServerError, NotReady):
+    """There is no Java for the job server."""

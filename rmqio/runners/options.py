@@ -3,17 +3,141 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
+import functools
 import importlib
+import importlib.util
+import re
 import sys
-from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence, Set
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from rmqio.errors import LocalError
+from rmqio.near_names import nearest
 from rmqio.runners.errors import NotReady
 
-if TYPE_CHECKING:  # Beam in functions only: Spark's workers import this package on their way to its modules
+if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
+
+
+# Stray words, misspelt options and names of runners, found before Beam is imported: that takes seconds.
+
+_CLOSE: Final = 0.8
+"""Below it, an option is not taken for a misspelt one: a job server can have options that are not known here."""
+_FLAG: Final = re.compile(r"""["'](--[\w-]+)["']""")
+_RUNNER: Final = re.compile(r"""["']apache_beam\.runners\.[\w.]+\.(\w+Runner)["']""")
+_FILES_WITH_OPTIONS: Final = ("report.py", "usage.py", "checkpoints/options.py", "flink/options.py", "spark/options.py")
+
+
+def wrong_argument(argv: Sequence[str], own: Iterable[str]) -> str | None:
+    """Returns what is wrong with the first argument that is a stray word, or a misspelt option; None: nothing is.
+
+    An option is misspelt if nobody knows it and it is near a known one.
+
+    Args:
+      argv: arguments of a program. Those that it does not know go to Beam and its runner.
+      own: the options of the program.
+    """
+    if words := stray(argv):
+        return f"unknown argument {words[0]!r}"
+    given = [each.partition("=")[0] for each in argv[: argv.index("--") if "--" in argv else None]]
+    if "--allow_unknown_options" in given:
+        return None
+    known = known_flags().union(own)
+    for flag in (each for each in given if each.startswith("--") and each not in known):
+        if near := nearest(flag.replace("-", "_").replace("__", "--", 1), known, cutoff=_CLOSE):
+            return f"unknown argument {flag!r}; did you mean {near}?"
+    return None
+
+
+def stray(argv: Sequence[str]) -> list[str]:
+    """Returns the words that are no options. A word behind an option can be its value."""
+    pairs = zip(("", *argv), argv, strict=False)
+    return [word for before, word in pairs if _is_word(word) and (_is_word(before) or before == "--" or "=" in before)]
+
+
+def _is_word(argument: str) -> bool:
+    return not argument.startswith("-") or argument == "-"
+
+
+@functools.cache
+def known_flags() -> frozenset[str]:
+    """Returns the options of Beam and of our runners, as the text of their sources has them."""
+    # JOIN
+
+    texts = [(Path(__file__).parent / name).read_text(encoding="utf-8") for name in _FILES_WITH_OPTIONS]
+    return frozenset(f"--{name}" for name in JOB_SERVER_OPTIONS).union(*map(_FLAG.findall, [*texts, _text_of_beam()]))
+
+
+@functools.cache
+def flags_with_value() -> frozenset[str]:
+    """Returns those options of Beam and of our runners that take a value."""
+    texts = [(Path(__file__).parent / name).read_text(encoding="utf-8") for name in _FILES_WITH_OPTIONS]
+    calls = [each for text in (*texts, _text_of_beam()) for each in ast.walk(ast.parse(text)) if _is_call(each)]
+    return frozenset(name for each in calls if not _is_switch(each) for name in _names_of(each))
+
+
+def _is_call(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call)
+
+
+def _names_of(call: ast.Call) -> list[str]:
+    texts = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return [each for each in texts if each.startswith("--")]
+
+
+def _is_switch(call: ast.Call) -> bool:
+    actions = [ast.unparse(each.value) for each in call.keywords if each.arg == "action"]
+    return any(each.startswith("'store") or each.endswith("BooleanOptionalAction") for each in actions)
+
+
+@functools.cache
+def beams_runners() -> frozenset[str]:
+    """Returns the names of the runners that Beam knows."""
+    return frozenset(_RUNNER.findall(_text_of_beam()))
+
+
+def _text_of_beam() -> str:
+    """Returns the module with Beam's options; an empty text without Beam."""
+    beam = importlib.util.find_spec("apache_beam")
+    folders = (beam.submodule_search_locations if beam is not None else None) or ()
+    files = [Path(folder, "options/pipeline_options.py") for folder in folders]
+    return "".join(path.read_text(encoding="utf-8") for path in files if path.is_file())
+
+
+# Options that the Flink job server of Beam 2.62 reports; Beam's Python side knows only some of them.
+
+_ANSWER: Final = """
+allow_non_restored_state app_name attached_mode auto_balance_write_files_sharding_enabled
+auto_watermark_interval bundle_processor_cache_timeout checkpoint_timeout_millis checkpointing_interval
+checkpointing_mode credential_factory_class dataflow_kms_key default_environment_config
+default_environment_type default_sdk_harness_log_level disable_metrics enable_bucket_read_metric_counter
+enable_bucket_write_metric_counter enable_heap_dumps enable_stable_input_drain enable_streaming_engine
+environment_cache_millis environment_expiration_millis environment_options execution_mode_for_batch
+execution_retry_delay executor_service experiments externalized_checkpoints_enabled
+fail_on_checkpointing_errors faster_copy file_input_split_max_size_m_b files_to_stage
+finish_bundle_before_checkpointing flink_conf_dir flink_master force_unaligned_checkpoint_enabled
+g_c_thrashing_percentage_per_period gcp_credential gcp_oauth_scopes gcp_temp_location gcs_endpoint
+gcs_http_request_read_timeout gcs_http_request_write_timeout gcs_performance_metrics gcs_read_counter_prefix
+gcs_rewrite_data_op_batch_limit gcs_upload_buffer_size_bytes gcs_util gcs_write_counter_prefix google_api_trace
+google_cloud_storage_read_options grouping_table_max_size_mb impersonate_service_account jdk_add_open_modules
+job_check_interval_in_secs job_endpoint job_name job_server_timeout latency_tracking_interval
+load_balance_bundles log_mdc max_bundle_size max_bundle_time_mills max_cache_memory_usage_mb
+max_cache_memory_usage_mb_class max_cache_memory_usage_percent max_parallelism min_pause_between_checkpoints
+num_concurrent_checkpoints number_of_execution_retries object_reuse operator_chaining options_id
+output_executable_path parallelism path_validator path_validator_class project re_iterable_group_by_key_result
+report_checkpoint_duration resource_hints retain_docker_containers
+retain_externalized_checkpoints_on_cancellation runner savepoint_path sdk_harness_log_level_overrides
+sdk_worker_parallelism semi_persist_dir shutdown_sources_after_idle_ms stable_unique_names state_backend
+state_backend_factory state_backend_storage_path streaming temp_location transform_service_address
+transform_service_beam_version transforms_to_override unaligned_checkpoint_enabled update_compatibility_version
+use_data_stream_for_batch user_agent worker_region worker_zone zone
+"""
+JOB_SERVER_OPTIONS: Final = frozenset(_ANSWER.split())
+"""The answer to `DescribePipelineOptions`; a test asks again."""
+
 
 # Beam 2.77's own DirectRunner tries Prism first, which downloads a binary, and falls back to other runners depending
 # on what the pipeline holds. Ours is always the in-process FnApiRunner, and needs no network.
@@ -55,9 +179,8 @@ def options(argv: Sequence[str] | None = None, **kwargs: Any) -> PipelineOptions
     from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
     from rmqio.runners import usage  # its options are known with every runner
-    from rmqio.runners.beam.speedups import speed_up_beam
-    from rmqio.runners.beam.views import ViewedOptions
-    from rmqio.runners.tracebacks.uncaught import show_users_frames
+    from rmqio.runners.beam.speedups import ViewedOptions, speed_up_beam
+    from rmqio.runners.tracebacks import show_users_frames
 
     show_users_frames()
     speed_up_beam()
@@ -117,7 +240,7 @@ def connects_from_here(runner: object) -> bool:
 def _path_of(name: str) -> str:
     if "." in name:
         return name
-    from rmqio.runners.flags import beams_runners
+    # JOIN
 
     names = {known.lower(): known for known in (*beams_runners(), *_OURS)}
     known = names.get(name.lower()) or names.get(f"{name.lower()}runner")
@@ -146,7 +269,7 @@ def unknown_flags(found: PipelineOptions) -> list[str]:
     if not given_flags(found):
         return []
     from rmqio.runners import usage
-    from rmqio.runners.flags import stray
+    # JOIN
 
     runner = str(found.view_as(StandardOptions).runner)
     known: Set[str] = frozenset()
@@ -155,7 +278,7 @@ def unknown_flags(found: PipelineOptions) -> list[str]:
     )
     if is_ours:
         import rmqio.runners.flink.options  # noqa: F401 - its flags are known then
-        from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
+        # JOIN
 
         known = JOB_SERVER_OPTIONS
     unparsed, _ = usage.parse(given_flags(found))

@@ -20,7 +20,7 @@ from rmqio.command_line.exits import FAILED, INTERRUPTED, OK, WRONG_USAGE
 from rmqio.errors import LocalError, RmqioError
 from rmqio.runners.errors import PipelineFailed
 from rmqio.runners.options import connects_from_here
-from rmqio.runners.report import Refused, ReportOptions, report_of
+from rmqio.runners.submission import Refused, ReportOptions, report_of
 from rmqio.security import UNSECURED, Security
 
 # How our errors look in a runner's text about a worker's failure, and what Beam appends.

@@ -18,8 +18,8 @@ from apache_beam.options.pipeline_options import (
 
 from rmqio.errors import LocalError
 from rmqio.runners.beam.portable import add_arguments
-from rmqio.runners.checkpoints.options import CheckpointOptions
-from rmqio.runners.report import ReportOptions
+from rmqio.runners.checkpoints import CheckpointOptions
+from rmqio.runners.submission import ReportOptions
 
 _CUTOFF: Final = 0.85
 """Below it, an option is not taken for a misspelt one: it may belong to a class that the program defines later."""

@@ -13,8 +13,7 @@ from rmqio.command_line.arguments import require_usable, start_parser, stop_pars
 from rmqio.command_line.exits import OK, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, counted
-from rmqio.runners.flags import flags_with_value, wrong_argument
-from rmqio.runners.options import connects_from_here, known_runner, strict_options
+from rmqio.runners.options import connects_from_here, flags_with_value, known_runner, strict_options, wrong_argument
 from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.fitting import for_terminal
@@ -174,7 +173,7 @@ def _check(script: Script, arguments: argparse.Namespace, valid: int) -> int:
 def _report(options: Any, build: Callable[[Any], None] = lambda pipeline: None) -> Any:
     import apache_beam as beam
 
-    from rmqio.runners.report import report_of
+    from rmqio.runners.submission import report_of
 
     pipeline = beam.Pipeline(options=options)
     build(pipeline)
@@ -228,7 +227,7 @@ def _connection(script: Script, arguments: argparse.Namespace) -> Any:
 
 def _options(script: Script, arguments: argparse.Namespace) -> Any:
     """The options of the job's pipeline. Raises `LocalError` for flags that contradict the script, or are unknown."""
-    from rmqio.runners.report import ReportOptions
+    from rmqio.runners.submission import ReportOptions
     from rmqio.sql.runtime.kept_signature import check_signature, checkpoint_of
 
     runner = arguments.runner or "DirectRunner"

@@ -23,7 +23,7 @@ from apache_beam.utils.timestamp import Timestamp
 from rmqio.errors import LocalError
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
-from rmqio.runners.flink.jobserver.servers import SERVERS
+from rmqio.runners.flink.jobserver import SERVERS
 from tests.helpers.pipelines.needy_dofns import (
     ClockAlarm,
     CountUp,
@@ -114,7 +114,7 @@ def test_ordered_lists_as_state_fail_on_flink(mode: str, monkeypatch: pytest.Mon
     _ = put_in_order(p)
     with pytest.raises(LocalError, match=r"ordered lists as state \(ParDo\(InOrder\)\)"):
         p.run()
-    monkeypatch.setattr("rmqio.runners.report.Report.check", lambda report: None)
+    monkeypatch.setattr("rmqio.runners.submission.Report.check", lambda report: None)
     with pytest.raises(RuntimeError, match=r"IllegalStateException"):
         p.run().wait_until_finish()
 
@@ -145,7 +145,7 @@ def test_side_inputs(mode: str) -> None:
 
 @shows(Mode.FLINK_STREAMING)
 def test_a_checkpoint_with_a_side_input_fails_on_flink(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqio.runners.report.Report.check", lambda report: None)
+    monkeypatch.setattr("rmqio.runners.submission.Report.check", lambda report: None)
     p = on(f"{STREAM} --number_of_execution_retries=0")
     _ = with_a_side_input(p)
     with pytest.raises(RuntimeError, match=r"cannot be cast to class .*WindowedValue"):
@@ -198,7 +198,7 @@ def test_timers_of_a_stream_wait_for_their_time_and_its_bundles_are_finalized(tm
 def test_a_processing_time_timer_of_what_ends_would_keep_flinks_stream_for_ever(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rmqio.runners.report.Report.check", lambda report: None)
+    monkeypatch.setattr("rmqio.runners.submission.Report.check", lambda report: None)
     p = on(STREAM)
     _ = timed(p, 10) | beam.ParDo(ClockAlarm(tmp_path / "notes", 1))
     result = p.run()

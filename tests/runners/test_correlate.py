@@ -26,7 +26,7 @@ from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
 from rmqio.rules import Correlate, CorrelationKind, CorrelationRule, Match
 from rmqio.runners import options
-from rmqio.runners.flink.jobserver.servers import SERVERS
+from rmqio.runners.flink.jobserver import SERVERS
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.delivery import FLINK, SPARK_STREAMING, Mode
 from tests.helpers.ledgers.ledger import Lab

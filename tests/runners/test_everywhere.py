@@ -46,7 +46,7 @@ from rmqio.errors import RmqioError
 from rmqio.pipelines.check import read_topic
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
-from rmqio.runners.flink.jobserver.servers import SERVERS
+from rmqio.runners.flink.jobserver import SERVERS
 from rmqio.serde import JsonDeserializer
 from tests.helpers.pipelines.unended import goes_on
 from tests.helpers.servers.guarded import Guarded

@@ -28,7 +28,7 @@ from rmqio.model import MessageQueue
 from rmqio.pipelines.check import read_topic
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
-from rmqio.runners.flink.jobserver.servers import SERVERS
+from rmqio.runners.flink.jobserver import SERVERS
 from rmqio.skew import BoundedGroupIntoBatches
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab

@@ -17,7 +17,7 @@ from rmqio.client import RemotingProducer
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
-from rmqio.runners.flink.jobserver.servers import SERVERS
+from rmqio.runners.flink.jobserver import SERVERS
 from rmqio.skew import HeavyKey
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.pipelines.skewed import (

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.runners.capabilities import Mode
-from rmqio.runners.flink.jobserver.servers import SERVERS
+from rmqio.runners.flink.jobserver import SERVERS
 from tests.helpers.at_rest import streams
 from tests.helpers.at_rest.__main__ import DATA
 

@@ -14,8 +14,7 @@ from rmqio.command_line.values import parse_topic
 from rmqio.connect.copying.checking import check, require_files
 from rmqio.connect.copying.urls import FORMS, End, parse_end
 from rmqio.errors import LocalError
-from rmqio.runners.flags import known_flags, wrong_argument
-from rmqio.runners.options import connects_from_here, known_runner, strict_options
+from rmqio.runners.options import connects_from_here, known_flags, known_runner, strict_options, wrong_argument
 
 _MORE: Final = f"""\
 URLs: {FORMS}

@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqio.runners.flink.errors import FlinkError, JobServerError
-from rmqio.runners.flink.jobserver.server import JobServer
+from rmqio.runners.errors import FlinkError, JobServerError
+from rmqio.runners.flink.jobserver import JobServer
 from rmqio.runners.flink.rest import FlinkJob, FlinkRest
 
 if TYPE_CHECKING:

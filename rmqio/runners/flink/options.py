@@ -18,9 +18,9 @@ from apache_beam.options.pipeline_options import (
 )
 
 from rmqio.errors import LocalError
-from rmqio.runners.checkpoints.options import CheckpointOptions
+from rmqio.runners.checkpoints import CheckpointOptions
 from rmqio.runners.flink.beam import finalizes, has_no_end
-from rmqio.runners.flink.jobserver.command import SMALLEST_HEAP_MB, Settings
+from rmqio.runners.flink.jobserver_command import SMALLEST_HEAP_MB, Settings
 
 DEFAULT_INTERVAL_MS: Final = 10_000
 SHORTEST_INTERVAL_MS: Final = 10

@@ -12,7 +12,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rmqio.runners.flink.errors import FlinkError, FlinkSilent
+from rmqio.runners.errors import FlinkError, FlinkSilent
 
 _TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.2

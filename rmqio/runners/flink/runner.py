@@ -20,7 +20,8 @@ from apache_beam.options.pipeline_options import (
 from rmqio.errors import LocalError
 from rmqio.runners.beam import versions
 from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
-from rmqio.runners.checkpoints.options import CheckpointOptions
+from rmqio.runners.checkpoints import CheckpointOptions
+from rmqio.runners.errors import FlinkError
 from rmqio.runners.flink.beam import (
     BeamFlinkRunner,
     cache_bytes,
@@ -29,9 +30,8 @@ from rmqio.runners.flink.beam import (
     name_in_flink,
     to_pool,
 )
-from rmqio.runners.flink.errors import FlinkError
-from rmqio.runners.flink.jobserver.command import LOCAL_MASTER, STREAM_RESTARTS, Value, says_restarts
-from rmqio.runners.flink.jobserver.servers import SERVERS, Server, Wanted
+from rmqio.runners.flink.jobserver import SERVERS, Server, Wanted
+from rmqio.runners.flink.jobserver_command import LOCAL_MASTER, STREAM_RESTARTS, Value, says_restarts
 from rmqio.runners.flink.options import (
     EMBEDDED,
     FlinkOptions,
@@ -47,12 +47,18 @@ from rmqio.runners.flink.options import (
 )
 from rmqio.runners.flink.rest import FlinkJob, FlinkRest
 from rmqio.runners.flink.result import FlinkResult
-from rmqio.runners.flink.resuming.operator_ids import with_own_inputs
-from rmqio.runners.flink.resuming.resume import begins_anew, hold, require_savepoint, storage_of
+from rmqio.runners.flink.resuming import begins_anew, hold, require_savepoint, storage_of, with_own_inputs
 from rmqio.runners.flink.workers import start_pool
-from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare, refusing
-from rmqio.runners.requirements import exactly_once_writes
-from rmqio.runners.submission import check, check_positions, look_up_topics
+from rmqio.runners.submission import (
+    NO_CHECKPOINT_DIR,
+    Report,
+    check,
+    check_positions,
+    compare,
+    exactly_once_writes,
+    look_up_topics,
+    refusing,
+)
 
 LOGGER = logging.getLogger("rmqio.runners.flink")
 

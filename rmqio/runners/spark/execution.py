@@ -13,15 +13,13 @@ from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from rmqio.repeats.endings import Ending
+from rmqio.runners.spark.bootstrap import checked
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, ROW_DDL, Form, Input, Output, StageTask, TaskReport
-from rmqio.runners.spark.reporting.finalizing import finalize
-from rmqio.runners.spark.reporting.reports import ReportsParam, TaskKey
-from rmqio.runners.spark.translation import Plan, Stage
-from rmqio.runners.spark.translation.wiring import Writes, stage_input, stage_task
-from rmqio.runners.spark.worker.same_versions import checked
-from rmqio.runners.spark.worker.shuffling.writing import payload
-from rmqio.runners.spark.worker.side_inputs import SideInputData
+from rmqio.runners.spark.reporting import ReportsParam, TaskKey, finalize
+from rmqio.runners.spark.translation import Plan, Stage, Writes, stage_input, stage_task
+from rmqio.runners.spark.worker.state import SideInputData
 from rmqio.runners.spark.worker.task import run_stage
+from rmqio.runners.spark.worker.writing import payload
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, Broadcast

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
@@ -23,10 +23,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqio.runners.beam.portable import reads_among
 from rmqio.runners.capabilities import Mode
-from rmqio.runners.checkpoints.options import CheckpointOptions
+from rmqio.runners.checkpoints import CheckpointOptions
 from rmqio.runners.errors import PipelineFailed
-from rmqio.runners.report import NO_CHECKPOINT_DIR, Report, compare
-from rmqio.runners.requirements import exactly_once_writes
 from rmqio.runners.spark.beam import versions
 from rmqio.runners.spark.beam.private import (
     EMBEDDED_PYTHON,
@@ -39,22 +37,32 @@ from rmqio.runners.spark.beam.private import (
     python_sdk_capabilities,
 )
 from rmqio.runners.spark.bootstrap import bootstrap_for
-from rmqio.runners.spark.errors import failure_in, without_java_frames
+from rmqio.runners.spark.errors import LOGGER, failure_in, interrupts_unlogged, without_java_frames
 from rmqio.runners.spark.execution import Execution
-from rmqio.runners.spark.log import LOGGER, interrupts_unlogged
 from rmqio.runners.spark.options import SparkOptions, refuse_unsupported, without_effect
-from rmqio.runners.spark.reporting.metrics import consolidate
-from rmqio.runners.spark.reporting.progress import Progress, tasks_of
-from rmqio.runners.spark.sessions.folders import make_local_folder
+from rmqio.runners.spark.reporting import Progress, consolidate, tasks_of
 from rmqio.runners.spark.sessions.packaging import packages_for
-from rmqio.runners.spark.sessions.session import partitions, session_for, spark_settings, unfit_workers
-from rmqio.runners.spark.speculation import refuse_in_options, refuse_in_session
+from rmqio.runners.spark.sessions.session import (
+    make_local_folder,
+    partitions,
+    session_for,
+    spark_settings,
+    unfit_workers,
+)
 from rmqio.runners.spark.streaming.execution import StreamExecution, refuse_local, stream_plan
-from rmqio.runners.spark.streaming.planning.planned_source import PlannedSource
-from rmqio.runners.spark.streaming.planning.test_stream import TEST_STREAM, plan_test_streams
+from rmqio.runners.spark.streaming.planned_source import TEST_STREAM, PlannedSource, plan_test_streams
 from rmqio.runners.spark.translation import translate
-from rmqio.runners.submission import check, check_positions, look_up_topics
-from rmqio.runners.tracebacks.frames import hide_callers
+from rmqio.runners.submission import (
+    NO_CHECKPOINT_DIR,
+    Refused,
+    Report,
+    check,
+    check_positions,
+    compare,
+    exactly_once_writes,
+    look_up_topics,
+)
+from rmqio.runners.tracebacks import hide_callers
 
 if TYPE_CHECKING:
     from apache_beam import Pipeline
@@ -62,7 +70,37 @@ if TYPE_CHECKING:
 
     from rmqio.runners.spark.beam.private import beam_runner_api_pb2
     from rmqio.runners.spark.model import TaskReport
-    from rmqio.runners.spark.reporting.reports import TaskKey
+    from rmqio.runners.spark.reporting import TaskKey
+
+
+# Refuses speculative tasks with exactly-once writes: Spark runs a slow task twice at once, and both send.
+
+_NAME: Final = "spark.speculation"
+
+
+def refuse_in_options(writes: Sequence[str], settings: Mapping[str, str]) -> None:
+    """Raises `Refused` if the settings of `--spark_conf` speculate and there are exactly-once writes (their names)."""
+    if writes and _speculates(settings):
+        raise _refused(writes[0], f"--spark_conf {_NAME}={settings[_NAME]}", "Leave it out")
+
+
+def refuse_in_session(writes: Sequence[str], settings: Mapping[str, str]) -> None:
+    """The same for the settings that Spark was started with, wherever they come from."""
+    if writes and _speculates(settings):
+        remedy = f"Give --spark_conf {_NAME}=false, or set that where Spark is started if it is running already"
+        raise _refused(writes[0], f"Spark's setting {_NAME}={settings[_NAME]}", remedy)
+
+
+def _speculates(settings: Mapping[str, str]) -> bool:
+    return settings.get(_NAME, "").strip().lower() == "true"
+
+
+def _refused(write: str, setting: str, remedy: str) -> Refused:
+    return Refused(
+        f"{write} is an exactly-once write, and {setting} makes Spark run a second copy of a slow task: neither copy "
+        f"sees what the other sends, so messages would be stored twice. {remedy}"
+    )
+
 
 _SUPPORTED = frozenset(
     {

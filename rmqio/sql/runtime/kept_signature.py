@@ -10,7 +10,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from rmqio.runners.checkpoints.options import CheckpointOptions
+from rmqio.runners.checkpoints import CheckpointOptions
 from rmqio.sql.errors import SqlError
 from rmqio.sql.planning.compatibility import compared
 from rmqio.sql.planning.plan import Sink

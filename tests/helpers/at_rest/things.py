@@ -36,7 +36,7 @@ from rmqio.rules.transform.outputs import Match, MatchCoder, MatchedMessage, Mat
 from rmqio.runners.spark.streaming import checkpoint, micro_batch
 from rmqio.runners.spark.streaming.micro_batch import BatchHeader, Cuts, MicroBatch, PlannedOffset, SourcePlan
 from rmqio.runners.spark.streaming.model import Learned
-from rmqio.runners.spark.streaming.worker.bucket_watermarks import BucketWatermarks
+from rmqio.runners.spark.streaming.worker import BucketWatermarks
 from rmqio.sending.failures import FailedMessage
 from rmqio.skew.parts import PartCoder
 from rmqio.sql.functions.identity import row_id

@@ -27,7 +27,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from rmqio.runners import options
 from rmqio.runners.program import run_program
-from rmqio.runners.spark.streaming.planning.planned_source import PlannedSource
+from rmqio.runners.spark.streaming.planned_source import PlannedSource
 
 COUNT: Final = 10
 HALF: Final = 5

@@ -13,7 +13,7 @@ from typing import Any
 
 from rmqio.cli.main import main as rmqio
 from rmqio.pipelines import windowed_orders
-from rmqio.runners.spark.streaming.query import Query
+from rmqio.runners.spark.streaming.execution import Query
 
 _batch = Query._batch
 

@@ -14,7 +14,7 @@ from apache_beam.transforms.userstate import CombiningValueStateSpec, TimeDomain
 from rmqio import ReadAllFromRocketMQ, ReadFromRocketMQ, StopAt
 from rmqio.runners.capabilities import Requirement
 from rmqio.runners.direct import DirectRunner
-from rmqio.runners.requirements import requirements_of
+from rmqio.runners.submission import requirements_of
 
 SERVER: dict[str, Any] = {"name_server": "127.0.0.1:1"}
 Pairs = tuple[str, int]

@@ -21,8 +21,8 @@ from typing import Any
 
 from rmqio.local.fetch import cache_dir
 from rmqio.local.processes.java import find_java
-from rmqio.runners.flink.errors import FlinkError
-from rmqio.runners.flink.jobserver.command import java_options
+from rmqio.runners.errors import FlinkError
+from rmqio.runners.flink.jobserver_command import java_options
 from rmqio.runners.flink.rest import FlinkJob, FlinkRest
 from tests.helpers.servers.ports import reserved_port
 from tests.helpers.servers.spark_cluster import END_WITH_THE_TESTS, below, end

@@ -17,7 +17,7 @@ from typing import Final
 
 import platformdirs
 
-from rmqio.runners.flink.jobserver.servers import JAVA_OPTIONS_VARIABLE
+from rmqio.runners.flink.jobserver import JAVA_OPTIONS_VARIABLE
 from tests.helpers.waiting import at_most
 
 SPARK_VARIABLE: Final = "SPARK_SUBMIT_OPTS"

@@ -29,7 +29,7 @@ ENTER: Final = (
 """Before a command: it runs without a network, and its brokers are old. Needs Linux and iproute2."""
 
 if __name__ == "__main__":
-    from rmqio.runners.flink.jobserver import artefacts
+    from rmqio.runners.flink import jobserver
 
     fetch(read_lock(LOCK))
-    fetch(read_lock(artefacts.LOCK))  # a pipeline among the tests runs on Flink, too
+    fetch(read_lock(jobserver.LOCK))  # a pipeline among the tests runs on Flink, too

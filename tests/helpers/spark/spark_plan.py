@@ -16,13 +16,12 @@ from apache_beam.transforms import environments
 
 from rmqio.runners.spark.beam.private import metrics_pb2
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, Form, Output, TaskReport
-from rmqio.runners.spark.reporting.metrics import consolidate
-from rmqio.runners.spark.translation import Plan, Stage, translate
-from rmqio.runners.spark.translation.wiring import Writes, stage_input, stage_task
+from rmqio.runners.spark.reporting import consolidate
+from rmqio.runners.spark.translation import Plan, Stage, Writes, stage_input, stage_task, translate
 from rmqio.runners.spark.worker.rows import ROW_SCHEMA
-from rmqio.runners.spark.worker.shuffling.writing import payload
-from rmqio.runners.spark.worker.side_inputs import SideInputData
+from rmqio.runners.spark.worker.state import SideInputData
 from rmqio.runners.spark.worker.task import run_stage
+from rmqio.runners.spark.worker.writing import payload
 
 Row = tuple[int, int, bytes | None, bytes]
 

@@ -13,12 +13,19 @@ from apache_beam.coders import BytesCoder, WindowedValueCoder
 from apache_beam.coders.coders import GlobalWindowCoder
 from apache_beam.transforms import window
 
-from rmqio.runners.spark.streaming.channels import BATCH, FIRST_SOURCE, PARTS, REPORT, TICK
 from rmqio.runners.spark.streaming.levels import ElementCoder, Levels
-from rmqio.runners.spark.streaming.micro_batch import BatchHeader, MicroBatch, SourcePlan
+from rmqio.runners.spark.streaming.micro_batch import (
+    BATCH,
+    FIRST_SOURCE,
+    PARTS,
+    REPORT,
+    TICK,
+    BatchHeader,
+    MicroBatch,
+    SourcePlan,
+)
 from rmqio.runners.spark.streaming.model import MAX, Learned, LevelReport
-from rmqio.runners.spark.streaming.worker.level import Row
-from rmqio.runners.spark.streaming.worker.operator import run_bucket, run_first
+from rmqio.runners.spark.streaming.worker import Row, run_bucket, run_first
 from tests.helpers.spark import spark_plan
 
 SECOND = 1_000_000

@@ -14,10 +14,9 @@ from apache_beam.transforms.window import WindowFn
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from rmqio.runners.spark.streaming.state.keys import NEVER
-from rmqio.runners.spark.streaming.state.store import Store
-from rmqio.runners.spark.streaming.state.triggered import Triggered
-from rmqio.runners.spark.worker.shuffling.packing import pack
+from rmqio.runners.spark.streaming.state import NEVER, Store
+from rmqio.runners.spark.streaming.windows import Triggered
+from rmqio.runners.spark.worker.shuffling import pack
 
 SECOND = 1_000_000
 MIN, MAX = int(MIN_TIMESTAMP.micros), int(MAX_TIMESTAMP.micros)

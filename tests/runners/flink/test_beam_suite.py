@@ -11,7 +11,7 @@ from apache_beam.runners.portability import flink_runner_test
 from apache_beam.runners.portability.fn_api_runner import fn_runner_test
 
 from rmqio.runners import options
-from rmqio.runners.flink.jobserver.servers import SERVERS
+from rmqio.runners.flink.jobserver import SERVERS
 
 pytestmark = [
     pytest.mark.slow,

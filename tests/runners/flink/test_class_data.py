@@ -23,7 +23,7 @@ PROGRAM = """
 import pathlib
 import apache_beam as beam
 from rmqio.runners import options
-from rmqio.runners.flink.jobserver.servers import SERVERS
+from rmqio.runners.flink.jobserver import SERVERS
 
 with beam.Pipeline(options=options(["--runner=FlinkRunner"])) as pipeline:
     _ = pipeline | beam.Create([1, 2]) | beam.Map(lambda number: number + 1)

@@ -14,7 +14,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from rmqio.local import LocalRocketMQ
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
-from rmqio.runners.flink.jobserver.servers import SERVERS
+from rmqio.runners.flink.jobserver import SERVERS
 from tests.helpers.ledgers.kept import KeptBench
 from tests.helpers.servers.flink_cluster import Cluster
 from tests.helpers.servers.jobs import Job, started

@@ -19,7 +19,7 @@ from apache_beam.runners.runner import PipelineState
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from rmqio.runners.flink import JobServer
-from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
+from rmqio.runners.options import JOB_SERVER_OPTIONS
 from tests.helpers.servers.listening import is_loopback, listening
 from tests.helpers.waiting import runs, until
 

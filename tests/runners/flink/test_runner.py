@@ -28,9 +28,9 @@ from rmqio.errors import LocalError
 from rmqio.local import LocalRocketMQ
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
-from rmqio.runners.checkpoints.lock import Exclusive
+from rmqio.runners.checkpoints import Exclusive
 from rmqio.runners.flink import FlinkError, FlinkResult
-from rmqio.runners.flink.jobserver.servers import JAVA_OPTIONS_VARIABLE, SERVERS, Server
+from rmqio.runners.flink.jobserver import JAVA_OPTIONS_VARIABLE, SERVERS, Server
 from rmqio.runners.flink.options import FlinkOptions
 from rmqio.runners.flink.workers import start_pool
 from tests.helpers.ledgers.kept import KeptBench

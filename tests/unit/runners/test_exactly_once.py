@@ -13,14 +13,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from rmqio import LookBack, Message, ReadAllFromRocketMQ, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ, runners
 from rmqio.errors import LocalError
 from rmqio.runners.flink import FlinkRunner
-from rmqio.runners.report import Refused
-from rmqio.runners.requirements import exactly_once_writes
+from rmqio.runners.submission import Refused, exactly_once_writes
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.pipelines.needy_pipelines import proto, read
 
 if importlib.util.find_spec("pyspark"):
     from rmqio.runners.spark import SparkRunner
-    from rmqio.runners.spark.speculation import refuse_in_session
+    from rmqio.runners.spark.runner import refuse_in_session
 
 
 def key_of(message: Message) -> str:

@@ -18,9 +18,8 @@ from rmqio import runners
 from rmqio.errors import LocalError
 from rmqio.runners.beam.portable import add_arguments
 from rmqio.runners.direct import DirectRunner
-from rmqio.runners.flags import beams_runners, wrong_argument
 from rmqio.runners.flink import FlinkRunner
-from rmqio.runners.options import connects_from_here
+from rmqio.runners.options import beams_runners, connects_from_here, wrong_argument
 
 
 @pytest.mark.parametrize("name", ["DirectRunner", "directrunner", "direct", "Direct"])
@@ -191,7 +190,7 @@ def test_a_program_can_require_options_of_its_own() -> None:
 
 def test_options_that_somebody_knows_are_not_misspelt() -> None:
     """Their names come from the text of sources: what Beam defines must be there, however near it is to another one."""
-    from rmqio.runners.flink.known import JOB_SERVER_OPTIONS
+    from rmqio.runners.options import JOB_SERVER_OPTIONS
 
     taken = argparse.ArgumentParser(add_help=False, conflict_handler="resolve", allow_abbrev=False)
     for kind in PipelineOptions.__subclasses__():

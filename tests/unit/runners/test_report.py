@@ -17,7 +17,7 @@ from rmqio import ReadFromRocketMQ, StopAt, runners
 from rmqio.errors import LocalError
 from rmqio.runners.capabilities import TABLE, Cell, Mode, Requirement, Verdict
 from rmqio.runners.flink import FlinkRunner
-from rmqio.runners.report import Refused, Report, compare
+from rmqio.runners.submission import Refused, Report, compare
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.pipelines.needy_pipelines import (
     SERVER,

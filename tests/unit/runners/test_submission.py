@@ -15,7 +15,7 @@ from rmqio import Message, MessageQueue, ReadFromRocketMQ, StopAt, WriteToRocket
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import TransportError
 from rmqio.options import ClientOptions
-from rmqio.runners.report import Refused
+from rmqio.runners.submission import Refused
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 

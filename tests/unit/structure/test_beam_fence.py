@@ -24,7 +24,7 @@ FENCES = (
 # Only these modules change Beam: in a worker by one call; in the user's process for the time of a call; and the last
 # two for good: with the same results, and for a class of ours.
 PATCHES = (
-    "rmqio.runners.spark.beam.patches", "rmqio.runners.beam.patches", "rmqio.runners.beam.speedups",
+    "rmqio.runners.spark.beam.patches", "rmqio.runners.beam.in_process", "rmqio.runners.beam.speedups",
     "rmqio.transforms.coders.beam",
 )  # fmt: skip
 PRIVATE_NAMES = "rmqio.runners.spark.beam.private"

@@ -34,7 +34,6 @@ ELSEWHERE: Final = (
         "repeats", "unit/transforms/writing/exactly_once/test_look_back.py", "only an exactly-once write looks back"
     ),
     Elsewhere("rules/plan", "unit/rules/match/test_engines_agree.py", "a plan is right if its matches are"),
-    Elsewhere("runners/spark/streaming/planning", "unit/runners/spark/streaming/test_levels.py", "it plans levels"),
     Elsewhere(
         "runners/spark/streaming/worker",
         "unit/runners/spark/streaming/state/test_user_state.py",

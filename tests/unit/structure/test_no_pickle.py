@@ -12,15 +12,15 @@ _LOADS_OF_BEAM = {"pickler_loads", "load_session"}
 """The names under which the fence of SparkRunner exports them."""
 _READ_BACK_WHAT_THIS_RUN_WROTE = {
     "rmqio.runners.spark.bootstrap": "classes of the program's main module, from the driver",
-    "rmqio.runners.spark.reporting.finalizing": "finalizers, from a task to its driver",
+    "rmqio.runners.spark.reporting": "finalizers, from a task to its driver",
     "rmqio.runners.spark.streaming.levels": "functions in the pipeline that is about to run",
-    "rmqio.runners.spark.streaming.query": "a micro-batch's report, from its tasks to their driver",
-    "rmqio.runners.spark.streaming.planning.source": "the driver's planner, in Spark's own process for planning",
-    "rmqio.runners.spark.streaming.worker.stateful": "the driver's task, in the workers of its query",
-    "rmqio.runners.spark.beam.dofns": "functions of the pipeline",
+    "rmqio.runners.spark.streaming.execution": "a micro-batch's report, from its tasks to their driver",
+    "rmqio.runners.spark.streaming.source": "the driver's planner, in Spark's own process for planning",
+    "rmqio.runners.spark.streaming.stateful": "the driver's task, in the workers of its query",
+    "rmqio.runners.spark.beam.operations": "functions of the pipeline",
     "rmqio.runners.spark.beam.private": "nothing: it exports what others of these use",
-    "rmqio.runners.spark.worker.same_versions": "the driver's task, in its workers, after the check of versions",
-    "rmqio.runners.tracebacks.state_errors": "a DoFn of the stage that has failed, to name its line",
+    "rmqio.runners.spark.bootstrap": "the driver's task, in its workers, after the check of versions",
+    "rmqio.runners.tracebacks": "a DoFn of the stage that has failed, to name its line",
     "rmqio.sql.shell.worker": "the plan of a statement, from the shell that has started the process for it",
 }
 

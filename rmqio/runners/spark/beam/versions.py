@@ -6,7 +6,7 @@ from typing import Final
 
 from rmqio.errors import LocalError
 from rmqio.runners.beam.versions import Releases, release, require_tested
-from rmqio.runners.spark.log import LOGGER
+from rmqio.runners.spark.errors import LOGGER
 
 # `make test-versions` tests the first and the last of these; the extra `spark` in pyproject.toml requires them.
 BEAM: Final = Releases("apache-beam", (2, 75), (2, 77))

@@ -4,31 +4,194 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import os
 import pathlib
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
 
+import pyspark
 from apache_beam.options.pipeline_options import PipelineOptions, SparkRunnerOptions, StandardOptions
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from rmqio.errors import LocalError
+from rmqio.local.errors import LocalBrokerError
+from rmqio.local.processes.java import USERS_OWN, find_java, identity_of, released_major
+from rmqio.runners import class_data
+from rmqio.runners.checkpoints import make_folder
+from rmqio.runners.errors import NotReady
+from rmqio.runners.spark.bootstrap import MISMATCH, versions
 from rmqio.runners.spark.options import SparkOptions, is_given
-from rmqio.runners.spark.sessions.class_data import ClassData
-from rmqio.runners.spark.sessions.java import explained, require_java
-from rmqio.runners.spark.sessions.masters import is_local, is_on_this_machine
-from rmqio.runners.spark.sessions.stderr import filtered
-from rmqio.runners.spark.worker.same_versions import MISMATCH, versions
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import OptionalPrimitiveType
+
+
+# Kinds of Spark masters: where a Spark runs.
+
+
+def is_local(master: str | None) -> bool:
+    """Returns whether the tasks run in the driver's process: no machine can be lost without the driver."""
+    return master is not None and (master == "local" or master.startswith("local["))
+
+
+def is_on_this_machine(master: str | None) -> bool:
+    """Returns whether nobody on another machine needs to reach it: `local`, or `local-cluster[...]` of processes."""
+    return is_local(master) or (master is not None and master.startswith("local-cluster["))
+
+
+# Passes on what Spark's JVM and its Python workers write to standard error, without lines that mean nothing.
+
+_MEANINGLESS: Final = frozenset({b"WARNING: Using incubator modules: jdk.incubator.vector\n"})
+"""Spark's launcher asks the JVM for this module; the JVM warns of it at each start, and no option turns that off."""
+_STDERR: Final = 2
+
+
+def filtered(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Returns the process that `start` starts with `stderr=subprocess.PIPE`, and copies its standard error."""
+    process = start()
+    if process.stderr is not None:
+        threading.Thread(target=_copy, args=(process.stderr,), name="spark-stderr", daemon=True).start()
+    return process
+
+
+def _copy(source: IO[bytes]) -> None:
+    with source:
+        while data := os.read(source.fileno(), 1 << 16):
+            # Progress and prompts end without a line break: they are passed on as they come.
+            kept = b"".join(line for line in data.splitlines(keepends=True) if line not in _MEANINGLESS)
+            while kept:
+                try:
+                    kept = kept[os.write(_STDERR, kept) :]
+                except OSError:
+                    break  # our own standard error is closed; Spark must not wait for a reader all the same
+
+
+# Whether Spark will find a Java: without one, and with an old one, its launcher and PySpark print forty lines.
+
+_MINIMUM: Final = 17
+
+
+def require_java() -> None:
+    """Raises `NotReady` if Spark's launcher will find no Java, or one that is too old.
+
+    It looks in JAVA_HOME, and without it on the PATH.
+    """
+    if has_own_environment():
+        return
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "")
+    if not (java.is_file() and os.access(java, os.X_OK)):
+        lacks = f"JAVA_HOME is {home}, which has no bin/java" if home else "JAVA_HOME is not set, and PATH has no java"
+    elif (major := released_major(java)) is not None and major < _MINIMUM:
+        lacks = f"{java} is Java {major}"
+    else:
+        return
+    raise NotReady(
+        f"SparkRunner needs Java {_MINIMUM} or newer, but {lacks}. Install it, e.g. with apt install "
+        f"openjdk-{_MINIMUM}-jre-headless, and set JAVA_HOME or PATH"
+    )
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Raises `NotReady` if Spark's JVM has not started in this context, and the reason is its Java."""
+    try:
+        yield
+    except Exception:
+        if SparkContext._gateway is None and not has_own_environment():
+            try:
+                find_java({**os.environ}, minimum_major=_MINIMUM, program="Spark")
+            except LocalBrokerError as error:
+                raise NotReady(str(error)) from None
+        raise
+
+
+def has_own_environment() -> bool:
+    """Returns whether Spark's configuration has a file that can set JAVA_HOME."""
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
+    return bool(folder) and Path(str(folder), "spark-env.sh").exists()
+
+
+# Spark's classes in a file of the cache folder, so that the JVM of a local run starts in two thirds of the time.
+
+VARIABLE: Final = "RMQIO_SPARK_CLASS_DATA"
+"""0 turns it off."""
+FLAGS: Final = ("-XX:+UseSerialGC",)
+"""A local JVM's collector: with a heap of a gigabyte, one that works in the background costs more than it saves."""
+_USERS_OWN: Final = ("SPARK_SUBMIT_OPTS", *USERS_OWN)
+_USERS_SETTINGS: Final = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+
+
+class ClassData(class_data.ClassData):
+    """The file for one Java and one Spark, and this process's part in it.
+
+    There are no options where it is turned off, or where the user gives options of the JVM's own kind, which could
+    contradict these. A shell would split them; see `shlex`.
+
+    Args:
+      settings: of Spark, all that are given.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        super().__init__()
+        given = [*map(os.environ.get, _USERS_OWN), *map(settings.get, _USERS_SETTINGS)]
+        if os.environ.get(VARIABLE) == "0" or any(text and "-X" in text for text in given):
+            return
+        self.options = FLAGS
+        path = _class_path(settings)
+        if any(map(_has_files, path)):  # the JVM refuses to archive beside a folder with files
+            return
+        with contextlib.suppress(OSError):  # a folder that cannot be written, or no Java: Spark says what is wrong
+            self.look("spark", _key(path))
+        self.options = tuple(map(shlex.quote, self.options))
+
+
+def _class_path(settings: Mapping[str, str]) -> list[str]:
+    """Return what Spark's launcher adds to its jars on the class path of the driver (AbstractCommandBuilder.java)."""
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    conf = os.environ.get("SPARK_CONF_DIR") or str(Path(home) / "conf")
+    added = [os.environ.get("SPARK_DIST_CLASSPATH"), settings.get("spark.driver.extraClassPath")]
+    folders = [conf, os.environ.get("HADOOP_CONF_DIR"), os.environ.get("YARN_CONF_DIR")]
+    return [each for text in (*folders, *added) for each in (text or "").split(os.pathsep) if each]
+
+
+def _has_files(entry: str) -> bool:
+    try:
+        return Path(entry).is_dir() and any(Path(entry).iterdir())
+    except OSError:
+        return True
+
+
+def _key(path: Iterable[str]) -> str:
+    """Changes with Java, Spark, the options and the class path. Raises `OSError` if there is no Java."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None:
+        raise OSError("no java")
+    spark = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+    parts: Iterable[object] = (
+        *identity_of(Path(java)),
+        pyspark.__version__,
+        spark,
+        spark.stat().st_mtime_ns,
+        FLAGS,
+        *path,
+    )
+    return hashlib.blake2b(repr(tuple(parts)).encode(), digest_size=8).hexdigest()
+
 
 # local[n] never retries a task; local[n,tries] does
 DEFAULT_MASTER: Final = "local[*,4]"
@@ -369,3 +532,56 @@ def _leave_accumulator_server(context: SparkContext) -> None:
 
 def _program() -> str:
     return os.path.basename(sys.argv[0]) or "Beam pipeline"
+
+
+# Whether a folder is on this machine, or on a file system that only Spark knows.
+
+_NAMES: Final = ("fs.defaultFS", "fs.default.name")
+_UNKNOWN: Final = "unknown:"
+
+
+def make_local_folder(folder: str | None, given: Mapping[str, str]) -> Path | None:
+    """Makes a folder for checkpoints that is certainly on this machine, before Spark starts, and returns it.
+
+    Raises `NotReady`. None: the folder may be elsewhere, or Spark runs already.
+
+    Without a scheme, a folder is on Spark's default file system, which only a configuration makes another one.
+
+    Args:
+      given: Spark's settings.
+    """
+    if not folder or SparkContext._active_spark_context is not None:
+        return None
+    if folder.startswith("file:") or (":" not in folder and _default_file_system(given).startswith("file:")):
+        path = Path(folder.removeprefix("file://").removeprefix("file:")).absolute()
+        make_folder(path)
+        return path
+    return None
+
+
+def _default_file_system(given: Mapping[str, str]) -> str:
+    """The URL of Spark's default file system, in the order in which Spark reads its configuration."""
+    if has_own_environment():  # a script, which can name other folders
+        return _UNKNOWN
+    settings = {**configured(), **given}
+    found = [settings[name] for name in (f"spark.hadoop.{each}" for each in _NAMES) if name in settings]
+    found = found or [*_of_hadoop()]
+    return next((each for each in found if not each.startswith("file:")), "file:")
+
+
+def _of_hadoop() -> Iterator[str]:
+    """Yields the default file systems that Hadoop's files name; a file that cannot be read may name any."""
+    home = os.environ.get("SPARK_HOME")
+    folders = [os.environ.get(name) for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")]
+    for folder in filter(None, [*folders, home and os.path.join(home, "conf")]):
+        for path in Path(folder).glob("*-site.xml"):
+            try:
+                root = ET.parse(path).getroot()
+            except (OSError, ET.ParseError):
+                yield _UNKNOWN
+                continue
+            for each in root:
+                if each.tag != "property":  # a file that is included
+                    yield _UNKNOWN
+                elif (each.findtext("name") or "").strip() in _NAMES:
+                    yield (each.findtext("value") or "").strip()

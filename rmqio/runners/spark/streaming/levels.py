@@ -24,9 +24,7 @@ from rmqio.runners.spark.beam.private import (
 )
 from rmqio.runners.spark.model import Form, Grouping, Input, Output
 from rmqio.runners.spark.streaming.model import LevelTask, StreamStage
-from rmqio.runners.spark.streaming.planning.impulse import ImpulsePlanner
-from rmqio.runners.spark.streaming.planning.planner import opaque
-from rmqio.runners.spark.streaming.planning.source import StreamSource
+from rmqio.runners.spark.streaming.source import ImpulsePlanner, StreamSource, opaque
 from rmqio.runners.spark.translation import (
     Empty,
     Flatten,
@@ -37,9 +35,9 @@ from rmqio.runners.spark.translation import (
     Source,
     Stage,
     Watermarks,
+    stage_task,
 )
-from rmqio.runners.spark.translation.wiring import stage_task
-from rmqio.runners.spark.worker.shuffling.writing import payload
+from rmqio.runners.spark.worker.writing import payload
 
 if TYPE_CHECKING:
     from apache_beam.coders import Coder

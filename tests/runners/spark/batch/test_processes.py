@@ -17,8 +17,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from pyspark.sql import SparkSession
 
 from rmqio.errors import LocalError
-from rmqio.runners.spark import SparkRunner
-from rmqio.runners.spark.worker import same_versions
+from rmqio.runners.spark import SparkRunner, bootstrap
 
 
 def pipeline(*flags: str) -> beam.Pipeline:
@@ -79,8 +78,8 @@ def test_a_worker_with_another_version_than_the_drivers_fails(
     """The workers have this Beam; their tasks are told that the driver has another one."""
     if flags and pyspark.__version__.startswith("4.1."):
         pytest.skip("PySpark 4.1 has no streams")
-    here = same_versions.versions()
-    monkeypatch.setattr(same_versions, "versions", lambda: {**here, "apache_beam": "2.61.0"})
+    here = bootstrap.versions()
+    monkeypatch.setattr(bootstrap, "versions", lambda: {**here, "apache_beam": "2.61.0"})
     p = pipeline(*flags)
     _ = p | beam.Create([1]) | beam.Map(print)
     result = p.run()

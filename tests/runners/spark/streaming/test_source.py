@@ -12,10 +12,16 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio.runners.spark.streaming.micro_batch import MicroBatch, PlannedOffset, Position, SourcePlan
-from rmqio.runners.spark.streaming.planning.impulse import ImpulsePlanner
-from rmqio.runners.spark.streaming.planning.planner import opaque
-from rmqio.runners.spark.streaming.planning.signals import QuerySignals
-from rmqio.runners.spark.streaming.planning.source import _TICK_S, PlannedReader, Planning, StreamSource, TriggerLimits
+from rmqio.runners.spark.streaming.source import (
+    _TICK_S,
+    ImpulsePlanner,
+    PlannedReader,
+    Planning,
+    QuerySignals,
+    StreamSource,
+    TriggerLimits,
+    opaque,
+)
 
 
 def planning(folder: Path) -> Planning:

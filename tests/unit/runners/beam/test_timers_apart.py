@@ -15,7 +15,7 @@ from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import TimestampedValue
 
 from rmqio.runners import options
-from rmqio.runners.beam.patches import timers_apart
+from rmqio.runners.beam.in_process import timers_apart
 
 PAIR = beam.typehints.Tuple[str, int]
 PAIRS = [("a", 1), ("a", 2), ("b", 3)]

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, StandardOptions, TypeOptions
 
 from rmqio.runners import options
-from rmqio.runners.beam.views import ViewedOptions
+from rmqio.runners.beam.speedups import ViewedOptions
 
 FLAGS = ["--experiments=a", "--streaming"]
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("fcntl", reason="there are no such locks")
 
 from rmqio.errors import LocalError
-from rmqio.runners.checkpoints.lock import Exclusive
+from rmqio.runners.checkpoints import Exclusive
 
 
 def test_the_error_of_the_second_one_names_who_has_it(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_the_error_of_the_second_one_names_who_has_it(tmp_path: Path) -> None:
 
 def test_the_lock_of_a_killed_process_is_gone(tmp_path: Path) -> None:
     source = (
-        "import os, sys\nfrom rmqio.runners.checkpoints.lock import Exclusive\n"
+        "import os, sys\nfrom rmqio.runners.checkpoints import Exclusive\n"
         "held = Exclusive(sys.argv[1])\nprint('held', flush=True)\nsys.stdin.read()"
     )
     command = [sys.executable, "-W", "ignore", "-c", source, f"file:{tmp_path}"]

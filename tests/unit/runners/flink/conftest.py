@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqio.runners.flink.jobserver.class_data import VARIABLE
+from rmqio.runners.flink.jobserver import VARIABLE
 
 
 @pytest.fixture(autouse=True)

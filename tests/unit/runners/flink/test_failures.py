@@ -10,10 +10,10 @@ import traceback
 import apache_beam as beam
 import pytest
 
+from rmqio.runners import tracebacks
 from rmqio.runners.errors import PipelineFailed
-from rmqio.runners.flink import failures
-from rmqio.runners.flink.failures import be_quiet_about_ctrl_c, failed, once, shortened
-from rmqio.runners.tracebacks import frames
+from rmqio.runners.flink import result
+from rmqio.runners.flink.result import be_quiet_about_ctrl_c, failed, once, shortened
 
 CORE = str(sys.modules[beam.Map.__module__].__file__)
 
@@ -75,9 +75,7 @@ def test_a_cause_stays() -> None:
 
 
 def test_an_error_of_ours_says_it_all() -> None:
-    trace = (
-        f'Traceback (most recent call last):\n  File "{frames.__file__}", line 1, in x\nrmqio.errors.LocalError: gone'
-    )
+    trace = f'Traceback (most recent call last):\n  File "{tracebacks.__file__}", line 1, in x\nrmqio.errors.LocalError: gone'
     assert shortened(trace) == "rmqio.errors.LocalError: gone"
 
 
@@ -140,7 +138,7 @@ def test_ctrl_c_hides_that_the_job_was_cancelled_and_nothing_else(monkeypatch: p
     """Beam's thread of job messages can report it after the pipeline has ended."""
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     root = logging.getLogger()
-    for logger in (root, failures._DATA, failures._WORKER):
+    for logger in (root, result._DATA, result._WORKER):
         monkeypatch.setattr(logger, "filters", [])  # without those of other tests
     monkeypatch.setattr(sys, "stderr", sys.stderr)
     be_quiet_about_ctrl_c()
@@ -149,8 +147,8 @@ def test_ctrl_c_hides_that_the_job_was_cancelled_and_nothing_else(monkeypatch: p
         logging.makeLogRecord({"msg": message, "args": ("4", f"Traceback ...\n{end}\n")})
         for end in ("RuntimeError: Channel closed prematurely.", "ValueError: no price")
     )
-    assert not failures._WORKER.filter(lost)
-    assert failures._WORKER.filter(failed_too)
+    assert not result._WORKER.filter(lost)
+    assert result._WORKER.filter(failed_too)
     said = [
         (logging.ERROR, "portable_runner", "JobCancellationException: Job was cancelled."),
         (logging.WARNING, "portable_runner", "a warning of the job"),

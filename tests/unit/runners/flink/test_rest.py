@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from rmqio.runners.errors import FlinkError, FlinkSilent
 from rmqio.runners.flink import rest
-from rmqio.runners.flink.errors import FlinkError, FlinkSilent
 from rmqio.runners.flink.rest import FlinkRest
 
 Start = Callable[..., FlinkRest]

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rmqio.runners.spark.log import interrupts_unlogged
+from rmqio.runners.spark.errors import interrupts_unlogged
 
 
 class NetworkError(Exception):

@@ -11,7 +11,7 @@ import apache_beam as beam
 import pytest
 
 from rmqio import runners
-from rmqio.runners.tracebacks.state_errors import StateNotEncodable
+from rmqio.runners.tracebacks import StateNotEncodable
 from tests.helpers.spark.wrong_state import CASES, require_named
 
 

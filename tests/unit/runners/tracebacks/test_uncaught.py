@@ -122,7 +122,7 @@ def test_a_refusal_is_shown_once_without_its_causes(tmp_path: Path) -> None:
     )
     assert status == 1
     assert len(lines) == 4, lines
-    assert lines[-1].startswith("rmqio.runners.report.Refused: DirectRunner cannot run this pipeline: ")
+    assert lines[-1].startswith("rmqio.runners.submission.Refused: DirectRunner cannot run this pipeline: ")
 
 
 def test_a_misspelt_option_is_shown_with_the_line_that_takes_the_options(tmp_path: Path) -> None:

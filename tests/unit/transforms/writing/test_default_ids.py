@@ -20,7 +20,7 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedV
 from rmqio import Batch, LookBack, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.errors import LocalError
 from rmqio.runners.capabilities import Mode
-from rmqio.runners.report import compare
+from rmqio.runners.submission import compare
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.writing.default_ids import DefaultIds, default_ids
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqio.local.processes.java import USERS_OWN, Java
-from rmqio.runners.flink.jobserver.class_data import VARIABLE, ClassData
+from rmqio.runners.flink.jobserver import VARIABLE, ClassData
 from tests.helpers.servers.class_data import turned_off
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.runners.flink.jobserver.loopback import CLASS_FILE, NotPatchable, bound_to_its_address, loopback_jar
+from rmqio.runners.flink.jobserver_command import CLASS_FILE, NotPatchable, bound_to_its_address, loopback_jar
 
 BUILDER = "vendor/NettyServerBuilder"
 

@@ -17,8 +17,7 @@ import pytest
 
 from rmqio.local.processes.ports import free_port
 from rmqio.runners.flink import JobServer, JobServerError
-from rmqio.runners.flink.jobserver.artefacts import JAR_VARIABLE
-from rmqio.runners.flink.jobserver.class_data import VARIABLE
+from rmqio.runners.flink.jobserver import JAR_VARIABLE, VARIABLE
 from tests.helpers.waiting import until
 
 ROOT = Path(__file__).resolve().parents[4]

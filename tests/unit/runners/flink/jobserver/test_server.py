@@ -17,9 +17,8 @@ from rmqio.local.artefacts import Lock, dump_lock, read_lock
 from rmqio.local.errors import LocalBrokerError, WrongContentError
 from rmqio.local.processes.java import Java
 from rmqio.runners.flink import JobServer, JobServerError
-from rmqio.runners.flink.jobserver.artefacts import JAR_VARIABLE, LOCK, find_jars
-from rmqio.runners.flink.jobserver.command import MAIN_CLASS, Settings, flink_config, java_options, write_command
-from rmqio.runners.flink.jobserver.servers import JAVA_OPTIONS_VARIABLE, Server, Wanted
+from rmqio.runners.flink.jobserver import JAR_VARIABLE, JAVA_OPTIONS_VARIABLE, LOCK, Server, Wanted, find_jars
+from rmqio.runners.flink.jobserver_command import MAIN_CLASS, Settings, flink_config, java_options, write_command
 
 JAVA = Java(Path("/opt/java/bin/java"), 17, "PATH")
 ROOT = Path(__file__).resolve().parents[4]

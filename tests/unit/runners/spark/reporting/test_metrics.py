@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from apache_beam.metrics import monitoring_infos
 from apache_beam.metrics.cells import BoundedTrieData, StringSetData
 
-from rmqio.runners.spark.reporting.metrics import consolidate
+from rmqio.runners.spark.reporting import consolidate
 
 
 def test_string_sets_and_tries_of_tasks_are_joined() -> None:

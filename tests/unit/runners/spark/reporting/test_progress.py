@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.runners.spark.reporting.progress import Progress
+from rmqio.runners.spark.reporting import Progress
 from rmqio.testing import ManualClock
 from tests.helpers.waiting import until
 
@@ -19,9 +19,9 @@ class Terminal(io.StringIO):
 
 
 def test_the_progress_line_names_the_transforms_and_is_wiped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqio.runners.spark.reporting.progress._EVERY_S", 0.001)
+    monkeypatch.setattr("rmqio.runners.spark.reporting._EVERY_S", 0.001)
     clock = ManualClock()
-    monkeypatch.setattr("rmqio.runners.spark.reporting.progress.time", clock)
+    monkeypatch.setattr("rmqio.runners.spark.reporting.time", clock)
     out = Terminal()
     with Progress(lambda: (3, 8), out) as progress:
         progress("Create > Parse+Count")

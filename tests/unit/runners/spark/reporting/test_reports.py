@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio.runners.spark.model import TaskReport
-from rmqio.runners.spark.reporting.reports import ReportsParam
+from rmqio.runners.spark.reporting import ReportsParam
 
 
 def test_a_task_that_ran_again_replaces_its_report() -> None:

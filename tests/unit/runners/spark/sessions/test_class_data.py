@@ -13,18 +13,18 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.runners.spark.sessions import class_data
-from rmqio.runners.spark.sessions.class_data import FLAGS, VARIABLE, ClassData
+from rmqio.runners.spark.sessions import session
+from rmqio.runners.spark.sessions.session import FLAGS, VARIABLE, ClassData
 
 WRITTEN = b"\xf0\x0b\xab\xa2 and so on"
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in (VARIABLE, *class_data._USERS_OWN):
+    for name in (VARIABLE, *session._USERS_OWN):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RMQIO_CACHE", str(tmp_path))
-    monkeypatch.setattr(class_data, "_key", lambda _: "key")
+    monkeypatch.setattr(session, "_key", lambda _: "key")
     for name in ("key", "other"):
         was_first(tmp_path / "spark", name)
     return tmp_path / "spark"
@@ -174,18 +174,18 @@ def test_without_java_it_is_spark_that_says_so(monkeypatch: pytest.MonkeyPatch) 
     def none(_: object) -> Any:
         raise OSError("no java")
 
-    monkeypatch.setattr(class_data, "_key", none)
+    monkeypatch.setattr(session, "_key", none)
     assert ClassData({}).options == FLAGS
 
 
 def test_the_file_is_of_one_java_and_one_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.undo()
-    keys = {class_data._key([]), class_data._key(["/more.jar"])}
+    keys = {session._key([]), session._key(["/more.jar"])}
     monkeypatch.setattr("pyspark.__version__", "0.0")
-    keys.add(class_data._key([]))
+    keys.add(session._key([]))
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.touch()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    keys.add(class_data._key([]))
+    keys.add(session._key([]))
     assert len(keys) == 4

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio import ReadFromRocketMQ, runners
-from rmqio.runners.report import Refused
-from rmqio.runners.spark.sessions.folders import make_local_folder
+from rmqio.runners.spark.sessions.session import make_local_folder
+from rmqio.runners.submission import Refused
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 PROPERTY = "<property><name> {} </name><value>{}</value></property>"

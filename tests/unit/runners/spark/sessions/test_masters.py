@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqio.runners.spark.sessions.masters import is_local, is_on_this_machine
+from rmqio.runners.spark.sessions.session import is_local, is_on_this_machine
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[*,4]", "local[ 2 , 3 ]"])

@@ -11,10 +11,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.runners.spark.streaming.json_fields import MalformedJson
-from rmqio.runners.spark.streaming.micro_batch import BatchHeader, MicroBatch, Position, SourcePlan
+from rmqio.runners.spark.streaming.micro_batch import BatchHeader, MalformedJson, MicroBatch, Position, SourcePlan
 from rmqio.runners.spark.streaming.model import Learned
-from rmqio.runners.spark.streaming.worker.bucket_watermarks import BucketWatermarks
+from rmqio.runners.spark.streaming.worker import BucketWatermarks
 
 PLAN = SourcePlan("Read", {"a": None, "b": 5}, {"a": (1, 2)}, has_ended=False, is_done=True, rows=7, lag={"t": 2})
 BATCH = MicroBatch(3, 1, "run", {"0": Position({"at": 1})}, is_drained=False, sources={"0": PLAN})

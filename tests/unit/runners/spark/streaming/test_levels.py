@@ -26,7 +26,7 @@ from rmqio.errors import LocalError
 from rmqio.runners.spark.streaming.checkpoint import refuse_others, shape_of
 from rmqio.runners.spark.streaming.execution import refuse_local, stream_plan
 from rmqio.runners.spark.streaming.levels import Levels
-from rmqio.runners.spark.streaming.planning.planned_source import PlannedSource, Planner
+from rmqio.runners.spark.streaming.planned_source import PlannedSource, Planner
 
 pytestmark = [pytest.mark.slow]
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.runners.spark.streaming.query import Query
+from rmqio.runners.spark.streaming.execution import Query
 
 
 class Failing:

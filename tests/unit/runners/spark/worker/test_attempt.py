@@ -14,7 +14,7 @@ from pyspark import TaskContext
 
 from rmqio.repeats import attempts
 from rmqio.repeats.attempts import Attempt
-from rmqio.runners.spark.worker.attempt import running_attempt
+from rmqio.runners.spark.worker.task import running_attempt
 from tests.helpers.spark.spark_stream import Stream
 
 TOLD: list[Attempt | None] = []

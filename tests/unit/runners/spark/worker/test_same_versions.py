@@ -19,9 +19,9 @@ from pyspark import cloudpickle
 import rmqio
 from rmqio.errors import LocalError
 from rmqio.runners.beam.versions import VARIABLE
+from rmqio.runners.spark import bootstrap
+from rmqio.runners.spark.bootstrap import checked
 from rmqio.runners.spark.sessions import session
-from rmqio.runners.spark.worker import same_versions
-from rmqio.runners.spark.worker.same_versions import checked
 from tests.helpers.waiting import at_most
 
 WORKER = "import pickle, sys; print(pickle.loads(open(sys.argv[1], 'rb').read())('given'))"
@@ -106,5 +106,5 @@ def test_what_spark_must_see_is_pickled_beside_the_function() -> None:
 def test_other_versions_are_tried_on_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(VARIABLE, "1")
     _, said = run_elsewhere(tmp_path, "2.61.0", "0.0.9")
-    assert same_versions.MISMATCH not in said
+    assert bootstrap.MISMATCH not in said
     assert "No module named 'rmqio.errors'" in said

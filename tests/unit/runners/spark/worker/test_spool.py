@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.runners.spark.worker.spool import Spool
+from rmqio.runners.spark.worker.state import Spool
 
 
 def test_a_spool_gives_its_lists_back_while_others_are_written() -> None:

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from rmqio.runners.spark.model import Grouping
 from rmqio.runners.spark.translation import grouping_of
-from rmqio.runners.spark.worker import task
-from rmqio.runners.spark.worker.shuffling import grouping
+from rmqio.runners.spark.worker import shuffling, task
 from tests.helpers.spark.spark_plan import LocalRun, collect, collect_in_process
 
 KEYS = [1, True, 1.0, "1", b"1", None, (1, "x"), ("y", (2, None)), 0, False, "", b"", -5, 1 << 70]
@@ -149,7 +148,7 @@ def test_keys_of_any_type_stay_apart(elements: list[tuple[int, bytes]]) -> None:
 
 
 def test_a_table_is_flushed_when_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqio.runners.spark.worker.shuffling.keyed_writes.FLUSH_ELEMENTS", 10)
+    monkeypatch.setattr("rmqio.runners.spark.worker.writing.FLUSH_ELEMENTS", 10)
     elements = [(f"key-{n % 7}", n) for n in range(500)]
     pipeline = beam.Pipeline()
     grouped = pipeline | beam.Create(elements) | beam.GroupByKey() | beam.MapTuple(lambda k, v: (k, sorted(v)))
@@ -161,7 +160,7 @@ def test_a_table_is_flushed_when_full(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_group_beyond_memory_is_read_from_disk_any_number_of_times(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grouping, "_IN_MEMORY_BYTES", 1_000)
+    monkeypatch.setattr(shuffling, "_IN_MEMORY_BYTES", 1_000)
     for module in ("keyed_writes", "windowed_writes"):
         monkeypatch.setattr(f"rmqio.runners.spark.worker.shuffling.{module}.FLUSH_BYTES", 300)
     elements = [(key, number) for number in range(3_000) for key in "ab"]
@@ -185,7 +184,7 @@ def test_a_group_beyond_memory_is_read_from_disk_any_number_of_times(
 
 
 def test_nothing_is_left_on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(grouping, "_IN_MEMORY_BYTES", 1_000)
+    monkeypatch.setattr(shuffling, "_IN_MEMORY_BYTES", 1_000)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     pipeline = beam.Pipeline()
     grouped = pipeline | beam.Create([(1, "x" * 100)] * 100) | beam.GroupByKey() | beam.MapTuple(lambda k, v: len([*v]))
@@ -213,7 +212,7 @@ def test_dealing_depends_on_the_elements_and_not_on_their_order(monkeypatch: pyt
     few = list(range(100))
     assert dealt(few) == dealt(few[::-1])
     assert all(dealt(few)), "each partition gets some"
-    monkeypatch.setattr("rmqio.runners.spark.worker.shuffling.element_writes._DEAL_ELEMENTS", 10)
+    monkeypatch.setattr("rmqio.runners.spark.worker.writing._DEAL_ELEMENTS", 10)
     assert dealt(few) == dealt(few[::-1])
 
 

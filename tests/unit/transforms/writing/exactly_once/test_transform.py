@@ -17,7 +17,7 @@ from rmqio.model import Message
 from rmqio.options import WriteOptions
 from rmqio.repeats.look_back import LookBack
 from rmqio.runners.capabilities import Requirement
-from rmqio.runners.requirements import requirements_of
+from rmqio.runners.submission import requirements_of
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.writing_once import GROUP, bodies
 

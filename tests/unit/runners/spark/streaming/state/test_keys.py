@@ -9,8 +9,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqio.runners.spark.streaming.state.keys import EVENT, HOLD, NEVER, PROCESSING, Keys, Notes, Times
-from rmqio.runners.spark.streaming.state.store import Store
+from rmqio.runners.spark.streaming.state import EVENT, HOLD, NEVER, PROCESSING, Keys, Notes, Store, Times
 
 pytestmark = [pytest.mark.slow]
 

@@ -13,8 +13,8 @@ from apache_beam.transforms import trigger, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqio.runners.spark.streaming import windows
 from rmqio.runners.spark.streaming.model import MAX
-from rmqio.runners.spark.streaming.state import triggered, windows
 from tests.helpers.spark.spark_stream import SECOND, Stream
 
 pytestmark = [pytest.mark.slow]
@@ -63,7 +63,7 @@ def combined(windowing: dict[str, Any], combine: Any) -> Stream:
 
 def run(name: str, batches: list[list[tuple[str, int]]], at_least: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Returns the output of each micro-batch, at intervals of two seconds, and the output at the end."""
-    for module in (triggered, windows):
+    for module in (windows, windows):
         monkeypatch.setattr(module, "AT_LEAST", at_least)
     stream = combined(WINDOWS[name], Values())
     found = []

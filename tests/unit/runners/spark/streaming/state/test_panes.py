@@ -15,10 +15,9 @@ from apache_beam.transforms.window import TimestampCombiner
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from rmqio.runners.spark.beam.trigger_state import StateCodec
-from rmqio.runners.spark.streaming.state.keys import NEVER
-from rmqio.runners.spark.streaming.state.store import Store
-from rmqio.runners.spark.streaming.state.triggered import Triggered
+from rmqio.runners.spark.beam.triggers import StateCodec
+from rmqio.runners.spark.streaming.state import NEVER, Store
+from rmqio.runners.spark.streaming.windows import Triggered
 from tests.helpers.spark.triggered import (
     ACCUMULATING,
     DISCARDING,

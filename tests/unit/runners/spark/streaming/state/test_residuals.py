@@ -11,8 +11,8 @@ from apache_beam.utils import proto_utils
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from rmqio.runners.spark.streaming.state.residuals import Residuals
-from rmqio.runners.spark.streaming.state.store import Store
+from rmqio.runners.spark.streaming.state import Store
+from rmqio.runners.spark.streaming.user_state import Residuals
 
 LOWEST = int(MIN_TIMESTAMP.micros)
 

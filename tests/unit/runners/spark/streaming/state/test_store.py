@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.runners.spark.streaming.state.store import Store
+from rmqio.runners.spark.streaming.state import Store
 
 
 class Counted(dict[bytes, bytes]):

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqio.runners.spark.beam.triggers import open_when_merged
-from rmqio.runners.spark.streaming.state.keys import NEVER
+from rmqio.runners.spark.streaming.state import NEVER
 from tests.helpers.spark.triggered import (
     ACCUMULATING,
     DISCARDING,

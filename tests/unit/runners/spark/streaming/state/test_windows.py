@@ -21,10 +21,10 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedV
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqio.runners.spark.streaming.state.store import Store
-from rmqio.runners.spark.streaming.state.windows import Windows
-from rmqio.runners.spark.worker.shuffling.windowed_writes import WindowsWrite
-from rmqio.runners.spark.worker.spool import Spool
+from rmqio.runners.spark.streaming.state import Store
+from rmqio.runners.spark.streaming.windows import Windows
+from rmqio.runners.spark.worker.state import Spool
+from rmqio.runners.spark.worker.writing import WindowsWrite
 from tests.helpers.spark.spark_stream import Stream
 
 pytestmark = [pytest.mark.slow]

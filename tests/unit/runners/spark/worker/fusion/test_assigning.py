@@ -16,7 +16,7 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedV
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.runners.spark.worker.fusion import assigning, fused_dofns
+from rmqio.runners.spark.worker import fusion
 from tests.helpers.spark.spark_plan import outcome
 
 
@@ -51,7 +51,7 @@ MICROS = st.integers(-(10**8), 10**8) | st.integers(-(10**15), 10**15)
 @given(times=st.lists(MICROS, min_size=1, max_size=30))
 def test_windows_are_those_of_beam(name: str, times: list[int]) -> None:
     windowfn = FUNCTIONS[name]
-    assign = assigning.assigner(windowfn)
+    assign = fusion.assigner(windowfn)
     for micros in (*times, *reversed(times)):
         before = window.IntervalWindow(0, 5)
         found = assign(WindowedValue("text", Timestamp(micros=micros), (before,)), "text")
@@ -60,8 +60,8 @@ def test_windows_are_those_of_beam(name: str, times: list[int]) -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assigning, "_MOST", 3)
-    assign = assigning.assigner(window.FixedWindows(1))
+    monkeypatch.setattr(fusion, "_MOST", 3)
+    assign = fusion.assigner(window.FixedWindows(1))
     for second in [*range(10), *range(10)]:
         (found,) = assign(WindowedValue(None, second, ()), None)
         assert found.start == second
@@ -145,12 +145,12 @@ def test_a_chain_with_windows_gives_and_counts_what_it_does_by_beam(
 
     def assigner(windowfn: window.WindowFn) -> Any:
         made.append(windowfn)
-        return assigning.assigner(windowfn)
+        return fusion.assigner(windowfn)
 
-    monkeypatch.setattr(fused_dofns, "assigner", assigner)
+    monkeypatch.setattr(fusion, "assigner", assigner)
     ours = outcome(BUILD[name], elements)
     assert made
-    monkeypatch.setattr(fused_dofns, "_is_fusable", lambda *_: False)
+    monkeypatch.setattr(fusion, "_is_fusable", lambda *_: False)
     made.clear()
     assert ours == outcome(BUILD[name], elements)
     assert not made
@@ -185,5 +185,5 @@ def test_a_failure_has_the_name_of_its_transform(monkeypatch: pytest.MonkeyPatch
 
     ours = text()
     assert "<it: " in ours
-    monkeypatch.setattr(fused_dofns, "_is_fusable", lambda *_: False)
+    monkeypatch.setattr(fusion, "_is_fusable", lambda *_: False)
     assert ours == text()

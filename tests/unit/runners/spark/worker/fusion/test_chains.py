@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 import apache_beam as beam
 
-from rmqio.runners.spark.worker.fusion import fused_dofns
+from rmqio.runners.spark.worker import fusion
 from tests.helpers.spark.fused_steps import Asking, Doubled, Noting, NotingByBeam, Returning, keyed
 from tests.helpers.spark.spark_plan import LocalRun
 
@@ -19,7 +19,7 @@ from tests.helpers.spark.spark_plan import LocalRun
 def chained(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Returns the operations to which a step passes elements without Beam in between."""
     found = set()
-    handle_of = fused_dofns._following
+    handle_of = fusion._following
 
     def following(operation: Any) -> Any:
         behind = handle_of(operation)
@@ -27,7 +27,7 @@ def chained(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> set[str]:
             found.add(operation.name_context.logging_name())
         return behind
 
-    monkeypatch.setattr(fused_dofns, "_following", following)
+    monkeypatch.setattr(fusion, "_following", following)
     LocalRun(pipeline)
     return found
 
@@ -111,4 +111,4 @@ class YieldsBatches(beam.DoFn):
     ids=lambda value: type(value).__name__,
 )
 def test_a_function_of_an_element_is_what_asks_for_nothing_else(dofn: Any, is_one: bool) -> None:
-    assert fused_dofns.is_function(dofn) is is_one
+    assert fusion.is_function(dofn) is is_one

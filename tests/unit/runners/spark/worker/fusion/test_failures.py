@@ -13,9 +13,9 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 import apache_beam as beam
 
-from rmqio.runners.spark.beam import dofns
+from rmqio.runners.spark.beam import operations
 from rmqio.runners.spark.errors import TaskFailure
-from rmqio.runners.spark.worker.fusion import fused_dofns
+from rmqio.runners.spark.worker import fusion
 from tests.helpers.spark.fused_steps import Returning
 from tests.helpers.spark.spark_plan import LocalRun
 
@@ -82,7 +82,7 @@ OF_RESULTS = {
     "a text": lambda p: p | "1" >> beam.Map(int) | "it" >> beam.ParDo(Returning("text")) | "3" >> beam.Map(str),
     "a text at the end": lambda p: p | "1" >> beam.Map(int) | "it" >> beam.ParDo(Returning({})),
 }
-if dofns.CHECKS_RESULTS:
+if operations.CHECKS_RESULTS:
     FAILING |= OF_RESULTS
 
 
@@ -103,5 +103,5 @@ def test_a_failure_has_the_name_of_its_step(name: str, at: int, monkeypatch: pyt
 
     ours = text()
     assert "<it: " in ours, ours
-    monkeypatch.setattr(fused_dofns, "_is_fusable", lambda *_: False)
+    monkeypatch.setattr(fusion, "_is_fusable", lambda *_: False)
     assert ours == text()

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 import apache_beam as beam
 from apache_beam.transforms import window
 
-from rmqio.runners.spark.worker.fusion import fused_dofns
+from rmqio.runners.spark.worker import fusion
 from tests.helpers.spark import spark_plan
 from tests.helpers.spark.fused_steps import (
     Asking,
@@ -234,7 +234,7 @@ def test_a_chain_gives_and_counts_what_it_does_by_beam(
     name: str, elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = outcome(BUILD[name], elements)
-    monkeypatch.setattr(fused_dofns, "_is_fusable", lambda *_: False)
+    monkeypatch.setattr(fusion, "_is_fusable", lambda *_: False)
     assert ours == outcome(BUILD[name], elements)
 
 

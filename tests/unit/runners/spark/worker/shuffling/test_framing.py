@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.runners.spark.worker.shuffling.framing import split_window_header, varint, window_header
+from rmqio.runners.spark.worker.shuffling import split_window_header, varint, window_header
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 1 << 40, -1])

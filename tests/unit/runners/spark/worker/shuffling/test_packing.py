@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.runners.spark.worker.shuffling.packing import pack, parted, unpack
+from rmqio.runners.spark.worker.shuffling import pack, parted, unpack
 
 PAIRS = st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=300)), max_size=40)
 

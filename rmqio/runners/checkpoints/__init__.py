@@ -1,1 +1,0 @@
-"""Checkpoints: the option that names one, and the lock that only one pipeline has."""

@@ -1,1 +1,0 @@
-"""Planning micro-batches, in the Python process that Spark starts beside the driver for its source."""

@@ -1,1 +1,0 @@
-"""Running a level in a worker: its stages over the rows of a bucket, with watermarks and state."""

@@ -1,1 +1,0 @@
-"""Fuses DoFns into one call, without Beam's hand-over between them."""
