@@ -100,7 +100,7 @@ def group() -> Picture:
             290,
             116,
             name,
-            "`worker/shuffling/keyed_writes.py`",
+            "`worker/writing.py`",
             "one row holds a key and a run of values",
             *rows,
         )
@@ -121,7 +121,7 @@ def group() -> Picture:
     ):
         picture.arrow((x + 145, 248), (x + 145, 286))
         picture.box(
-            "ours", x, 286, 290, 96, name, "`worker/shuffling/grouping.py`", "joins runs, decodes nothing", *rows
+            "ours", x, 286, 290, 96, name, "`worker/shuffling.py`", "joins runs, decodes nothing", *rows
         )
     picture.box("yours", 20, 404, 600, 34, "your DoFn gets (key, iterable)")
     picture.arrow((165, 382), (165, 404))
@@ -143,28 +143,28 @@ def micro_batch() -> Picture:
         (
             "ours",
             "plan",
-            "`streaming/planning/source.py, transforms/reading/planned/planner.py`",
+            "`streaming/source.py, transforms/reading/planned/planner.py`",
             "ranges of each queue, and the clock",
         ),
         ("runner", "Spark's offset log", "`CHECKPOINT/offsets/N`", "from here on, a repeat reads the same"),
         (
             "ours",
             "level 0: read",
-            "`streaming/worker/operator.py, transforms/reading/planned/ranges.py`",
+            "`streaming/worker.py, transforms/reading/planned/ranges.py`",
             "each task reads some of the ranges; its rows go to buckets",
         ),
         (
             "ours",
             "levels 1, 2, ...: group, state, timers",
-            "`streaming/worker/stateful.py, streaming/worker/bucket.py`",
+            "`streaming/stateful.py, streaming/worker.py`",
             "first the data, then the watermark; state in RocksDB",
         ),
-        ("ours", "reports to the driver", "`streaming/query.py`", "cuts are kept before Spark commits"),
+        ("ours", "reports to the driver", "`streaming/execution.py`", "cuts are kept before Spark commits"),
         ("runner", "Spark's commit", "`CHECKPOINT/commits/N`", "state and position are now final"),
         (
             "ours",
             "settle",
-            "`streaming/query.py, transforms/reading/commits.py`",
+            "`streaming/execution.py, transforms/reading/commits.py`",
             "bundle finalizers, metrics, group offsets",
         ),
     ]

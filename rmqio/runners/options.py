@@ -28,7 +28,7 @@ _CLOSE: Final = 0.8
 """Below it, an option is not taken for a misspelt one: a job server can have options that are not known here."""
 _FLAG: Final = re.compile(r"""["'](--[\w-]+)["']""")
 _RUNNER: Final = re.compile(r"""["']apache_beam\.runners\.[\w.]+\.(\w+Runner)["']""")
-_FILES_WITH_OPTIONS: Final = ("report.py", "usage.py", "checkpoints/options.py", "flink/options.py", "spark/options.py")
+_FILES_WITH_OPTIONS: Final = ("submission.py", "usage.py", "checkpoints.py", "flink/options.py", "spark/options.py")
 
 
 def wrong_argument(argv: Sequence[str], own: Iterable[str]) -> str | None:
@@ -65,7 +65,6 @@ def _is_word(argument: str) -> bool:
 @functools.cache
 def known_flags() -> frozenset[str]:
     """Returns the options of Beam and of our runners, as the text of their sources has them."""
-    # JOIN
 
     texts = [(Path(__file__).parent / name).read_text(encoding="utf-8") for name in _FILES_WITH_OPTIONS]
     return frozenset(f"--{name}" for name in JOB_SERVER_OPTIONS).union(*map(_FLAG.findall, [*texts, _text_of_beam()]))
@@ -240,7 +239,6 @@ def connects_from_here(runner: object) -> bool:
 def _path_of(name: str) -> str:
     if "." in name:
         return name
-    # JOIN
 
     names = {known.lower(): known for known in (*beams_runners(), *_OURS)}
     known = names.get(name.lower()) or names.get(f"{name.lower()}runner")
@@ -269,7 +267,6 @@ def unknown_flags(found: PipelineOptions) -> list[str]:
     if not given_flags(found):
         return []
     from rmqio.runners import usage
-    # JOIN
 
     runner = str(found.view_as(StandardOptions).runner)
     known: Set[str] = frozenset()
@@ -278,7 +275,6 @@ def unknown_flags(found: PipelineOptions) -> list[str]:
     )
     if is_ours:
         import rmqio.runners.flink.options  # noqa: F401 - its flags are known then
-        # JOIN
 
         known = JOB_SERVER_OPTIONS
     unparsed, _ = usage.parse(given_flags(found))

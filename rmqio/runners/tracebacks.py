@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Frames of tracebacks: those of user code, without those of Beam and of our own that called it.
 
-_RUNNERS: Final = Path(__file__).parents[1]
+_RUNNERS: Final = Path(__file__).parent
 # Beam's calls of a DoFn, our own code, and the threads that both use. Beam's compiled modules name their files from
 # `apache_beam` on.
 _OURS: Final = re.escape(str(Path(rmqio.__file__).parent))
@@ -68,7 +68,7 @@ def passes_runners(trace: TracebackType | None) -> bool:
 def hide_callers() -> None:
     """Marks the frames of Beam and of ours between here and the user's program.
 
-    IPython and pytest leave such frames out. For a program without them, `uncaught` does.
+    IPython and pytest leave such frames out. For a program without them, `show_users_frames` does.
     """
     frame = inspect.currentframe()
     while frame is not None:

@@ -10,12 +10,32 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-from apache_beam.portability import common_urns
-from apache_beam.portability.api import beam_runner_api_pb2
-from apache_beam.runners.portability.fn_api_runner import translations
-from apache_beam.runners.worker import statesampler
-
 from rmqio.runners.beam import versions
+
+try:
+    from apache_beam.metrics import monitoring_infos
+    from apache_beam.portability import common_urns
+    from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
+    from apache_beam.runners.portability import fn_api_runner
+    from apache_beam.runners.portability.fn_api_runner import translations
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import BundleManager, ParallelBundleManager
+    from apache_beam.runners.worker import statesampler
+    from apache_beam.runners.worker.bundle_processor import DATA_OUTPUT_URN, BundleProcessor
+    from apache_beam.runners.worker.sdk_worker import GlobalCachingStateHandler
+    from apache_beam.utils.thread_pool_executor import shared_unbounded_instance
+except ImportError:
+    versions.check("DirectRunner")  # an untested Beam may lack a name
+    raise
+
+__all__ = [
+    "FnApiRunner",
+    "StateWrite",
+    "failed_state_write",
+    "followed",
+    "has_unbounded",
+    "samplers_end",
+    "timers_apart",
+]
 
 # Changes to Beam that last for one call. They are made in the process of the user, so each is taken back.
 
@@ -74,22 +94,6 @@ def samplers_end() -> Iterator[None]:
         for each in started:
             each.finished = True
 
-
-try:
-    from apache_beam.metrics import monitoring_infos
-    from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
-    from apache_beam.runners.portability import fn_api_runner
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import BundleManager, ParallelBundleManager
-    from apache_beam.runners.worker.bundle_processor import DATA_OUTPUT_URN, BundleProcessor
-    from apache_beam.runners.worker.sdk_worker import GlobalCachingStateHandler
-    from apache_beam.utils.thread_pool_executor import shared_unbounded_instance
-
-    # JOIN
-except ImportError:
-    versions.check("DirectRunner")  # an untested Beam may lack a name
-    raise
-
-__all__ = ["FnApiRunner", "StateWrite", "failed_state_write", "followed", "has_unbounded"]
 
 _Result = tuple[beam_fn_api_pb2.InstructionResponse, list[beam_fn_api_pb2.ProcessBundleSplitResponse]]
 

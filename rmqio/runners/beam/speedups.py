@@ -13,9 +13,7 @@ import objsize
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms import core, userstate
 
-# Pipeline options whose views are made once.
-
-_views__all__ = ["ViewedOptions"]
+__all__ = ["ViewedOptions", "speed_up_beam"]
 
 
 class ViewedOptions(PipelineOptions):
@@ -40,8 +38,6 @@ class ViewedOptions(PipelineOptions):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_views"}
 
-
-__all__ = ["speed_up_beam"]
 
 _inspect = core.get_function_args_defaults
 _find_specs = userstate.get_dofn_specs

@@ -201,7 +201,7 @@ REDISTRIBUTE: Final = frozenset(
     {common_urns.composites.RESHUFFLE.urn, common_urns.composites.REDISTRIBUTE_ARBITRARILY.urn}
 )
 EMPTY: Final = "rmqio:spark:empty:v1"
-# Transforms of streaming: see streaming/planning/planned_source.py
+# Transforms of streaming: see streaming/planned_source.py
 PLANNED: Final = "rmqio:spark:planned_source:v1"
 WATERMARKS: Final = "rmqio:spark:watermarks:v1"
 
@@ -528,23 +528,3 @@ def _reads(node: Node | Stage) -> list[str]:
     if isinstance(node, Stage):
         return [node.input, *(pcollection for _, _, pcollection, _ in node.side_inputs)]
     return node.inputs
-
-
-# Translates a pipeline proto to a plan of fused stages. Knows nothing about Spark.
-
-__all__ = [
-    "translate",
-    "Plan",
-    "grouping_of",
-    "Node",
-    "Stage",
-    "Impulse",
-    "Source",
-    "Watermarks",
-    "Flatten",
-    "Empty",
-    "Redistribute",
-    "GroupByKey",
-    "PLANNED",
-    "WATERMARKS",
-]

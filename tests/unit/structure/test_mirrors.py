@@ -34,14 +34,6 @@ ELSEWHERE: Final = (
         "repeats", "unit/transforms/writing/exactly_once/test_look_back.py", "only an exactly-once write looks back"
     ),
     Elsewhere("rules/plan", "unit/rules/match/test_engines_agree.py", "a plan is right if its matches are"),
-    Elsewhere(
-        "runners/spark/streaming/worker",
-        "unit/runners/spark/streaming/state/test_user_state.py",
-        "the tests of state run the worker's side of a level",
-    ),
-    Elsewhere(
-        "runners/spark/translation", "unit/runners/spark/worker/test_task.py", "a worker runs what was translated"
-    ),
     Elsewhere("serde/avro/writing", "unit/serde/avro/test_values.py", "a value is written and read back"),
     Elsewhere(
         "sql/analysis/joins sql/analysis/ranks sql/analysis/sinks sql/analysis/subqueries sql/analysis/values "

@@ -11,7 +11,7 @@ _LOADS = {"load", "loads", "load_session", "Unpickler", "open"}
 _LOADS_OF_BEAM = {"pickler_loads", "load_session"}
 """The names under which the fence of SparkRunner exports them."""
 _READ_BACK_WHAT_THIS_RUN_WROTE = {
-    "rmqio.runners.spark.bootstrap": "classes of the program's main module, from the driver",
+    "rmqio.runners.spark.bootstrap": "classes of the program's main module, and after the check of versions the task",
     "rmqio.runners.spark.reporting": "finalizers, from a task to its driver",
     "rmqio.runners.spark.streaming.levels": "functions in the pipeline that is about to run",
     "rmqio.runners.spark.streaming.execution": "a micro-batch's report, from its tasks to their driver",
@@ -19,7 +19,6 @@ _READ_BACK_WHAT_THIS_RUN_WROTE = {
     "rmqio.runners.spark.streaming.stateful": "the driver's task, in the workers of its query",
     "rmqio.runners.spark.beam.operations": "functions of the pipeline",
     "rmqio.runners.spark.beam.private": "nothing: it exports what others of these use",
-    "rmqio.runners.spark.bootstrap": "the driver's task, in its workers, after the check of versions",
     "rmqio.runners.tracebacks": "a DoFn of the stage that has failed, to name its line",
     "rmqio.sql.shell.worker": "the plan of a statement, from the shell that has started the process for it",
 }

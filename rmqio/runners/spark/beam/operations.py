@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 # Bases of what a bundle processor asks in its own process: a data channel for input and timers, and state.
 
-_serving__all__ = ["Channel", "Channels", "DueTimers", "Family", "StateHandler"]
 
 Family = tuple[str, str]  # transform id, timer family id
 
@@ -189,9 +188,6 @@ def raise_named(error: BaseException, name: str, windowing: core.Windowing, rece
     """Raises the error with the name of a step, as Beam does."""
     runner = common.DoFnRunner(beam.DoFn(), [], {}, [], windowing, {None: receiver}, name)
     runner._reraise_augmented(error)
-
-
-__all__ = ["DoOperation", "Given", "Operation", "by_beam", "create_operation"]
 
 
 class Given(NamedTuple):

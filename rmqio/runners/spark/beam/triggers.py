@@ -30,12 +30,8 @@ if TYPE_CHECKING:
 
     from rmqio.runners.spark.beam.private import CoderImpl
 
-    # JOIN
-
 
 # The state that Beam's trigger driver keeps for a key, with one correction, and its encoding.
-
-_trigger_state__all__ = ["CountingState", "StateCodec", "forget"]
 
 _DOMAINS: Final = (TimeDomain.WATERMARK, TimeDomain.REAL_TIME)
 _BYTES, _MICROS, _NUMBERS = 0, 1, 2
@@ -201,8 +197,6 @@ def _read_numbers(stream: create_InputStream) -> list[int]:
         found += [number] * stream.read_var_int64()
     return found
 
-
-__all__ = ["ALWAYS", "NO_TRIGGER", "BoundedDriver", "TimedDriver", "open_when_merged"]
 
 ALWAYS: Final = trigger.Always()
 NO_TRIGGER: Final = trigger._Never()

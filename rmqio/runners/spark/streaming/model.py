@@ -16,7 +16,6 @@ from rmqio.runners.spark.streaming.micro_batch import Fields, MicroBatch
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    # JOIN
     from rmqio.runners.spark.bootstrap import Bootstrap
 
 

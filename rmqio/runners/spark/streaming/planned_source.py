@@ -35,7 +35,7 @@ TEST_STREAM: Final = common_urns.primitives.TEST_STREAM.urn
 
 
 class TestStreamPlanner:
-    """Plans the elements of one output of a TestStream. A `Planner`, see planner.py. A position counts events.
+    """Plans the elements of one output of a TestStream. A `Planner`, see source.py. A position counts events.
 
     All outputs of a TestStream count the same events, so they stay in step.
     """

@@ -37,7 +37,6 @@ from rmqio.runners.spark.streaming.micro_batch import (
 from rmqio.runners.spark.worker import rows
 
 if TYPE_CHECKING:
-    # JOIN
     from pyspark.sql.types import StructType
 
 
@@ -152,7 +151,7 @@ class Encoder(Protocol):
 
 
 class ImpulsePlanner:
-    """One empty element in the first micro-batch, and the end of time in the next one. A `Planner`, see planner.py.
+    """One empty element in the first micro-batch, and the end of time in the next one. A `Planner`.
 
     A position counts the micro-batches that are done: 0, 1 or 2.
     """
@@ -252,17 +251,6 @@ class QuerySignals:
         with contextlib.suppress(FileNotFoundError):  # the folder is removed when the query has ended
             open(self._path(name), "w").close()
 
-
-__all__ = [
-    "NAME",
-    "TriggerLimits",
-    "Part",
-    "PlannedReader",
-    "Planning",
-    "StreamSource",
-    "data_source",
-    "shortened",
-]
 
 NAME: Final = "rmqio-planned"
 _TICK_S: Final = 1.0  # without data, how often the clock alone justifies a micro-batch

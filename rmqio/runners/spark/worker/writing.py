@@ -2,7 +2,7 @@
 
 Beam's bundle processor makes them from transforms with `WRITE_URN`, as it makes its own sinks. An element is encoded
 once, here. Its key and value are encoded separately if a shuffle follows. Nothing decodes them again before the stage
-that reads them. The operations are in `element_writes`, `keyed_writes` and `windowed_writes`. This module chooses one.
+that reads them. `_create` chooses one of the operations.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class WriteOperation(StageOperation):
         self._channel = channel
 
     def handle(self, element: WindowedValue, value: Any) -> None:
-        """Processes a value with the timestamp, windows and pane of `element`: see fused_dofns.py."""
+        """Processes a value with the timestamp, windows and pane of `element`: see fusion.py."""
         self.process(element.with_value(value))
 
 

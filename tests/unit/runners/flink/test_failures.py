@@ -75,7 +75,8 @@ def test_a_cause_stays() -> None:
 
 
 def test_an_error_of_ours_says_it_all() -> None:
-    trace = f'Traceback (most recent call last):\n  File "{tracebacks.__file__}", line 1, in x\nrmqio.errors.LocalError: gone'
+    frame = f'File "{tracebacks.__file__}", line 1, in x'
+    trace = f"Traceback (most recent call last):\n  {frame}\nrmqio.errors.LocalError: gone"
     assert shortened(trace) == "rmqio.errors.LocalError: gone"
 
 

@@ -34,7 +34,7 @@ def run(function: Callable[[Any], Any], *elements: Any) -> None:
 def files_of(error: BaseException) -> list[str]:
     """The file of each frame, after that of the run; the tests' own watch on runners is left out."""
     names = [frame.filename.rpartition("/")[2] for frame in traceback.extract_tb(error.__traceback__)]
-    return [name for name in names[names.index("failures.py") + 1 :] if name != "sitecustomize.py"]
+    return [name for name in names[names.index("tracebacks.py") + 1 :] if name != "sitecustomize.py"]
 
 
 def test_an_error_has_its_type_its_step_and_the_frames_of_user_code(caplog: pytest.LogCaptureFixture) -> None:

@@ -161,8 +161,7 @@ def test_a_group_beyond_memory_is_read_from_disk_any_number_of_times(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shuffling, "_IN_MEMORY_BYTES", 1_000)
-    for module in ("keyed_writes", "windowed_writes"):
-        monkeypatch.setattr(f"rmqio.runners.spark.worker.shuffling.{module}.FLUSH_BYTES", 300)
+    monkeypatch.setattr("rmqio.runners.spark.worker.writing.FLUSH_BYTES", 300)
     elements = [(key, number) for number in range(3_000) for key in "ab"]
 
     def twice(element: tuple[str, Any]) -> tuple[str, int, int, int]:

@@ -143,9 +143,11 @@ def test_a_chain_with_windows_gives_and_counts_what_it_does_by_beam(
 ) -> None:
     made: list[window.WindowFn] = []
 
+    original = fusion.assigner
+
     def assigner(windowfn: window.WindowFn) -> Any:
         made.append(windowfn)
-        return fusion.assigner(windowfn)
+        return original(windowfn)
 
     monkeypatch.setattr(fusion, "assigner", assigner)
     ours = outcome(BUILD[name], elements)
