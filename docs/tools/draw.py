@@ -120,9 +120,7 @@ def group() -> Picture:
         (330, "stage B, bucket 1", ["`b: [3]   c: [5, 6]`"]),
     ):
         picture.arrow((x + 145, 248), (x + 145, 286))
-        picture.box(
-            "ours", x, 286, 290, 96, name, "`worker/shuffling.py`", "joins runs, decodes nothing", *rows
-        )
+        picture.box("ours", x, 286, 290, 96, name, "`worker/shuffling.py`", "joins runs, decodes nothing", *rows)
     picture.box("yours", 20, 404, 600, 34, "your DoFn gets (key, iterable)")
     picture.arrow((165, 382), (165, 404))
     picture.arrow((475, 382), (475, 404))

@@ -39,9 +39,9 @@ def _fill_replay(parser: Parser) -> None:
 
 
 def _fill_audit(parser: Parser) -> None:
-    from rmqio.audit import arguments, command
+    from rmqio.audit import command
 
-    arguments.add_options(parser)
+    command.add_options(parser)
     parser.set_defaults(run=command.run)
 
 

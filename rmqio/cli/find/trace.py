@@ -96,7 +96,7 @@ def _trace(arguments: argparse.Namespace) -> int:
         steps = ["", *arguments.steps]
         hops: list[AtHop] = []
         if arguments.audit_topic is not None:
-            from rmqio.audit.block import hops_of_block
+            from rmqio.audit.hops import hops_of_block
 
             found, known = hops_of_block(client, arguments.audit_topic, source.queue, source.queue_offset)
             hops = [AtHop(*each) for each in found]

@@ -16,8 +16,8 @@ from apache_beam.transforms import trigger
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows
 
 from rmqio import Message, Record
-from rmqio.audit.audit_fn import TotalsFn
 from rmqio.audit.sketch import Hop, Key
+from rmqio.audit.transform import TotalsFn
 from rmqio.rules import Correlate, CorrelationKind, CorrelationRule, Match
 from rmqio.runners.spark import SparkRunner
 from rmqio.skew.batches import BoundedGroupIntoBatches

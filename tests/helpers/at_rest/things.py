@@ -16,7 +16,7 @@ from apache_beam.transforms.window import FixedWindows, IntervalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio import Batch, Message, MessageQueue, Record, SendResult, StartFrom, StopAt
-from rmqio.audit import audit_fn, sketch
+from rmqio.audit import sketch, transform
 from rmqio.batches import place_ids, record_id
 from rmqio.claims import check
 from rmqio.connect.copying.messages import KeyId
@@ -283,7 +283,7 @@ THINGS: Final[dict[str, Thing]] = {
         "^a sketch of version 99; this is rmqio's version 1$",
         lambda kept: kept.replace(b'"version":1', b'"version":99'),
     ),
-    "message of audit": Thing(audit_fn.message_of(SKETCH.key.text(), SKETCH.hop, SKETCH.total), _in_topic),
+    "message of audit": Thing(transform.message_of(SKETCH.key.text(), SKETCH.hop, SKETCH.total), _in_topic),
     "claim": Thing(
         CLAIM,
         lambda made: _in_topic(check.with_reference(Message(b"", tags="a"), made, "gs://bucket/claims")),
@@ -322,5 +322,5 @@ THINGS: Final[dict[str, Thing]] = {
     "id of a letter": Thing(LETTER, lambda made: letter_id(make_letter(made))),
     "id of a letter without a place": Thing(LETTER._replace(origin=None), lambda made: letter_id(make_letter(made))),
     "id of a letter sent back": Thing(LETTER, lambda made: read_letter(_stored(make_letter(made))).message_id),
-    "id of a message of audit": Thing(MESSAGE, audit_fn.id_of_message),
+    "id of a message of audit": Thing(MESSAGE, transform.id_of_message),
 }

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.audit.arguments import to_request
 from rmqio.audit.checking import Request, audit
+from rmqio.audit.command import to_request
 from rmqio.audit.identity import parse_identity
-from rmqio.audit.report.document import document
-from rmqio.audit.report.plot import merged
+from rmqio.audit.page import merged
+from rmqio.audit.report import document
 from rmqio.audit.sketch import Hop, Key, Sketch, Total, encode, mixed_one
 from rmqio.batches import record_id
 from rmqio.dead_letters.letters import Failed, letter_id, make_letter
@@ -299,7 +299,7 @@ def test_files_give_the_same_report(
             send(cluster, "sink", number, ms=number + 30, queue_id=(number + 1) % 2)
     monkeypatch.setattr("time.time", lambda: 5.0)
     whole = report(cluster, capsys, "--by=id")
-    monkeypatch.setattr("rmqio.audit.arguments._ROWS_OF_MB", 1)
+    monkeypatch.setattr("rmqio.audit.command._ROWS_OF_MB", 1)
     in_files = report(cluster, capsys, "--by=id", "--memory_mb=16")
     for each in (whole, in_files):
         for messages in each["messages"].values():

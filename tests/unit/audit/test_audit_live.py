@@ -237,7 +237,7 @@ def test_live_counts_exactly_what_it_forgets(
     cluster: InMemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are more messages of each kind than there are places."""
-    monkeypatch.setattr("rmqio.audit.compare.findings._MOST_PLACES", 2)
+    monkeypatch.setattr("rmqio.audit.findings._MOST_PLACES", 2)
 
     def put(live: Live) -> None:
         for number in range(20):

@@ -15,11 +15,10 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from rmqio import Batch, MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.audit import Audit
-from rmqio.audit.audit_fn import CountFn, TotalsFn, _signed, message_of
 from rmqio.audit.checking import Request, Result, audit
-from rmqio.audit.report.document import document
-from rmqio.audit.report.text import lines
+from rmqio.audit.report import document, lines
 from rmqio.audit.sketch import Hop, Total, decode, encode
+from rmqio.audit.transform import CountFn, TotalsFn, _signed, message_of
 from rmqio.batches import record_id
 from rmqio.errors import LocalError, WireError
 from rmqio.model import MessageQueue

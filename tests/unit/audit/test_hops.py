@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.audit.block import hops_of_block, outcome_of
 from rmqio.audit.checking import Result
-from rmqio.audit.compare.findings import Place
-from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, Edge, edges_of, passed_of
+from rmqio.audit.findings import Place
+from rmqio.audit.hops import SINK, SOURCE, Candidate, Comparison, Edge, edges_of, hops_of_block, outcome_of, passed_of
 from rmqio.audit.reading import Sketches
-from rmqio.audit.sketch import MASK, Hop, Key, Sketch, Total, decode, encode, fold, mixed, mixed_one
-from rmqio.audit.units import Unit, Units
+from rmqio.audit.sketch import MASK, Hop, Key, Sketch, Total, Unit, Units, decode, encode, fold, mixed, mixed_one
 from rmqio.errors import WireError
 from rmqio.model import MessageQueue
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
@@ -233,7 +231,7 @@ def test_fold_adds_up_like_a_loop(rows: list[tuple[int, int, int]]) -> None:
 
 
 def test_units_of_rows_are_those_of_offsets() -> None:
-    from rmqio.audit.compare.entries import entries_of
+    from rmqio.audit.reading import entries_of
 
     offsets = random.Random(1).sample(range(20_000), 500)
     hashes = [offset.to_bytes(8, "big") for offset in offsets]

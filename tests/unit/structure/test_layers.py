@@ -323,7 +323,7 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.enrich.topic", "from rmqio.wire import frame", "see topics through"),
     ("rmqio.transforms.read", "from rmqio.audit import sketch", "imports audit"),
     ("rmqio.audit.checking", "import apache_beam", "only its transform"),
-    ("rmqio.audit.audit_fn", "import apache_beam", None),
+    ("rmqio.audit.transform", "import apache_beam", None),
     ("rmqio.audit.reading", "from rmqio.wire import frame", "see topics through"),
     ("rmqio.transforms.read", "from rmqio.connect import WriteToSql", "imports connect"),
     ("rmqio.pipelines.copy_job", "from rmqio.connect import WriteToSql", None),

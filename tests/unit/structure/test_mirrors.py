@@ -28,7 +28,6 @@ class Elsewhere(NamedTuple):
 
 
 ELSEWHERE: Final = (
-    Elsewhere("audit/report", "unit/audit/test_audit_command.py", "the command makes the report"),
     Elsewhere("cli/messages cli/queues", "unit/cli/test_commands.py", "all commands run on one fake cluster"),
     Elsewhere(
         "repeats", "unit/transforms/writing/exactly_once/test_look_back.py", "only an exactly-once write looks back"

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.audit.compare.entries import ENTRY, Entries, Spool, contained, parts_of
-from rmqio.audit.compare.matching import match
-from rmqio.audit.compare.order import Order
+from rmqio.audit.findings import Order, match
+from rmqio.audit.reading import ENTRY, Entries, Spool, contained, parts_of
 
 IDS = [1, 2, 3, (1 << 63) + 1, (1 << 64) - 1, 1 << 56, (7 << 56) + 5]
 

@@ -3,15 +3,186 @@
 from __future__ import annotations
 
 import heapq
+import tempfile
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqio.audit.compare.entries import Entries
-from rmqio.audit.compare.matching import Matched
+from rmqio.audit.reading import Entries
 from rmqio.model import MessageQueue
+
+# Pairs the rows of two topics by their hashes: an identity that is there twice is wanted twice.
+
+Numbers = npt.NDArray[Any]
+
+
+class Matched(NamedTuple):
+    """The result of pairing rows with the same hashes."""
+
+    sent: Entries
+    """Rows of the first topic that arrived; `got` has those of the second, in the same order."""
+    got: Entries
+    lost: Entries
+    """Rows of the first topic that are not in the second."""
+    doubled: Entries
+    """Rows of the second topic that are copies too many."""
+    doubled_of: Entries
+    """The rows of the first topic that they are copies of, in the same order."""
+    foreign: Entries
+    """Rows of the second topic whose identity is not in the first."""
+
+
+def match(sent: Entries, got: Entries, letters: Collection[int] = ()) -> Matched:
+    """Pair rows: of one identity, the first with the first, and so on, in order of time.
+
+    Args:
+      letters: numbers of queues with dead letters. A letter counts only for a message that is not in the second topic:
+        one that was sent back, or could not be written to another topic, has a letter and has arrived.
+    """
+    if not letters:
+        return _matched(sent, got)
+    is_letter = np.isin(got["queue"], list(letters))
+    found = _matched(sent, got[~is_letter])
+    rest = _matched(found.lost, got[is_letter])
+    return found._replace(
+        sent=np.concatenate((found.sent, rest.sent)), got=np.concatenate((found.got, rest.got)), lost=rest.lost
+    )
+
+
+def _matched(sent: Entries, got: Entries) -> Matched:
+    sent, got = _sorted(sent), _sorted(got)
+    sent_ids, sent_at, sent_counts = _groups(sent)
+    got_ids, got_at, got_counts = _groups(got)
+    wanted = _looked_up(sent_ids, got_ids, got_counts)
+    allowed = _looked_up(got_ids, sent_ids, sent_counts)
+    sent_ranks, got_ranks = _ranks(sent_at, sent_counts), _ranks(got_at, got_counts)
+    arrives = sent_ranks < np.repeat(wanted, sent_counts)
+    allowed_of_each = np.repeat(allowed, got_counts)
+    is_due = got_ranks < allowed_of_each
+    doubled = got[~is_due & (allowed_of_each > 0)]
+    copied = sent[sent_at[np.searchsorted(sent_ids, doubled["id"])]]
+    return Matched(sent[arrives], got[is_due], sent[~arrives], doubled, copied, got[allowed_of_each == 0])
+
+
+def _sorted(rows: Entries) -> Entries:
+    rows = rows[np.argsort(rows["id"], kind="stable")]
+    again = rows["id"][1:] == rows["id"][:-1]
+    if not again.any():
+        return rows
+    return rows[np.lexsort((rows["offset"], rows["queue"], rows["time"], rows["id"]))]
+
+
+def _groups(rows: Entries) -> tuple[Numbers, Numbers, Numbers]:
+    """The hashes of sorted rows, and for each where it begins and how often it is there."""
+    found, at, counts = np.unique(rows["id"], return_index=True, return_counts=True)
+    return found, at, counts
+
+
+def _ranks(at: Numbers, counts: Numbers) -> Numbers:
+    """For each row, how many of its hash stand before it."""
+    ranks: Numbers = np.arange(int(counts.sum())) - np.repeat(at, counts)
+    return ranks
+
+
+def _looked_up(ids: Numbers, others: Numbers, counts: Numbers) -> Numbers:
+    """For each hash, the count of the other side."""
+    if not len(others):
+        return np.zeros(len(ids), np.int64)
+    places = np.minimum(np.searchsorted(others, ids), len(others) - 1)
+    return np.where(others[places] == ids, counts[places], 0)
+
+
+# Messages of one queue that are out of order in a queue of the second topic.
+#
+# Pairs go to files by queue and range of offsets where they are many, so that one range at a time is in memory.
+
+_PAIR: Final = np.dtype(
+    [("to", "<u2"), ("at", "<i8"), ("from", "<u2"), ("offset", "<i8"), ("time", "<i8"), ("came", "<i8")]
+)
+_RANGE_BITS: Final = 20
+"""Offsets of one file: a million."""
+
+Pairs = npt.NDArray[Any]
+
+
+class Order:
+    """Takes pairs in any order, and finds those that are out of order. A context manager, which deletes its files.
+
+    Args:
+      most_rows: the number of pairs from which they go to files.
+    """
+
+    def __init__(self, most_rows: int, folder: Path | None = None) -> None:
+        self._most, self._folder = most_rows, folder
+        self._pairs: list[Pairs] = []
+        self._waiting = 0
+        self._files: tempfile.TemporaryDirectory[str] | None = None
+        self._names: set[tuple[int, int]] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._files is not None:
+            self._files.cleanup()
+
+    def add(self, sent: Entries, got: Entries) -> None:
+        """Add pairs: `got[n]` is what came of `sent[n]`."""
+        made = np.empty(len(sent), _PAIR)
+        made["to"], made["at"], made["came"] = got["queue"], got["offset"], got["time"]
+        made["from"], made["offset"], made["time"] = sent["queue"], sent["offset"], sent["time"]
+        self._pairs.append(made)
+        self._waiting += len(made)
+        if self._waiting >= self._most:
+            self._spill()
+
+    def disorder(self) -> Iterator[Pairs]:
+        """Yield the pairs that stand behind one with a higher offset of the same queue."""
+        if self._files is None:
+            runs: Iterator[Pairs] = iter([np.concatenate(self._pairs)] if self._pairs else [])
+        else:
+            self._spill()
+            runs = (np.fromfile(self._path(name), _PAIR) for name in sorted(self._names))
+        highest: dict[tuple[int, int], int] = {}
+        for pairs in runs:
+            pairs = pairs[np.lexsort((pairs["at"], pairs["from"], pairs["to"]))]
+            lines = pairs["to"].astype(np.int64) << 16 | pairs["from"]
+            bounds = np.flatnonzero(np.diff(lines)) + 1
+            for line in np.split(pairs, bounds):
+                if not len(line):
+                    continue
+                key = int(line["to"][0]), int(line["from"][0])
+                before = np.maximum.accumulate(np.concatenate(([highest.get(key, -1)], line["offset"])))
+                highest[key] = int(before[-1])
+                wrong = line[line["offset"] < before[:-1]]
+                if len(wrong):
+                    yield wrong
+
+    def _spill(self) -> None:
+        if self._files is None:
+            self._files = tempfile.TemporaryDirectory(prefix="rmqio-audit-", dir=self._folder)
+        if not self._waiting:
+            return
+        pairs = np.concatenate(self._pairs)
+        self._pairs, self._waiting = [], 0
+        pairs = pairs[np.lexsort((pairs["at"], pairs["to"]))]
+        ranges = pairs["at"] >> _RANGE_BITS
+        cuts = np.flatnonzero(np.diff(pairs["to"].astype(np.int64)) | np.diff(ranges)) + 1
+        for part in np.split(pairs, cuts):
+            name = int(part["to"][0]), int(part["at"][0]) >> _RANGE_BITS
+            self._names.add(name)
+            with self._path(name).open("ab") as file:
+                part.tofile(file)
+
+    def _path(self, name: tuple[int, int]) -> Path:
+        assert self._files is not None
+        return Path(self._files.name) / f"{name[0]:05d}-{name[1]:012d}"
+
 
 _MOST_PLACES: Final = 200_000
 _DELAY_BUCKETS: Final = 41

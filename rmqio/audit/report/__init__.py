@@ -1,1 +1,0 @@
-"""The report of an audit: as text, as JSON, and as a page of HTML."""
