@@ -31,9 +31,9 @@ from rmqio.interfaces import ClientFactory
 from rmqio.model import Message, Record
 from rmqio.pipelines.common.arguments import ProvinceOptions, parse
 from rmqio.pipelines.common.provinces import province_of
-from rmqio.repeats.look_back import LookBack
+from rmqio.repeats import LookBack
 from rmqio.runners.program import count, run_program
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from rmqio.serde import JsonDeserializer, JsonSerializer
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
 from rmqio.transforms.failures.read_failures import dead_letter, failure_of_record

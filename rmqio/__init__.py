@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rmqio.errors import RmqioError
     from rmqio.model import Message, MessageQueue, Record, SendResult
     from rmqio.options import ClientOptions, ReadOptions, WriteOptions
-    from rmqio.repeats.look_back import LookBack
+    from rmqio.repeats import LookBack
     from rmqio.security import CallableCredentials, Credentials, EnvironmentCredentials, FileCredentials, Security, Tls
-    from rmqio.sending.failures import FailedMessage
+    from rmqio.sending.batches import FailedMessage
     from rmqio.start import StartFrom, StopAt
     from rmqio.transforms.decode import DecodeRecords
     from rmqio.transforms.deduplicate import DropDuplicates

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from rmqio.dead_letters.command import main
-from rmqio.dead_letters.replay import replay
-from rmqio.dead_letters.result import ReplayResult, ReplayRow
+from rmqio.dead_letters.replay import ReplayResult, ReplayRow, replay
 
 __all__ = ["ReplayResult", "ReplayRow", "replay"]
 

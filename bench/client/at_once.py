@@ -25,20 +25,18 @@ from bench.client.ours import body
 from bench.client.sending import Work, encode, make, send_all
 from bench.common.report import aligned, machine_text
 from rmqio.batches import Batch
-from rmqio.client.connections.session import Session
 from rmqio.client.environment import Environment
-from rmqio.client.sending.in_flight import InFlight
-from rmqio.client.sending.pending import PendingRequest
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.pending import InFlight, PendingRequest
+from rmqio.client.producer import RemotingProducer
+from rmqio.client.session import Session
 from rmqio.model import MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
 from rmqio.transforms.writing.elements import MessageMaker
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.messages import places
-from rmqio.wire.messages.batch import BatchBuilder
-from rmqio.wire.messages.ids import MessageIds
-from rmqio.wire.messages.results import BatchResults
+from rmqio.wire import ids
+from rmqio.wire.batch import BatchBuilder, BatchResults
+from rmqio.wire.command import RequestCode
+from rmqio.wire.ids import MessageIds
 
 _ROUTE: Final = {
     "brokerDatas": [{"brokerAddrs": {"0": "b:1"}, "brokerName": "b", "cluster": "c"}],
@@ -144,7 +142,7 @@ def write(work: Work, batches: Iterable[list[Any]], *, with_sent: bool) -> None:
 
 
 def write_with_ids_in_python(work: Work, batches: Iterable[list[Any]]) -> None:
-    with mock.patch.object(places, "_usual_place_ids", None):
+    with mock.patch.object(ids, "_usual_place_ids", None):
         write(work, batches, with_sent=False)
 
 

@@ -36,18 +36,17 @@ from bench.client.lab import Lab
 from bench.client.ours import body
 from bench.common.config import Plan
 from bench.common.report import aligned, machine_text
-from rmqio.client.connections.connection import Connection
-from rmqio.client.connections.session import Call
+from rmqio.client.connection import Connection
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.client.routes import Routes
+from rmqio.client.session import Call
 from rmqio.interfaces import PendingSend, Producer
 from rmqio.model import Message, MessageQueue, SendStatus
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
-from rmqio.wire.messages.batch import BatchBuilder
-from rmqio.wire.messages.ids import MessageIds
-from rmqio.wire.messages.results import BatchResults
-from rmqio.wire.templates.send import SendRequest, SendTemplate
+from rmqio.wire.batch import BatchBuilder, BatchResults
+from rmqio.wire.ids import MessageIds
+from rmqio.wire.templates import SendRequest, SendTemplate
 
 _HEAD: Final = ("", "messages/s", "of Java's", "CPU us, sender", "CPU us, broker")
 _TICK: Final = 1e6 / os.sysconf("SC_CLK_TCK")

@@ -14,7 +14,7 @@ from bench.common.tally import BenchError
 from rmqio.local.artefacts import ROCKETMQ_LOCK, read_lock
 from rmqio.local.errors import LocalBrokerError
 from rmqio.local.fetch import fetch
-from rmqio.local.processes.java import find_java
+from rmqio.local.processes import find_java
 
 JAVA: Final = Path(__file__).resolve().parents[1] / "java"
 """The sources of our Java programs, and the locks of their jars."""

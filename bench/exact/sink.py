@@ -33,8 +33,7 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions, WriteOptions
-from rmqio.repeats.attempts import Attempt, running
-from rmqio.repeats.look_back import LookBack
+from rmqio.repeats import Attempt, LookBack, in_attempt
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.exactly_once import sink
@@ -85,7 +84,7 @@ class Side:
     def write(self, values: Sequence[WindowedValue]) -> None:
         """One bundle."""
         fn = self._fn
-        with nullcontext() if self._attempt is None else running(self._attempt):
+        with nullcontext() if self._attempt is None else in_attempt(self._attempt):
             fn.start_bundle()
             for mark in self._marks:
                 committed(self._sink, mark)  # type: ignore[arg-type]  # there are none without

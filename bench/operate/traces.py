@@ -40,7 +40,7 @@ from rmqio import (
 from rmqio.client import RemotingProducer, RemotingQueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.runners import options
-from rmqio.sending.traces.process import flush_traces
+from rmqio.sending.traces import flush_traces
 
 _QUEUES: Final = 4
 _LIST: Final = 500

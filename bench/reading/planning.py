@@ -24,7 +24,7 @@ from bench.common.report import say
 from bench.common.rows import Spread
 from bench.common.tally import BenchError, UnequalWork
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import RmqioError
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageQueue

@@ -15,9 +15,8 @@ from rmqio.errors import LocalError
 from rmqio.options import parse_name_server
 from rmqio.runners.options import connects_from_here, known_flags, known_runner, strict_options, wrong_argument
 from rmqio.security import UNSECURED, Security
-from rmqio.start import StartFrom, StopAt
-from rmqio.start.texts import TIME_HELP
-from rmqio.topics.names import validate_group, validate_topic
+from rmqio.start import TIME_HELP, StartFrom, StopAt
+from rmqio.topics import validate_group, validate_topic
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions

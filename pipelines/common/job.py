@@ -21,7 +21,7 @@ from rmqio.interfaces import ClientFactory
 from rmqio.pipelines.common import command_lines
 from rmqio.runners.options import strict_options
 from rmqio.runners.program import count, count_written, failure_text, run_program
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from rmqio.skew import SkewReport, measure_shuffles
 
 

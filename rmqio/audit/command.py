@@ -25,8 +25,7 @@ from rmqio.command_line.values import parse_topic
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory, QueueClient
 from rmqio.model import MessageQueue
-from rmqio.start import StartFrom
-from rmqio.start.texts import DURATION, SECONDS, TIME_HELP
+from rmqio.start import DURATION, SECONDS, TIME_HELP, StartFrom
 
 # The command line of `rmqio audit`.
 

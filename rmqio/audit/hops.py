@@ -12,7 +12,7 @@ import numpy as np
 
 from rmqio.audit.reading import Sketches
 from rmqio.audit.sketch import BLOCK, BLOCK_BITS, MASK, NO_QUEUE, Hop, Numbers, Sketch, Total, Unit, mixed, mixed_one
-from rmqio.dead_letters.reading import read_ranges
+from rmqio.dead_letters.letters import read_ranges
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from rmqio.audit.identity import Identity, Text, hash_of
 from rmqio.audit.sketch import BLOCK, Key, Sketch, decode
-from rmqio.dead_letters.reading import Part, ranges_of, read_ranges
+from rmqio.dead_letters.letters import Part, ranges_of, read_ranges
 from rmqio.errors import WireError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue, Record

@@ -10,7 +10,7 @@ from rmqio.command_line.commands import optional_command
 from rmqio.command_line.output import print_json
 from rmqio.command_line.parser import Parser
 from rmqio.errors import counted
-from rmqio.start.texts import DURATION, SECONDS
+from rmqio.start import DURATION, SECONDS
 
 _MORE: Final = """\
 commands, each with its own --help:

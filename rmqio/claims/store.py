@@ -22,7 +22,7 @@ from rmqio.claims.check import (
     resolved,
     with_reference,
 )
-from rmqio.claims.listing import remove
+from rmqio.claims.cleaning import remove
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, Record
 

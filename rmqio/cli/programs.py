@@ -32,9 +32,9 @@ def add_commands(commands: Any) -> None:
 
 
 def _fill_replay(parser: Parser) -> None:
-    from rmqio.dead_letters import arguments, command
+    from rmqio.dead_letters import command
 
-    arguments.add_options(parser)
+    command.add_options(parser)
     parser.set_defaults(run=command.run)
 
 

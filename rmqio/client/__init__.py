@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from rmqio.client.admin import Admin
     from rmqio.client.client import RemotingQueueClient
     from rmqio.client.factory import RemotingClientFactory
-    from rmqio.client.sending.producer import RemotingProducer
-    from rmqio.client.transactions.producer import COMMIT, ROLLBACK, UNKNOWN, TransactionProducer
+    from rmqio.client.producer import RemotingProducer
+    from rmqio.client.transactions import COMMIT, ROLLBACK, UNKNOWN, TransactionProducer
 
 _HOMES = {
     "COMMIT": "transactions.producer",

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from rmqio.client.connections.pool import ConnectionPool
-from rmqio.client.environment import Environment
-from rmqio.client.identity import client_id
-from rmqio.client.offsets.breaker import Breaker
-from rmqio.client.offsets.look import GroupAt, Look
-from rmqio.client.offsets.queries import (
+from rmqio.client.breaker import Breaker
+from rmqio.client.connection import ConnectionPool
+from rmqio.client.environment import Environment, client_id
+from rmqio.client.exchange import Waiter
+from rmqio.client.offset_queries import (
     check_commit,
     check_replica,
     check_topic_at_replica,
@@ -25,10 +24,8 @@ from rmqio.client.offsets.queries import (
     unknown_broker,
     what_is_asked,
 )
-from rmqio.client.reading.link import RouteLink
-from rmqio.client.reading.pull_results import ReadQueue
-from rmqio.client.reading.reader import PipelinedReader
-from rmqio.client.reading.waiting import Waiter
+from rmqio.client.offsets import GroupAt, Look
+from rmqio.client.reader import PipelinedReader, ReadQueue, RouteLink
 from rmqio.client.retry import call_with_retries
 from rmqio.client.routes import Routes
 from rmqio.errors import (
@@ -44,7 +41,7 @@ from rmqio.errors import (
 from rmqio.interfaces import OffsetQuery, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.topics.system_topics import users_topics
+from rmqio.topics import users_topics
 from rmqio.wire import requests
 from rmqio.wire.command import Command
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rmqio.client.connections.transport import Connect, connect_tcp
+from rmqio.client.transport import Connect, connect_tcp
+from rmqio.options import ClientOptions
 from rmqio.security import Credentials
 from rmqio.wire.command import Command
+
+# The name that identifies a client to its brokers.
+
+
+def client_id(options: ClientOptions, owner: object) -> str:
+    """Return the id of one object in this process. Each process has its own ids, also after a fork."""
+    unit = f"@{options.unit_name}" if options.unit_name else ""  # as Java's clients put it
+    return f"{options.client_id_prefix}{socket.gethostname()}@{os.getpid()}#{id(owner)}{unit}"
+
 
 OnPushed = Callable[[str, Command], bool]
 

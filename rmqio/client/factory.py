@@ -22,6 +22,6 @@ class RemotingClientFactory:
 
     def producer(self, group: str) -> Producer:
         """Create a producer of a group; it connects on first use."""
-        from rmqio.client.sending.producer import RemotingProducer
+        from rmqio.client.producer import RemotingProducer
 
         return RemotingProducer(self.options, group)

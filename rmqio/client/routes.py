@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from rmqio.client.connections.pool import ConnectionPool
-from rmqio.client.connections.session import Call
+from rmqio.client.breaker import Breaker
+from rmqio.client.connection import ConnectionPool
 from rmqio.client.environment import Environment
-from rmqio.client.offsets.breaker import Breaker
 from rmqio.client.retry import call_with_retries
+from rmqio.client.session import Call
 from rmqio.errors import (
     BrokerSilent,
     BrokerSystemError,

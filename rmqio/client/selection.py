@@ -1,10 +1,10 @@
-"""The former home of `rmqio.topics.queue_selection`; it will be removed in the release after the next."""
+"""The former home of `rmqio.topics`; it will be removed in the release after the next."""
 
 from __future__ import annotations
 
 import warnings
 
-from rmqio.topics.queue_selection import (
+from rmqio.topics import (
     WritableQueues,
     interleaved,
     java_string_hash,
@@ -14,4 +14,4 @@ from rmqio.topics.queue_selection import (
 
 __all__ = ["WritableQueues", "interleaved", "java_string_hash", "queue_for_key", "queue_index_for_key"]
 
-warnings.warn("rmqio.client.selection is rmqio.topics.queue_selection now", DeprecationWarning, stacklevel=2)
+warnings.warn("rmqio.client.selection is rmqio.topics now", DeprecationWarning, stacklevel=2)

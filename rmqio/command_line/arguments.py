@@ -11,9 +11,18 @@ from typing import Any, Final
 from rmqio import security
 from rmqio.errors import LocalError
 from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions, options_of_cluster, parse_name_server
-from rmqio.start import StartFrom, StopAt
-from rmqio.start.texts import Position, StartKind, StopKind, position_of, start_of, stop_of, time_of
-from rmqio.topics.names import topic_fault
+from rmqio.start import (
+    Position,
+    StartFrom,
+    StartKind,
+    StopAt,
+    StopKind,
+    position_of,
+    start_of,
+    stop_of,
+    time_of,
+)
+from rmqio.topics import topic_fault
 
 DEFAULT_TIMEOUT_MS: Final = 3_000
 _MOST: Final = 2**63 - 1
@@ -94,7 +103,7 @@ def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
 
 def require_usable(secured: security.Security) -> None:
     """Calls `client.connections.secured.require_usable`, which is imported only then: it needs the client."""
-    from rmqio.client.connections.secured import require_usable
+    from rmqio.client.connection import require_usable
 
     require_usable(secured)
 

@@ -12,7 +12,7 @@ from rmqio.command_line.errors import CommandFailed
 from rmqio.errors import CorruptMessage, OffsetOutOfRange, TransportError
 from rmqio.interfaces import FetchedBatch, QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue, Record
-from rmqio.start.texts import Position
+from rmqio.start import Position
 
 S = TypeVar("S")
 T = TypeVar("T")

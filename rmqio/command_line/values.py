@@ -10,8 +10,8 @@ from typing import AnyStr, Final, NamedTuple
 
 from rmqio.command_line.arguments import checked, parse_time, position_parser, whole_number
 from rmqio.errors import quoted
-from rmqio.start.texts import DURATION, SECONDS
-from rmqio.topics.names import validate_group, validate_topic
+from rmqio.start import DURATION, SECONDS
+from rmqio.topics import validate_group, validate_topic
 
 _MOST_AHEAD_MS: Final = 3 * 86_400_000
 """timerMaxDelaySec of a broker, as it is by default."""

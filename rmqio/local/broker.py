@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 from rmqio.errors import LocalError
-from rmqio.local import _probe as probe
-from rmqio.local.config import Config
+from rmqio.local import ready
+from rmqio.local import ready as probe
+from rmqio.local.config import Config, locked, made_folder, require_space, temporary_folder
 from rmqio.local.errors import LocalBrokerError
-from rmqio.local.folder import locked, made_folder, require_space, temporary_folder
 from rmqio.local.install import CONF, Installation, Settings, install
-from rmqio.local.processes import ready
-from rmqio.local.processes.ports import LOOPBACK, free_port, require_free
-from rmqio.local.processes.process import JavaProcess
-from rmqio.local.processes.watchdog import Watchdog
+from rmqio.local.processes import LOOPBACK, JavaProcess, Watchdog, free_port, require_free
 
 Part = Literal["broker", "name_server", "all"]
 

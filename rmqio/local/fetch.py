@@ -12,8 +12,7 @@ from typing import Final
 
 import platformdirs
 
-from rmqio.local.artefacts import Artefact, Lock, is_verified
-from rmqio.local.downloads.maven import Repository, find_repository, local_repository
+from rmqio.local.artefacts import Artefact, Lock, Repository, find_repository, is_verified, local_repository
 from rmqio.local.errors import LocalBrokerError
 
 CACHE_VARIABLE: Final = "RMQIO_CACHE"
@@ -52,7 +51,7 @@ def _download(lock: Lock, missing: Sequence[Artefact], cache: Path, repository: 
     # Both are slow to import (0.2 s), and nearly always all files are present.
     from tqdm import tqdm
 
-    from rmqio.local.downloads.download import Downloader, Stopped
+    from rmqio.local.download import Downloader, Stopped
 
     size = sum(artefact.size for artefact in missing)
     print(f"{lock.name}: fetching {len(missing)} files ({size / 1e6:.0f} MB) from {repository}", file=sys.stderr)

@@ -6,9 +6,15 @@ files; when it ends, another one takes over (`export`). Only this library uses t
 itself has in prometheus_client are stored elsewhere. Needs the extra `prometheus`, but not Beam.
 """
 
-from rmqio.prometheus.export import VARIABLE, Address, Export, parse_address, start, start_from_environment
-from rmqio.prometheus.folder import FOLDER_VARIABLE
-from rmqio.prometheus.values import LATENCY_BUCKETS_S, exported_name
+from rmqio.prometheus.export import (
+    VARIABLE,
+    Address,
+    Export,
+    parse_address,
+    start,
+    start_from_environment,
+)
+from rmqio.prometheus.values import FOLDER_VARIABLE, LATENCY_BUCKETS_S, exported_name
 
 __all__ = [
     "FOLDER_VARIABLE",

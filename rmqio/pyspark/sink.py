@@ -18,14 +18,12 @@ from rmqio.errors import LocalError, RmqioError
 from rmqio.model import Message, SendResult
 from rmqio.pyspark.messages import RowIllegal, RowMessageMaker, checked_columns
 from rmqio.pyspark.options.write import WriteSettings
-from rmqio.sending.accumulator import BatchAccumulator
+from rmqio.sending.accumulator import BatchAccumulator, WritableTopics
 from rmqio.sending.batches import BatchSender
-from rmqio.sending.producers import ProducerLease
-from rmqio.sending.retrying import RetryingProducer
-from rmqio.sending.traces.tracing import SendTrace
-from rmqio.sending.writable_topics import WritableTopics
+from rmqio.sending.producers import ProducerLease, RetryingProducer
+from rmqio.sending.traces import SendTrace
 from rmqio.wire import accelerator
-from rmqio.wire.messages.batch import estimated_size
+from rmqio.wire.batch import estimated_size
 from rmqio.wire.properties import is_reserved
 
 _LOGGER = logging.getLogger(__name__)

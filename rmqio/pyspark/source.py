@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
-from rmqio.client.connections.secured import require_usable
+from rmqio.client.connection import require_usable
 from rmqio.errors import LocalError, OffsetOutOfRange
 from rmqio.interfaces import OffsetLookup
 from rmqio.model import MessageQueue
@@ -35,8 +35,8 @@ from rmqio.pyspark.reading.pushed import widened
 from rmqio.pyspark.reading.ranges import DataLoss, Range, partitions, read_range
 from rmqio.pyspark.reading.values import COLUMN, VALUE_NAMES, Values, value_options
 from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter
-from rmqio.start.lookups import all_or_error, resolve_all
-from rmqio.topics.needed import queues_of
+from rmqio.start import all_or_error, resolve_all
+from rmqio.topics import queues_of
 
 
 class RocketMQDataSource(DataSource):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
-from rmqio.repeats.endings import Ending
+from rmqio.repeats import Ending
 from rmqio.runners.beam import versions
 from rmqio.runners.beam.in_process import FnApiRunner, followed, has_unbounded, samplers_end
 from rmqio.runners.beam.portable import portable_form, reads_among

@@ -2,20 +2,195 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import compress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from rmqio.errors import LocalError, RmqioError
+from rmqio.errors import (
+    InvalidParameter,
+    LocalError,
+    MessageIllegal,
+    NoPermission,
+    RmqioError,
+    SetupError,
+)
 from rmqio.interfaces import PendingSend, Producer
-from rmqio.model import MessageQueue, SendResult
-from rmqio.sending.batch import ProducerBatch
-from rmqio.sending.failures import refuses_message, refuses_topic
-from rmqio.sending.gate import Gate
-from rmqio.sending.outcomes import Outcomes
-from rmqio.sending.traces.tracing import SendTrace
-from rmqio.wire.messages.ids import MessageIds
+from rmqio.model import Message, MessageQueue, SendResult
+from rmqio.sending.traces import SendTrace
+from rmqio.wire.ids import MessageIds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqio.model import SendResult
+    # JOIN
+
+
+# A batch: messages for one queue, sent together.
+
+
+class ProducerBatch:
+    """Messages for one queue, with the elements that they come from.
+
+    `ids` holds None for a message without a stable id. `origins` is passed to `Outcomes` with the elements. `keyed`:
+    the queue follows from a sharding key.
+    """
+
+    __slots__ = ("elements", "ids", "keyed", "limit", "messages", "numbers", "origins", "queue", "since", "size")
+
+    def __init__(self, queue: MessageQueue, *, keyed: bool) -> None:
+        self.queue = queue
+        self.keyed = keyed
+        self.messages: list[Message] = []
+        self.ids: list[str | None] = []
+        self.numbers: Sequence[str] | None = None
+        """Ids of all messages, if none has a stable one and it was numbered when it was sent."""
+        self.elements: list[Any] = []
+        self.origins: list[Any] = []
+        self.size = 0
+        """Approximate number of bytes on the wire."""
+        self.limit = 0
+        """Its size until it asks for more memory."""
+        self.since = 0.0
+        """When it was begun."""
+
+    @property
+    def message_ids(self) -> Sequence[str]:
+        """The ids of all messages, which all have one by now."""
+        return self.ids if self.numbers is None else self.numbers  # type: ignore[return-value]
+
+    def add(self, message: Message, message_id: str | None, element: Any, origin: Any, size: int) -> None:
+        """Add a message; the caller checks whether it fits."""
+        self.messages.append(message)
+        self.ids.append(message_id)
+        self.elements.append(element)
+        self.origins.append(origin)
+        self.size += size
+
+    def extend(
+        self,
+        messages: Sequence[Message],
+        ids: Sequence[str | None],
+        elements: Sequence[Any],
+        origin: Any,
+        size: int,
+    ) -> None:
+        """Add messages of one origin, of `size` bytes altogether; the caller checks whether they fit."""
+        self.messages += messages
+        self.ids += ids
+        self.elements += elements
+        self.origins += [origin] * len(messages)
+        self.size += size
+
+    def halves(self) -> tuple[ProducerBatch, ProducerBatch]:
+        """Return two batches with the same messages in the same order."""
+        count = len(self.messages)
+        return self.parted([position < count // 2 for position in range(count)])
+
+    def parted(self, is_first: Sequence[bool]) -> tuple[ProducerBatch, ProducerBatch]:
+        """Return two batches in the same order: the messages marked as first, and the others."""
+        parts = (ProducerBatch(self.queue, keyed=self.keyed), ProducerBatch(self.queue, keyed=self.keyed))
+        for part, selectors in zip(parts, (is_first, [not each for each in is_first]), strict=True):
+            part.messages, part.ids = [*compress(self.messages, selectors)], [*compress(self.ids, selectors)]
+            if self.numbers is not None:
+                part.numbers = [*compress(self.numbers, selectors)]
+            part.elements, part.origins = [*compress(self.elements, selectors)], [*compress(self.origins, selectors)]
+        return parts
+
+
+# The interface between sending and the code that knows what is already in the sink.
+
+
+class Gate(Protocol):
+    """Every batch passes it before it is sent."""
+
+    def sending(self, topic: str) -> AbstractContextManager[None]:
+        """Wrap everything done to send a batch, so that nobody looks into the sink in between."""
+        ...
+
+    def take_out(self, batch: ProducerBatch) -> ProducerBatch:
+        """Return the batch without messages that are already stored; their outcome is settled."""
+        ...
+
+    def stored(self, results: Sequence[SendResult]) -> None:
+        """Note that a batch was stored."""
+        ...
+
+
+# The interface between sending and the code that handles the outcome.
+
+
+class Outcomes(Protocol):
+    """Receives the outcome of messages. `element` and `origin` are passed through from the message unchanged.
+
+    An error that it raises is raised by the call that settles the message, once nothing is in flight.
+    """
+
+    def sent(
+        self, origins: Sequence[Any], messages: Sequence[Message], results: Sequence[SendResult], latency_s: float
+    ) -> None:
+        """A batch was stored: one result per message, in order."""
+        ...
+
+    def failed(self, element: Any, origin: Any, message: Message | None, topic: str | None, error: Exception) -> None:
+        """One message can never be sent, because of `error`. Others of its batch may have been."""
+        ...
+
+
+# Messages that cannot be sent: a value with the reason, and which errors are a message's own fault.
+
+_REFUSES_MESSAGE: Final = (LocalError, MessageIllegal, InvalidParameter)
+
+_FORBIDDEN_TOPIC: Final = re.compile(r"has no permission to access Topic:|No default permission for ")
+"""How authorization refuses a topic: DefaultAuthorizationHandler of 5.x, PlainPermissionManager before it."""
+
+MAX_ELEMENT_TEXT: Final = 1_000
+
+
+class FailedMessage(NamedTuple):
+    """A message that was not sent because it never can be; the runner retries all other failures.
+
+    Nothing of it was stored, unless an earlier try of the same bundle stored it.
+    """
+
+    message: Message | None
+    """None when the element produced no message, or one whose fields have wrong types."""
+    element: str
+    """`repr` of the input element, cut to 1,000 characters."""
+    topic: str | None
+    """The target topic; None when nothing named a topic."""
+    error: str
+    """The error's class name."""
+    reason: str
+    """The error's text."""
+    position: int | None = None
+    """The value's index in its batch; None: it was an element of its own, or the whole batch."""
+
+
+def refuses_message(error: RmqioError) -> bool:
+    """Return whether one message of the batch is at fault, so that the others would pass."""
+    return isinstance(error, _REFUSES_MESSAGE) and not isinstance(error, SetupError)
+
+
+def refuses_topic(error: RmqioError) -> bool:
+    """Return whether we are authenticated but may not write to this topic.
+
+    The code alone is not enough: a broker also uses it for a wrong signature, an unknown user, and when it accepts no
+    messages at all.
+    """
+    return isinstance(error, NoPermission) and _FORBIDDEN_TOPIC.search(error.remark or "") is not None
+
+
+def element_text(element: Any) -> str:
+    """Return `repr`, cut; if `repr` fails, the element's type."""
+    try:
+        text = repr(element)
+    except Exception:  # noqa: BLE001  # it is a user's code, and the element is on its way out because of an error
+        text = f"<{type(element).__name__}>"
+    return text if len(text) <= MAX_ELEMENT_TEXT else text[: MAX_ELEMENT_TEXT - 3] + "..."
 
 
 class _Flight(NamedTuple):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rmqio.skew.batches import BoundedGroupIntoBatches
-from rmqio.skew.measure import MeasureKeys, measure_shuffles
-from rmqio.skew.report import HeavyKey, QueueLoad, Shuffle, SkewReport
+from rmqio.skew.report import HeavyKey, MeasureKeys, QueueLoad, Shuffle, SkewReport, measure_shuffles
 from rmqio.skew.salted import SaltedCombinePerKey
 
 __all__ = [

@@ -3,19 +3,198 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 import apache_beam as beam
-from apache_beam.coders import registry
+from apache_beam.coders import Coder, registry
 from apache_beam.transforms.display import DisplayDataItem
-from apache_beam.transforms.trigger import AccumulationMode
+from apache_beam.transforms.trigger import (
+    AccumulationMode,
+    AfterCount,
+    AfterProcessingTime,
+    AfterWatermark,
+    DefaultTrigger,
+    Repeatedly,
+)
+from apache_beam.transforms.window import FixedWindows, GlobalWindows
 from apache_beam.typehints import Tuple
+from apache_beam.typehints.typehints import TupleConstraint
 
-from rmqio.errors import LocalError
-from rmqio.skew.parts import Part, PartConstraint
-from rmqio.skew.refusals import needs_discarding
-from rmqio.skew.sketch import HeavyKeys
+from rmqio.errors import LocalError, WireError
+
+# The input of the second phase of a salted combine: values, and accumulators of the first phase. And its coder.
+
+Part = tuple[bool, Any]
+"""Whether it is an accumulator, and the accumulator or the value."""
+
+
+class PartConstraint(TupleConstraint):
+    """Beam's type of a `Part`, which knows the coders of both."""
+
+    def __init__(self, value_coder: Coder, accumulator_coder: Coder) -> None:
+        super().__init__((bool, Any))
+        self.coders = (value_coder, accumulator_coder)
+
+
+class PartCoder(Coder):
+    """A byte that tells which it is, and the bytes of its coder."""
+
+    def __init__(self, value_coder: Coder, accumulator_coder: Coder) -> None:
+        self.coders = (value_coder, accumulator_coder)
+
+    @classmethod
+    def from_type_hint(cls, typehint: Any, registry: Any) -> PartCoder:
+        return cls(*typehint.coders)
+
+    def to_type_hint(self) -> Any:
+        return PartConstraint(*self.coders)
+
+    def encode(self, value: Part) -> bytes:
+        is_accumulator, content = value
+        encoded: bytes = self.coders[is_accumulator].encode(content)
+        return (b"\x01" if is_accumulator else b"\x00") + encoded
+
+    def decode(self, encoded: bytes) -> Part:
+        if encoded[:1] not in (b"\x00", b"\x01"):
+            raise WireError(f"these {len(encoded)} bytes are no part of a salted combine")
+        is_accumulator = encoded[0] == 1
+        return is_accumulator, self.coders[is_accumulator].decode(encoded[1:])
+
+    def is_deterministic(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.coders == other.coders
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.coders))
+
+
+registry.register_coder(PartConstraint, PartCoder)
+
+
+# In which windows and with which triggers two phases give what one gives.
+
+_INSTEAD = "use CombinePerKey here"
+
+
+def needs_discarding(windowing: Any) -> bool:
+    """Return whether the first phase must discard what it has fired, although the input accumulates.
+
+    Raises `LocalError` where the results could differ from those of one phase:
+    - windows that merge: parts of a key would merge by themselves, into other windows;
+    - triggers on counts, which would count parts; and those that end, after which a part is lost and its key is not;
+    - panes that accumulate, in windows that cannot be assigned again.
+    """
+    windowfn, trigger = windowing.windowfn, windowing.triggerfn
+    if windowfn.is_merging():
+        raise LocalError(
+            f"SaltedCombinePerKey in {type(windowfn).__name__}: these windows merge by key, and the parts of a key "
+            f"would merge into other windows; {_INSTEAD}"
+        )
+    if not _is_the_same(trigger):
+        raise LocalError(
+            f"SaltedCombinePerKey with the trigger {trigger!r}: in two phases it would fire for other elements than in "
+            f"one. DefaultTrigger, AfterWatermark and Repeatedly(AfterProcessingTime) are the same; {_INSTEAD}"
+        )
+    if windowing.accumulation_mode != AccumulationMode.ACCUMULATING or _fires_once(windowing):
+        return False
+    if type(windowfn) not in (FixedWindows, GlobalWindows):
+        raise LocalError(
+            f"SaltedCombinePerKey in {type(windowfn).__name__} with panes that accumulate: the first phase must "
+            f"discard, for which elements need windows again, and these would become others. Discard, or {_INSTEAD}"
+        )
+    return True
+
+
+def _is_the_same(trigger: Any) -> bool:
+    if isinstance(trigger, AfterWatermark):
+        late = trigger.late
+        one_by_one = isinstance(late, Repeatedly) and late.underlying == AfterCount(1)
+        return (trigger.early is None or _is_by_clock(trigger.early)) and (
+            late is None or one_by_one or _is_by_clock(late)
+        )
+    return isinstance(trigger, DefaultTrigger) or _is_by_clock(trigger)
+
+
+def _is_by_clock(trigger: Any) -> bool:
+    return isinstance(trigger, Repeatedly) and isinstance(trigger.underlying, AfterProcessingTime)
+
+
+def _fires_once(windowing: Any) -> bool:
+    trigger = windowing.triggerfn
+    is_plain = isinstance(trigger, DefaultTrigger) or (
+        isinstance(trigger, AfterWatermark) and trigger.early is None and trigger.late is None
+    )
+    return is_plain and not windowing.allowed_lateness
+
+
+# The heaviest keys of a stream, in memory that does not grow: the sketch of Misra and Gries.
+
+
+class Heavy(NamedTuple):
+    """A key and between which two numbers its count lies."""
+
+    key: Hashable
+    at_least: int
+    at_most: int
+
+
+class HeavyKeys:
+    """Counts keys. Every key with more than `total / capacity` elements is among the counted ones.
+
+    A count is never too high, and too low by at most `error`, which is at most `total / capacity`.
+
+    Args:
+      capacity: keys that are kept; up to twice as many are in memory.
+    """
+
+    __slots__ = ("_capacity", "counts", "error", "total")
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self.counts: dict[Hashable, int] = {}
+        self.error = 0
+        self.total = 0
+
+    def add(self, key: Hashable, count: int = 1) -> int:
+        """Count a key, and return its count so far. Raises `TypeError` for a key that cannot be in a dict."""
+        counts = self.counts
+        found = counts.get(key, 0) + count
+        counts[key] = found
+        self.total += count
+        if found == count and len(counts) > 2 * self._capacity:
+            self._prune()
+        return found
+
+    def _prune(self) -> None:
+        """Take from all keys what the heaviest that has to go has: so often, capacity + 1 different keys came."""
+        counts = self.counts
+        less = sorted(counts.values(), reverse=True)[self._capacity]
+        self.counts = {key: count - less for key, count in counts.items() if count > less}
+        self.error += less
+
+    def merge(self, other: HeavyKeys) -> None:
+        """Add another sketch of the same capacity; the errors add up, too."""
+        for key, count in other.counts.items():
+            self.counts[key] = self.counts.get(key, 0) + count
+        self.total += other.total
+        self.error += other.error
+        if len(self.counts) > 2 * self._capacity:
+            self._prune()
+
+    def halve(self) -> None:
+        """Let the past count half, so that a key that is no longer hot is forgotten."""
+        self.counts = {key: count >> 1 for key, count in self.counts.items() if count > 1}
+        self.total >>= 1
+        self.error >>= 1
+
+    def heaviest(self, number: int) -> list[Heavy]:
+        """Return the heaviest keys, the first one first."""
+        found = sorted(self.counts.items(), key=lambda item: -item[1])[:number]
+        return [Heavy(key, count, count + self.error) for key, count in found]
+
 
 _HOT: Final = "hot"
 _FIRST_HOT: Final = 200

@@ -30,7 +30,7 @@ from rmqio.sql.shell import command as shell
 from rmqio.sql.shell.processes import StatementFailed
 from rmqio.sql.syntax.pieces import pieces
 from rmqio.sql.values import in_zone
-from rmqio.start.texts import TIME_HELP
+from rmqio.start import TIME_HELP
 
 _ANY_SERVER: Final = "127.0.0.1:9876"
 """For a pipeline that is only shown: nothing connects."""

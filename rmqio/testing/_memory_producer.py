@@ -9,10 +9,9 @@ from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import PendingSend
 from rmqio.model import WRITE_PERMISSION, Message, MessageQueue, SendResult
 from rmqio.testing.cluster import InMemoryCluster
-from rmqio.topics.names import validate_group, validate_topic
-from rmqio.topics.queue_selection import WritableQueues
-from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, BatchBuilder
-from rmqio.wire.messages.ids import MessageIds
+from rmqio.topics import WritableQueues, validate_group, validate_topic
+from rmqio.wire.batch import MAX_MESSAGE_BYTES, BatchBuilder
+from rmqio.wire.ids import MessageIds
 from rmqio.wire.properties import encode_properties
 
 DELAY_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)

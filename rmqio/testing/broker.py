@@ -14,9 +14,7 @@ from rmqio.testing._protocol.server import Connection, LoopbackServer
 from rmqio.testing._protocol.settings import BrokerSettings
 from rmqio.testing.cluster import InMemoryCluster
 from rmqio.testing.faults import Fault
-from rmqio.wire.codes import CommandFlag, RequestCode
-from rmqio.wire.command import Command
-from rmqio.wire.frame import encode_frame
+from rmqio.wire.command import Command, CommandFlag, RequestCode, encode_frame
 
 NAME_SERVER = "name server"
 _VIP = " (VIP)"

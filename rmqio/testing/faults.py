@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from rmqio.wire.codes import CommandFlag
-from rmqio.wire.command import Command
-from rmqio.wire.frame import encode_frame
+from rmqio.wire.command import Command, CommandFlag, encode_frame
 
 
 class Exchange(Protocol):

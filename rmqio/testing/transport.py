@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rmqio.errors import TransportError
 from rmqio.testing.clock import Clock, is_real
-from rmqio.wire.codes import CommandFlag
-from rmqio.wire.command import Command
-from rmqio.wire.frame import FrameDecoder, encode_frame
+from rmqio.wire.command import Command, CommandFlag, FrameDecoder, encode_frame
 
 Step = bytes | BaseException | None | Callable[[], "bytes | BaseException | None"]
 """The effect of one `recv`: return bytes (b"": the peer closed), raise, find nothing (None), or call to decide."""

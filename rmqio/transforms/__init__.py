@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from rmqio.transforms.coders.values import register_coders
 from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates

@@ -19,7 +19,7 @@ from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCo
 from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks, beam_timestamp
 from rmqio.transforms.waiting import WAITING_LEVELS, Waiting, second_after
 from rmqio.transforms.writing.sendable import check_sendable
-from rmqio.wire.messages.copies import copy_of
+from rmqio.wire.batch import copy_of
 from rmqio.wire.properties import is_reserved
 
 __all__ = [

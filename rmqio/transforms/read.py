@@ -18,9 +18,7 @@ from rmqio.model import MessageFilter, Record
 from rmqio.options import ClientOptions, ReadOptions
 from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
-from rmqio.topics.names import validate_topic
-from rmqio.topics.needed import connected, require_readable
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription, connected, require_readable, validate_subscription, validate_topic
 from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.deduplicate import DropDuplicates
@@ -39,7 +37,6 @@ from rmqio.transforms.reading.planned.ranges import WATERMARKS_TAG, ReadRangesFn
 from rmqio.transforms.reading.read_fn import BoundedReadFn, UnboundedReadFn, UncommittedReadFn
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, RecordBatch, UnbatchFn
 from rmqio.transforms.reading.watermark import TimestampPolicy, timestamp_function
-from rmqio.wire.names import validate_subscription
 
 
 class _Read(beam.PTransform):

@@ -23,11 +23,10 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import EXACTLY_ONCE, IDS, QUEUES, RANDOM_IDS, ClientFactory
 from rmqio.model import Message, Record, SendResult
 from rmqio.options import WriteOptions, parse_name_server
-from rmqio.repeats.look_back import LookBack
+from rmqio.repeats import LookBack
 from rmqio.security import Security
-from rmqio.sending.failures import FailedMessage
-from rmqio.topics.names import validate_group, validate_topic
-from rmqio.topics.needed import require_writable
+from rmqio.sending.batches import FailedMessage
+from rmqio.topics import require_writable, validate_group, validate_topic
 from rmqio.transforms.coders.batch import BatchConstraint
 from rmqio.transforms.reading.in_process import is_in_process, reads_before, reads_of
 from rmqio.transforms.reading.options import name_of

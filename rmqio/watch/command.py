@@ -12,7 +12,7 @@ from rmqio.command_line.output import note, print_json
 from rmqio.command_line.parser import Parser
 from rmqio.command_line.values import parse_group, parse_seconds, parse_topic
 from rmqio.errors import LocalError
-from rmqio.prometheus.scrape import metrics_url
+from rmqio.prometheus.export import metrics_url
 from rmqio.watch.frames import Target
 from rmqio.watch.watcher import Watcher
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from rmqio.errors import TransportError
-from rmqio.prometheus.scrape import Sample, scrape
+from rmqio.prometheus.export import Sample, scrape
 from rmqio.prometheus.values import exported_name
 from rmqio.telemetry import METRICS
 from rmqio.watch.figures import WINDOW_S, Offsets

@@ -1,4 +1,4 @@
-"""Commands (requests and answers) and their two header formats (RemotingCommand.java, RocketMQSerializable.java)."""
+"""Commands (requests and answers) as bytes: their codes, their two header formats, and their frames. No I/O."""
 
 from __future__ import annotations
 
@@ -6,13 +6,96 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
 from json.encoder import encode_basestring as _quoted
-from typing import Any
+from typing import Any, Final
 
 from rmqio.errors import LocalError, WireError
 from rmqio.wire import accelerator
 from rmqio.wire.accelerator import HeaderFields
-from rmqio.wire.codes import LANGUAGES, PYTHON, VERSION, CommandFlag, ResponseCode, Serialization
+
+# Numbers of the remoting protocol (RequestCode.java, RemotingCommand.java, PullSysFlag.java, LanguageCode.java).
+
+
+class RequestCode(IntEnum):
+    """Request codes that this client sends or receives."""
+
+    QUERY_CONSUMER_OFFSET = 14
+    UPDATE_CONSUMER_OFFSET = 15
+    UPDATE_AND_CREATE_TOPIC = 17
+    PULL_MESSAGE = 11
+    SEARCH_OFFSET_BY_TIMESTAMP = 29
+    GET_MAX_OFFSET = 30
+    GET_MIN_OFFSET = 31
+    HEART_BEAT = 34
+    UNREGISTER_CLIENT = 35
+    END_TRANSACTION = 37
+    CHECK_TRANSACTION_STATE = 39
+    NOTIFY_CONSUMER_IDS_CHANGED = 40
+    CHECK_CLIENT_CONFIG = 46
+    GET_ROUTEINFO_BY_TOPIC = 105
+    GET_BROKER_CLUSTER_INFO = 106
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
+    DELETE_TOPIC_IN_BROKER = 215
+    DELETE_TOPIC_IN_NAMESRV = 216
+    RESET_CONSUMER_CLIENT_OFFSET = 220
+    GET_CONSUMER_STATUS_FROM_CLIENT = 221
+    INVOKE_BROKER_TO_RESET_OFFSET = 222
+    GET_CONSUMER_RUNNING_INFO = 307
+    CONSUME_MESSAGE_DIRECTLY = 309
+    SEND_MESSAGE_V2 = 310
+    SEND_BATCH_MESSAGE = 320
+    PUSH_REPLY_MESSAGE_TO_CLIENT = 326
+    GET_TOPIC_CONFIG = 351
+    RECALL_MESSAGE = 370
+
+
+class ResponseCode(IntEnum):
+    """Response codes that are more than an error; errors are in `rmqio.errors`."""
+
+    SUCCESS = 0
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+    TOPIC_NOT_EXIST = 17
+    PULL_NOT_FOUND = 19
+    PULL_RETRY_IMMEDIATELY = 20
+    PULL_OFFSET_MOVED = 21
+    QUERY_NOT_FOUND = 22
+
+
+class CommandFlag(IntFlag):
+    RESPONSE = 1
+    ONEWAY = 2
+
+
+class Serialization(IntEnum):
+    """The format of a header: the top byte of the header length."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+class PullFlag(IntFlag):
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+
+
+LANGUAGES: Final = (
+    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
+    "NODE_JS",
+)  # fmt: skip
+PYTHON: Final = LANGUAGES.index("PYTHON")
+
+VERSION: Final = 513
+"""We report V5_5_0. From 401 on a name server emits strict JSON; above 475 a broker may answer GO_AWAY."""
+
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+"""The server's own limit (`com.rocketmq.remoting.frameMaxLength`): it closes the socket above it."""
+
 
 _FIXED = struct.Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
 _INT = struct.Struct(">i")
@@ -190,3 +273,115 @@ def _take(data: bytes, position: int, length: int) -> tuple[bytes, int]:
     if length < 0 or end > len(data):
         raise WireError(f"ROCKETMQ header: a length of {length} at byte {position} exceeds {len(data)} bytes")
     return data[position:end], end
+
+
+# Frames: converts bytes to commands, without I/O (NettyDecoder.java, RemotingCommand.java).
+#
+# int32 length of the rest | int8 serialization, int24 header length | header | body
+
+_LENGTHS = struct.Struct(">ii")
+_SMALL = 512
+"""Smaller pieces are merged: as an object of its own, a piece of two bytes takes twenty times as much memory."""
+
+
+def encode_frame(command: Command, serialization: Serialization = Serialization.JSON) -> bytes:
+    """Return the bytes to send for a command. Raises `LocalError` when they exceed the server's limit."""
+    return make_frame(encode_header(command, serialization), command.body, command, serialization)
+
+
+def make_frame(header: bytes, body: bytes, request: object, serialization: int = 0) -> bytes:
+    """Return the bytes to send; an error names the request. Raises as `encode_frame`."""
+    return frame_head(header, len(body), request, serialization) + body
+
+
+def frame_head(header: bytes, body_size: int, request: object, serialization: int = 0) -> bytes:
+    """Return what is before the body of a frame. Raises as `make_frame`."""
+    size = len(header)
+    length = 4 + size + body_size
+    if length > MAX_FRAME_BYTES:
+        raise LocalError(f"{request!r} makes a frame of {length} bytes; a server closes the connection above 16 MiB")
+    return _LENGTHS.pack(length, serialization << 24 | size) + header
+
+
+class FrameDecoder:
+    """Receives bytes and returns complete commands.
+
+    The first eight bytes are checked first, so that a hostile length never makes us buffer more than `max_frame_bytes`.
+    After a `WireError` the decoder is unusable: close the connection.
+    """
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        # Frames are cut in place: each body is copied once. Only the partial frame at the end of a receive is copied
+        # with the next pieces, once, when they complete it.
+        self._data = b""
+        self._begin = 0
+        """Start of the next frame in `_data`."""
+        self._pieces: list[bytes | bytearray] = []
+        """Pieces that arrived after `_data`; small ones are merged."""
+        self._unread = 0
+        """Number of bytes that are not part of a command yet."""
+        self._wanted = _LENGTHS.size
+        """Number of bytes required before checking again."""
+        self._max_frame_bytes = max_frame_bytes
+        self._failure: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<FrameDecoder {self._unread} B buffered{', failed' if self._failure else ''}>"
+
+    def receive_data(self, data: bytes | bytearray | memoryview) -> None:
+        """Append bytes received from a socket."""
+        if not isinstance(data, bytes):
+            data = bytes(data)
+        if self._unread:
+            if len(data) >= _SMALL:
+                self._pieces.append(data)
+            elif self._pieces and isinstance(last := self._pieces[-1], bytearray):
+                last += data
+            else:
+                self._pieces.append(bytearray(data))
+        else:
+            self._data, self._begin = data, 0
+        self._unread += len(data)
+
+    def next_command(self) -> Command | None:
+        """Return the next complete command, or None when more bytes are needed. Raises `WireError`."""
+        if self._failure is not None:
+            raise WireError(self._failure)
+        if self._unread < self._wanted:
+            return None
+        if self._pieces:
+            self._join()
+        data, begin = self._data, self._begin
+        length, mark = _LENGTHS.unpack_from(data, begin)
+        header_begin = begin + 8
+        header_end = header_begin + (mark & 0xFFFFFF)
+        end = begin + 4 + length
+        try:
+            if not 4 <= length <= self._max_frame_bytes:
+                raise WireError(f"frame length {length} is not between 4 and {self._max_frame_bytes}")
+            if header_end > end:
+                raise WireError(f"header length {mark & 0xFFFFFF} exceeds its frame of {length} bytes")
+            if end > len(data):
+                self._wanted = 4 + length
+                return None
+            command = decode_header(data[header_begin:header_end], mark >> 24)
+        except WireError as error:
+            self._failure = str(error)
+            self._clear()
+            raise
+        command.body = data[header_end:end]
+        self._begin = end
+        self._unread = len(data) - end
+        self._wanted = 8
+        if not self._unread:
+            self._data, self._begin = b"", 0
+        return command
+
+    def _join(self) -> None:
+        self._data = b"".join((memoryview(self._data)[self._begin :], *self._pieces))
+        self._begin = 0
+        self._pieces.clear()
+
+    def _clear(self) -> None:
+        self._data, self._begin, self._unread = b"", 0, 0
+        self._pieces.clear()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from enum import Enum
+from typing import Any, Final, NamedTuple
 
-from rmqio.errors import SubscriptionGroupNotExist, WireError, broker_error
+from rmqio.errors import CorruptMessage, LocalError, SubscriptionGroupNotExist, WireError, broker_error
 from rmqio.model import (
     BrokerData,
     MessageFilter,
@@ -15,13 +18,157 @@ from rmqio.model import (
     PullResult,
     PullStatus,
     QueueData,
+    Record,
+    SendResult,
     SendStatus,
     TopicRoute,
 )
-from rmqio.wire import static_topics
-from rmqio.wire.codes import PullFlag, RequestCode, ResponseCode
-from rmqio.wire.command import Command
-from rmqio.wire.messages.stored import Room, decode_records
+from rmqio.wire import stored
+from rmqio.wire.command import Command, CommandFlag, PullFlag, RequestCode, ResponseCode
+from rmqio.wire.stored import Decoded, Room, decode_records
+
+# Half messages, their commits and rollbacks, and the broker's checks (EndTransactionProcessor.java).
+#
+# A broker keeps a half message in a system topic, invisible to consumers until it is told to commit it.
+
+PREPARED: Final = 0x4
+"""System flag of a half message. Requires `half_properties`: without them the broker acknowledges and loses it."""
+
+
+class Decision(Enum):
+    """The decision on a half message. The values are the protocol's."""
+
+    COMMIT = 8
+    ROLLBACK = 12
+    UNKNOWN = 0
+    """Not decided yet: the broker asks again."""
+
+
+class HalfMessage(NamedTuple):
+    """The place of a half message in a broker. It moves with each check: the newest position is the one to end."""
+
+    topic: str
+    """The broker's name for it."""
+    message_id: str
+    queue_offset: int
+    commit_log_offset: int
+
+
+def half_properties(group: str) -> Mapping[str, str]:
+    """Return the properties that make a message a half message of a producer group (as the broker names it)."""
+    return {"TRAN_MSG": "true", "PGROUP": group}
+
+
+def stored_half(topic: str, result: SendResult) -> HalfMessage:
+    """Return the position of a half message stored by a send with `PREPARED`. Raises `WireError` for a malformed id."""
+    try:
+        commit_log_offset = int(result.offset_message_id[-16:], 16)
+    except ValueError as error:
+        raise WireError(f"half message {result.message_id}: the broker returned no offset message id") from error
+    return HalfMessage(topic, result.message_id, result.queue_offset, commit_log_offset)
+
+
+def end_transaction(group: str, half: HalfMessage, decision: Decision, *, from_check: bool) -> Command:
+    """End a half message at the broker that keeps it. Not idempotent: two commits create two messages.
+
+    With `UNKNOWN` it is one-way: the broker never answers it.
+    """
+    ext = {
+        "topic": half.topic,
+        "producerGroup": group,
+        "tranStateTableOffset": str(half.queue_offset),
+        "commitLogOffset": str(half.commit_log_offset),
+        "commitOrRollback": str(decision.value),
+        "fromTransactionCheck": "true" if from_check else "false",
+        "msgId": half.message_id,
+        "transactionId": half.message_id,
+    }
+    flag = CommandFlag.ONEWAY if decision is Decision.UNKNOWN else 0
+    return Command(RequestCode.END_TRANSACTION, ext, flag=int(flag))
+
+
+def parse_check(command: Command) -> tuple[HalfMessage, Record]:
+    """Return the half message of a pushed CHECK_TRANSACTION_STATE: its current position and its content."""
+    ext = command.ext
+    try:
+        queue_offset, commit_log_offset = int(ext["tranStateTableOffset"]), int(ext["commitLogOffset"])
+    except (KeyError, ValueError) as error:
+        raise WireError(f"check of a transaction: an offset is missing or not a number: {error}") from error
+    decoded = decode_records(command.body, broker=ext.get("bname", ""))
+    if decoded.corrupt:
+        raise decoded.corrupt[0]
+    if len(decoded.records) != 1:
+        raise CorruptMessage(f"check of a transaction with {len(decoded.records)} messages", raw=command.body)
+    record = decoded.records[0]
+    message_id = ext.get("transactionId") or ext.get("msgId") or record.message_id
+    return HalfMessage(record.topic, message_id, queue_offset, commit_log_offset), record
+
+
+# Requests for single messages: by a key of the broker's index, and by the position in the commit log.
+
+QUERY_MESSAGE: Final = 12
+VIEW_MESSAGE_BY_ID: Final = 33
+_FOR_EVER_MS: Final = (1 << 63) - 1
+
+
+def query_message(
+    topic: str, key: str, *, is_unique_id: bool, most: int, begin_ms: int = 0, end_ms: int = _FOR_EVER_MS
+) -> Command:
+    """Ask for messages by a business key, or by the unique id (UNIQ_KEY).
+
+    The index has hashes only, so other messages can be among the answers. For a unique id, the broker ignores `most`.
+    """
+    return Command(
+        QUERY_MESSAGE,
+        {
+            "topic": topic,
+            "key": key,
+            "maxNum": str(most),
+            "beginTimestamp": str(begin_ms),
+            "endTimestamp": str(end_ms),
+            "indexType": "U" if is_unique_id else "K",
+            "_UNIQUE_KEY_QUERY": "true" if is_unique_id else "false",
+        },
+    )
+
+
+def view_message(topic: str, commit_log_offset: int) -> Command:
+    """Ask for the message at a position of the commit log. Another position is a wrong answer, or an error."""
+    return Command(VIEW_MESSAGE_BY_ID, {"topic": topic, "offset": str(commit_log_offset)})
+
+
+def parse_messages(answer: Command, broker: str, what: str) -> Decoded:
+    """Return the messages of an answer, none if nothing was found. Raises `BrokerError`, and for lost framing."""
+    if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        return Decoded([], ())
+    if answer.code != ResponseCode.SUCCESS:
+        raise broker_error(answer.code, answer.remark, what)
+    return decode_records(answer.body, broker=broker)
+
+
+# Recalls a message that waits for its delivery time (RecallMessageProcessor.java, RecallMessageHandle.java).
+
+_HANDLE_VERSION = "v1"
+_PARTS = 5
+"""Version, topic, broker, time, unique id."""
+
+
+def broker_of_handle(handle: str) -> str:
+    """Return the name of the broker of a recall handle. Raises `LocalError` for an invalid handle."""
+    try:
+        parts = base64.b64decode(handle.encode(), altchars=b"-_", validate=True).decode().split(" ")
+    except (binascii.Error, UnicodeError, AttributeError, ValueError) as error:
+        raise LocalError(f"recall handle {handle!r} is invalid: {error}") from error
+    if len(parts) != _PARTS or parts[0] != _HANDLE_VERSION:
+        raise LocalError(f"recall handle {handle!r} is invalid, or has an unknown version")
+    return parts[2]
+
+
+def recall(group: str, topic: str, handle: str, broker: str) -> Command:
+    """Return the request to recall the message of a handle at the handle's broker."""
+    ext = {"producerGroup": group, "topic": topic, "recallHandle": handle, "bname": broker}
+    return Command(RequestCode.RECALL_MESSAGE, ext)
+
 
 # ---- name server ----------------------------------------------------------------------------------------------------
 
@@ -48,7 +195,7 @@ def parse_route(topic: str, answer: Command) -> TopicRoute:
             )
             for b in body.get("brokerDatas") or ()
         }
-        logical = static_topics.owners(body)
+        logical = stored.owners(body)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WireError(f"route of topic {topic!r} is malformed: {error!r}") from error
     return TopicRoute(topic, queues, brokers, order_conf=body.get("orderTopicConf"), logical=logical)
@@ -201,7 +348,7 @@ def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
     try:
         next_offset, suggested = int(ext["nextBeginOffset"]), int(ext["suggestWhichBrokerId"])
         minimum, maximum = int(ext["minOffset"]), int(ext["maxOffset"])
-        delta = static_topics.offset_delta(queue, ext)
+        delta = stored.offset_delta(queue, ext)
     except (KeyError, ValueError) as error:
         raise WireError(f"pull of {queue} at {offset}: an offset is missing or not a number: {error}") from error
     room = Room()
@@ -214,9 +361,9 @@ def parse_pull(answer: Command, queue: MessageQueue, offset: int) -> PullResult:
         room=room,
     )
     next_offset = room.behind(offset, next_offset, delta)
-    if static_topics.is_logical(queue):
-        decoded = static_topics.as_logical(decoded, queue, delta)
-    is_border = static_topics.is_border(queue, status, next_offset, minimum)
+    if stored.is_logical(queue):
+        decoded = stored.as_logical(decoded, queue, delta)
+    is_border = stored.is_border(queue, status, next_offset, minimum)
     return PullResult(
         status, next_offset, minimum, maximum, decoded.records, decoded.corrupt, suggested, answer.remark, is_border,
         room.used_bytes,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rmqio import start
 from rmqio.errors import LocalError
 from rmqio.security import Security, Tls
-from rmqio.start import StartFrom, StopAt, texts
+from rmqio.start import StartFrom, StopAt
 
 _SECURITY: Final = ("credentials", "tls", "address_map", "allowed_addresses")
 
@@ -39,7 +40,7 @@ def security_of(given: Mapping[str, Any] | None) -> Security | None:
 def start_of(text: str | None) -> StartFrom | None:
     """Returns where a read begins. Raises `LocalError`."""
     try:
-        return None if text is None else texts.start_of(str(text), ("earliest", "latest", "group", "timestamp:TIME"))
+        return None if text is None else start.start_of(str(text), ("earliest", "latest", "group", "timestamp:TIME"))
     except LocalError as error:
         raise LocalError(f"start: {error}") from None
 
@@ -47,7 +48,7 @@ def start_of(text: str | None) -> StartFrom | None:
 def stop_of(text: str | None) -> StopAt | None:
     """Returns where a read ends; None: nowhere. Raises `LocalError`."""
     try:
-        return None if text is None else texts.stop_of(str(text), ("none", "latest", "timestamp:TIME"))
+        return None if text is None else start.stop_of(str(text), ("none", "latest", "timestamp:TIME"))
     except LocalError as error:
         raise LocalError(f"stop: {error}") from None
 

@@ -1,4 +1,4 @@
-"""`type: WriteToRocketMQ`."""
+"""`type: WriteToRocketMQ` and `type: RocketMQSql`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import apache_beam as beam
 
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from rmqio.sql.tables import (
     PCOLLECTION,
     BadRow,
@@ -19,6 +19,7 @@ from rmqio.sql.tables import (
     Refusal,
     Script,
     SqlError,
+    SqlTransform,
     ToTable,
     Translation,
     nearest,
@@ -26,6 +27,36 @@ from rmqio.sql.tables import (
 from rmqio.transforms import WriteToRocketMQ as Write
 from rmqio.yaml.configs import error_output, options_text, quoted, security_of
 from rmqio.yaml.read import metadata_type
+
+# `type: RocketMQSql`.
+
+
+class RocketMQSql(beam.PTransform):
+    """The rows of a query, in the SQL of rmqio.
+
+    Args:
+      query: the query; CREATE VIEW and SET can stand before it. One input is `PCOLLECTION`; several have their names.
+      settings: what SET would set.
+      rowtime: the column that is the time of the rows, for windows; of several inputs, by name.
+      error_handling: `{output: NAME}`: rows that cannot be computed go to this output.
+    """
+
+    def __init__(
+        self,
+        query: str,
+        settings: Mapping[str, str] | None = None,
+        rowtime: Any | None = None,
+        error_handling: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self._errors = error_output(error_handling)
+        on_error = "fail" if self._errors is None else "output"
+        self._transform = SqlTransform(query, settings=settings, rowtime=rowtime, on_error=on_error)
+
+    def expand(self, pcolls: Any) -> Any:
+        result = pcolls | "Query" >> self._transform
+        return result if self._errors is None else {"rows": result.rows, self._errors: result.errors}
+
 
 _FORMATS: Final = (
     "json", "raw", "avro", "avro-confluent", "csv", "key-value", "json-confluent", "protobuf", "protobuf-confluent",

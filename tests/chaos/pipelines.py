@@ -24,7 +24,7 @@ from rmqio import ReadFromRocketMQ, ReadOptions, StartFrom, StopAt, WriteOptions
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.security import Security
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from tests.chaos.writers import SENT_ID
 from tests.helpers.ledgers.ledger import Entry
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import BrokerSystemError, RmqioError
 from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions

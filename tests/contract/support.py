@@ -6,8 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rmqio.client.connections.connection import Connection
-from rmqio.client.connections.pool import ConnectionPool
+from rmqio.client.connection import Connection, ConnectionPool
 from rmqio.interfaces import ClientFactory, FetchedBatch, Producer, QueueClient
 from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions

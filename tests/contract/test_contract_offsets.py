@@ -14,8 +14,7 @@ from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker, faults
 from rmqio.testing.faults import Exchange
 from rmqio.wire import requests
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 from tests.contract.support import ALL, Backend, read
 
 

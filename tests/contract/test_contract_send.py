@@ -8,10 +8,10 @@ import pytest
 
 from rmqio.errors import LocalError, RmqioError
 from rmqio.model import DELAY, SHARDING_KEY, TOMBSTONE, UNIQ_KEY, Message, MessageQueue, SendStatus
-from rmqio.topics.queue_selection import queue_for_key
+from rmqio.topics import queue_for_key
 from rmqio.wire import requests
+from rmqio.wire.batch import MAX_MESSAGE_BYTES, encode_batch
 from rmqio.wire.command import Command
-from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, encode_batch
 from tests.contract.support import Backend, read
 
 MIB = 1024 * 1024
@@ -309,7 +309,7 @@ def test_a_broker_refuses_a_batch_that_is_none(server: Backend, wire_queue: Mess
 
 
 def test_a_compressed_body_is_given_back_plain(server: Backend, wire_queue: MessageQueue) -> None:
-    from rmqio.client.sending.producer import RemotingProducer
+    from rmqio.client.producer import RemotingProducer
     from rmqio.options import ClientOptions
 
     body = b"hello rocketmq " * 1_000

@@ -11,8 +11,7 @@ from rmqio.errors import LocalError, TopicNotExist
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 from tests.contract.support import Backend
 
 

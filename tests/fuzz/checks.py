@@ -7,8 +7,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from rmqio.wire import accelerator, command
-from rmqio.wire.messages import batch, stored
+from rmqio.wire import accelerator, batch, command, stored
 
 KIB: Final = 1024
 # The decoders in `rmqio.wire`, each chosen by whether there is the C extension: module, name, Python, C.

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from rmqio.errors import CorruptMessage
 from rmqio.model import Record
-from rmqio.wire.messages.bodies import COMPRESSED, LZ4, ZLIB, ZSTD, compress, compression_flags
-from rmqio.wire.messages.stored import INNER_BATCH, NEED_UNWRAP, Decoded, decode_records
+from rmqio.wire.bodies import COMPRESSED, LZ4, ZLIB, ZSTD, compress, compression_flags
+from rmqio.wire.stored import INNER_BATCH, NEED_UNWRAP, Decoded, decode_records
 from tests.fuzz.checks import KIB, bounded, outcome, require, same_in_both
 from tests.helpers.wire.stored_bytes import V1, V2, Stored
 

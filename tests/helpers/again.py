@@ -46,10 +46,10 @@ _WITHOUT_BEAM: Final = (
 )
 """They test modules that import neither Beam (see `test_layers`) nor another package of tests/oldest.txt."""
 _COMPRESSION: Final = (
-    "tests/unit/client/sending/test_producer.py",
+    "tests/unit/client/test_producer.py",
     "tests/unit/client/test_batches.py",
-    "tests/unit/wire/messages/stored/",
-    "tests/unit/wire/messages/test_bodies.py",
+    "tests/unit/wire/stored/",
+    "tests/unit/wire/test_bodies.py",
 )
 """The tests among them that do, for lz4 and zstandard."""
 _ORACLES: Final = (

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import TypeVar
 from unittest.mock import patch
 
-from rmqio.client.connections import transport, wakeup
+from rmqio.client import session, transport
 from tests.helpers.waiting import patience, until
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def nothing_is_left() -> Iterator[None]:
 
     with (
         patch.object(transport, "socket", SimpleNamespace(**{**vars(socket), "socket": Socket})),
-        patch.object(wakeup, "os", SimpleNamespace(**{**vars(os), "pipe": pipe})),
+        patch.object(session, "os", SimpleNamespace(**{**vars(os), "pipe": pipe})),
     ):
         yield
     until(lambda: not left(), "nothing is left behind", details=left, still_s=_SETTLE_S, pause_s=0.02)

@@ -23,7 +23,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 pytest.importorskip("pyspark", reason="SparkRunner needs the extra 'spark'")
 
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.connections.secured import forget_warnings
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.connection import forget_warnings
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import LocalError, NoPermission, RmqioError, TransportError
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageFilter, MessageQueue, Record

@@ -19,7 +19,7 @@ from apache_beam.transforms.window import TimestampedValue
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions

@@ -40,7 +40,7 @@ from rmqio import (
     WriteToRocketMQ,
 )
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.dead_letters.letters import ERROR_CLASS, ORIGIN, SINK_TOPIC
 from rmqio.errors import RmqioError
 from rmqio.pipelines.check import read_topic

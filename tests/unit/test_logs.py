@@ -19,7 +19,7 @@ from rmqio.errors import BrokerError, LocalError, RequestTimeout, TransportError
 from rmqio.security import FileCredentials, Security
 from rmqio.testing import FakeBroker, InMemoryCluster, faults
 from rmqio.transforms.shared import close_shared_clients
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import RequestCode
 from tests.helpers.transforms.reading import clean_cluster, fill, read
 
 LOGGER = logging.getLogger("rmqio.test")

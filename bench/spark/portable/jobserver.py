@@ -13,13 +13,10 @@ from bench.common.tally import BenchError
 from bench.spark.portable.loopback import write_class
 from bench.spark.settings import HEAP_MB, MASTER
 from bench.spark.side import spark_settings
+from rmqio.local.config import temporary_folder
 from rmqio.local.errors import LocalBrokerError
-from rmqio.local.folder import temporary_folder
-from rmqio.local.processes.java import find_java
-from rmqio.local.processes.ports import LOOPBACK, free_port
-from rmqio.local.processes.process import JavaProcess
-from rmqio.local.processes.ready import wait_until
-from rmqio.local.processes.watchdog import Watchdog
+from rmqio.local.processes import LOOPBACK, JavaProcess, Watchdog, find_java, free_port
+from rmqio.local.ready import wait_until
 
 MAIN: Final = "org.apache.beam.runners.spark.SparkJobServerDriver"
 _START_TIMEOUT_S: Final = 60.0

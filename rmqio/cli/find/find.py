@@ -30,10 +30,10 @@ from rmqio.command_line.values import (
 from rmqio.errors import LocalError
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageFilter, MessageQueue, Record
-from rmqio.start.texts import TIME_HELP, Position
+from rmqio.start import TIME_HELP, Position
 
 if TYPE_CHECKING:
-    from rmqio.client.admin.message_queries import MessageQueries
+    from rmqio.client.admin import MessageQueries
 
 FOUND: Final = 0
 NOT_FOUND: Final = 1
@@ -186,7 +186,7 @@ def at_offset(client: QueueClient, topic: str, queue: QueueName | None, offset: 
 
 
 def _by_id(client: QueueClient, arguments: argparse.Namespace) -> list[Record]:
-    from rmqio.client.admin.message_queries import MessageQueries
+    from rmqio.client.admin import MessageQueries
 
     queues_of(client, arguments.topic)
     with open_admin(arguments) as admin:
@@ -197,7 +197,7 @@ def _by_id(client: QueueClient, arguments: argparse.Namespace) -> list[Record]:
 
 
 def _by_key(client: QueueClient, arguments: argparse.Namespace) -> list[Record]:
-    from rmqio.client.admin.message_queries import MOST, MessageQueries
+    from rmqio.client.admin import MOST, MessageQueries
 
     queues_of(client, arguments.topic)
     times = {

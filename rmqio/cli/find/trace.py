@@ -21,7 +21,7 @@ from rmqio.interfaces import QueueClient
 from rmqio.model import UNIQ_KEY, MessageQueue, Record
 
 if TYPE_CHECKING:
-    from rmqio.client.admin.message_queries import MessageQueries
+    from rmqio.client.admin import MessageQueries
 
 _ORDINALS: Final = 4
 """Values of one record in a batch that are looked for."""
@@ -81,7 +81,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _trace(arguments: argparse.Namespace) -> int:
-    from rmqio.client.admin.message_queries import MessageQueries
+    from rmqio.client.admin import MessageQueries
 
     if (arguments.message_id is None) == (arguments.offset is None):
         raise LocalError("give the message's --id, or its --queue and --offset")

@@ -62,7 +62,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _groups(arguments: argparse.Namespace) -> int:
-    from rmqio.client.admin.known_groups import is_own, positions_in
+    from rmqio.client.admin import is_own, positions_in
 
     wanted = arguments.group
     if arguments.names and (arguments.long or arguments.json):
@@ -119,7 +119,7 @@ def _groups(arguments: argparse.Namespace) -> int:
 
 
 def _subscribe(arguments: argparse.Namespace) -> int:
-    from rmqio.client.admin.group_subscriptions import subscribe
+    from rmqio.client.admin import subscribe
 
     group, topics = arguments.group, [*dict.fromkeys(arguments.subscribe)]
     with open_admin(arguments) as admin, queue_client(arguments) as client:
@@ -155,7 +155,7 @@ def _one(
 
 def _known(admin: Admin) -> tuple[dict[str, set[str]], list[str]]:
     """Return the groups with their topics, and why brokers did not answer. Raises if none did."""
-    from rmqio.client.admin.known_groups import known_groups
+    from rmqio.client.admin import known_groups
 
     def ask(broker: Any) -> dict[str, set[str]] | TransportError:
         try:

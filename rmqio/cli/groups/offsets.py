@@ -16,7 +16,7 @@ from rmqio.command_line.errors import CommandFailed
 from rmqio.command_line.output import count, note, print_json, print_table
 from rmqio.command_line.values import parse_group, parse_queue, parse_to, parse_topic
 from rmqio.errors import BrokerError, LocalError, counted
-from rmqio.start.texts import TIME_HELP
+from rmqio.start import TIME_HELP
 
 _SHOW_MORE = """\
 example:

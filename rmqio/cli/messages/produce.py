@@ -21,7 +21,7 @@ from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.near_names import nearest
 
 if TYPE_CHECKING:
-    from rmqio.client.sending.producer import RemotingProducer
+    from rmqio.client.producer import RemotingProducer
 
 GROUP: Final = "rmqio_producer"
 """The producer group; producers of a group share nothing."""
@@ -83,7 +83,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _produce(arguments: argparse.Namespace) -> int:
-    from rmqio.client.sending.producer import RemotingProducer, require_sendable
+    from rmqio.client.producer import RemotingProducer, require_sendable
 
     if arguments.body == "" and not arguments.lines:
         raise LocalError("the body is empty; brokers reject empty messages")

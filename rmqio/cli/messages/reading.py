@@ -31,7 +31,7 @@ from rmqio.command_line.values import (
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError, counted
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.start.texts import TIME_HELP, Position
+from rmqio.start import TIME_HELP, Position
 
 _TAIL_WAIT_MS: Final = 1_000
 _DISCOVERY_ROUNDS: Final = 10

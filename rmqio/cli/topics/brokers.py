@@ -15,8 +15,7 @@ from rmqio.model import BrokerData
 from rmqio.near_names import did_you_mean
 
 if TYPE_CHECKING:
-    from rmqio.client.admin import Admin
-    from rmqio.client.admin.topic_configs import TopicConfig
+    from rmqio.client.admin import Admin, TopicConfig
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +52,7 @@ def configs(
 
     Raises `CommandFailed` for a broker that does not answer, saying what has been done so far.
     """
-    from rmqio.client.admin.topic_configs import config_on
+    from rmqio.client.admin import config_on
 
     def ask(broker: BrokerData) -> TopicConfig | None:
         try:

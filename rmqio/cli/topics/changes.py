@@ -20,8 +20,7 @@ from rmqio.interfaces import QueueClient
 from rmqio.model import BrokerData
 
 if TYPE_CHECKING:
-    from rmqio.client.admin import Admin
-    from rmqio.client.admin.topic_configs import TopicConfig
+    from rmqio.client.admin import Admin, TopicConfig
 
 _FAILED: Final = 1
 _DEFAULT_QUEUES: Final = 4
@@ -88,7 +87,7 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
 
 
 def _create(arguments: argparse.Namespace) -> int:
-    from rmqio.client.admin.topic_configs import TopicConfig
+    from rmqio.client.admin import TopicConfig
 
     topic, wanted = arguments.topic, _wanted(arguments)
     new = wanted.applied(TopicConfig(_DEFAULT_QUEUES, _DEFAULT_QUEUES))
@@ -162,7 +161,7 @@ def _carry_out(
     after: Mapping[str, TopicConfig],
 ) -> None:
     """Make the changes, verify them, and print what each broker has. Raises `CommandFailed`, naming what is done."""
-    from rmqio.client.admin.topic_configs import put, set_order
+    from rmqio.client.admin import put_config, set_order
 
     topic = arguments.topic
     needed = [broker for broker in brokers if before[broker.broker] != after[broker.broker]]
@@ -174,7 +173,7 @@ def _carry_out(
             set_order(admin, topic, {})
         for broker in needed:
             try:
-                put(admin, topic, broker, after[broker.broker])
+                put_config(admin, topic, broker, after[broker.broker])
             except RmqioError as error:
                 so_far = f"already done on {', '.join(done)}" if done else "nothing has been changed"
                 raise CommandFailed(f"{error}; {so_far}") from error

@@ -38,7 +38,7 @@ def add_command(topics: Parser) -> None:
 
 
 def _delete(arguments: argparse.Namespace) -> int:
-    from rmqio.client.admin.topic_configs import delete
+    from rmqio.client.admin import delete_topic
 
     topic = arguments.topic
     with open_admin(arguments) as admin, queue_client(arguments) as client:
@@ -62,7 +62,7 @@ def _delete(arguments: argparse.Namespace) -> int:
             if not confirmed("Delete the topic and its messages?", is_sure=arguments.yes):
                 note("nothing has been deleted")
                 return _FAILED
-            delete(admin, topic, [broker for broker in brokers if broker.broker in there], arguments.cluster)
+            delete_topic(admin, topic, [broker for broker in brokers if broker.broker in there], arguments.cluster)
     if arguments.json:
         fields = {"topic": topic, "executed": not arguments.dry_run, "brokers": there, "queues": len(queues)}
         print_json(fields | {"messages": messages, "groups": groups})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rmqio.errors import counted
 
 if TYPE_CHECKING:
-    from rmqio.client.admin.topic_configs import TopicConfig
+    from rmqio.client.admin import TopicConfig
 
 MESSAGE_TYPE: Final = "message.type"
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2}

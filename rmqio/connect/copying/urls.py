@@ -15,7 +15,7 @@ from rmqio.connect.files.formats import FORMATS, SUFFIXES
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean, nearest
 from rmqio.security import shown_variable
-from rmqio.topics.names import validate_topic
+from rmqio.topics import validate_topic
 
 DATABASES: Final = ("mysql", "mariadb", "postgresql", "postgres", "sqlite", "oracle", "mssql")
 SEARCH: Final = ("elasticsearch", "opensearch")

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from rmqio.connect.kafka.client import Cluster, ask, meaning_of
 from rmqio.errors import LocalError, RmqioError, counted
-from rmqio.start import StartFrom, StopAt
-from rmqio.start.unread import why_unread
+from rmqio.start import StartFrom, StopAt, why_unread
 from rmqio.transforms.parts import QueueRange
 
 

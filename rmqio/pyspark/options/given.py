@@ -12,7 +12,7 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.options import NAME_SERVER_VARIABLE, options_of_cluster, parse_name_server
 from rmqio.pyspark.options.secured import refuse_secrets, security_of
-from rmqio.topics.names import validate_topic
+from rmqio.topics import validate_topic
 
 OUTAGE_MS: Final = 60_000
 """How long to wait for a broker that does not answer, by default."""

@@ -25,11 +25,8 @@ from rmqio.pyspark.options.given import (
 )
 from rmqio.pyspark.options.secured import SECURITY_NAMES
 from rmqio.pyspark.reading.values import VALUE_NAMES, Values, value_options
-from rmqio.start import LateQueue, StartFrom, StartOffsetError, check_named, clamp_offset
-from rmqio.start.unread import unread
-from rmqio.topics.names import validate_group
-from rmqio.topics.subscription import Subscription
-from rmqio.wire.names import validate_subscription
+from rmqio.start import LateQueue, StartFrom, StartOffsetError, check_named, clamp_offset, unread
+from rmqio.topics import Subscription, validate_group, validate_subscription
 
 _LOGGER = logging.getLogger("rmqio.pyspark")
 

@@ -11,7 +11,7 @@ from rmqio.interfaces import ClientFactory
 from rmqio.options import WriteOptions
 from rmqio.pyspark.options.given import OUTAGE_MS, choice, factory, known, number, trace
 from rmqio.pyspark.options.secured import SECURITY_NAMES
-from rmqio.topics.names import validate_group, validate_topic
+from rmqio.topics import validate_group, validate_topic
 
 WRITE_NAMES: Final = (
     "nameServer",

@@ -19,7 +19,7 @@ from rmqio.interfaces import OffsetQuery, QueueClient
 from rmqio.model import MessageQueue, Record
 from rmqio.pyspark.options.read import ReadSettings
 from rmqio.pyspark.reading.columns import to_batch
-from rmqio.sending.traces.tracing import ReadTrace
+from rmqio.sending.traces import ReadTrace
 
 _LOGGER = logging.getLogger(__name__)
 _BATCH_RECORDS: Final = 10_000

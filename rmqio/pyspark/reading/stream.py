@@ -24,9 +24,8 @@ from rmqio.pyspark.options.read import QueueNumbers, ReadSettings
 from rmqio.pyspark.reading.group_commits import GroupCommits
 from rmqio.pyspark.reading.position import Position, as_json
 from rmqio.pyspark.reading.ranges import DataLoss, Range, limited, partitions, read_range
-from rmqio.start import LateQueue
-from rmqio.start.lookups import all_or_error, resolve_all
-from rmqio.topics.needed import queues_of
+from rmqio.start import LateQueue, all_or_error, resolve_all
+from rmqio.topics import queues_of
 
 _LOGGER = logging.getLogger(__name__)
 _RETRY_S: Final = 1

@@ -12,7 +12,7 @@ from rmqio.command_line.parser import Parser
 from rmqio.command_line.values import parse_count, parse_from, parse_seconds, parse_topic
 from rmqio.errors import LocalError
 from rmqio.rules.formats import FORMATS
-from rmqio.start.texts import Position
+from rmqio.start import Position
 
 _MORE: Final = """\
 commands, each with its own --help:

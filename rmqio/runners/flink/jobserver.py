@@ -18,16 +18,22 @@ from pathlib import Path
 from typing import Final, Self
 
 from rmqio.errors import LocalError
-from rmqio.local.artefacts import Lock, read_lock
-from rmqio.local.downloads.maven import REPOSITORY_VARIABLE
+from rmqio.local.artefacts import REPOSITORY_VARIABLE, Lock, read_lock
+from rmqio.local.config import temporary_folder
 from rmqio.local.errors import LocalBrokerError, WrongContentError
 from rmqio.local.fetch import CACHE_VARIABLE, fetch
-from rmqio.local.folder import temporary_folder
-from rmqio.local.processes.java import USERS_OWN, Java, find_java, identity_of
-from rmqio.local.processes.ports import LOOPBACK, free_port, require_free
-from rmqio.local.processes.process import JavaProcess
-from rmqio.local.processes.ready import wait_until
-from rmqio.local.processes.watchdog import Watchdog
+from rmqio.local.processes import (
+    LOOPBACK,
+    USERS_OWN,
+    Java,
+    JavaProcess,
+    Watchdog,
+    find_java,
+    free_port,
+    identity_of,
+    require_free,
+)
+from rmqio.local.ready import wait_until
 from rmqio.runners import class_data
 from rmqio.runners.class_data import cache_dir
 from rmqio.runners.errors import JobServerError, NoJava

@@ -17,8 +17,7 @@ from typing import Final
 
 from rmqio.errors import LocalError
 from rmqio.local.config import to_properties
-from rmqio.local.processes.java import Java
-from rmqio.local.processes.ports import LOOPBACK
+from rmqio.local.processes import LOOPBACK, Java
 
 # Keeps Beam's gRPC servers on the loopback interface.
 #

@@ -15,7 +15,7 @@ from typing import Any, Final
 import grpc
 
 from rmqio.errors import LocalError
-from rmqio.local.processes.ports import LOOPBACK
+from rmqio.local.processes import LOOPBACK
 from rmqio.runners.flink.beam import (
     HARNESS,
     BeamFnExternalWorkerPoolServicer,

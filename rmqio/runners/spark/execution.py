@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from rmqio.repeats.endings import Ending
+from rmqio.repeats import Ending
 from rmqio.runners.spark.bootstrap import checked
 from rmqio.runners.spark.model import RESIDUAL_CHANNEL, ROW_DDL, Form, Input, Output, StageTask, TaskReport
 from rmqio.runners.spark.reporting import ReportsParam, TaskKey, finalize

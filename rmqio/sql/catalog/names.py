@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqio.sql.errors import Refusal
 from rmqio.sql.syntax.statements import Option
-from rmqio.topics.names import group_fault, topic_fault
+from rmqio.topics import group_fault, topic_fault
 
 
 def check_names(options: dict[str, Option]) -> None:

@@ -20,8 +20,7 @@ from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.catalog.names import check_names
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.syntax.statements import Option
-from rmqio.start import StartFrom
-from rmqio.start.texts import time_of
+from rmqio.start import StartFrom, time_of
 
 CONNECTORS: Final = ("rocketmq", "print", "blackhole", connectors.FILES, connectors.DATABASE)
 FORMATS: Final = (

@@ -21,7 +21,7 @@ from rmqio.sql.catalog.tables import Table, table_of
 from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.scripts.texts import Texts
 from rmqio.sql.syntax import statements
-from rmqio.topics.names import topic_fault
+from rmqio.topics import topic_fault
 
 _KEPT_FOR_S: Final = 30.0
 """How long the list of subjects is used."""

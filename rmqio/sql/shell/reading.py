@@ -19,8 +19,7 @@ from rmqio.sql.compile.expressions.places import placed
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
 from rmqio.sql.shell.plans import Bounds, Branch
-from rmqio.start.lookups import resolve_all
-from rmqio.start.unread import unread
+from rmqio.start import resolve_all, unread
 
 Row = tuple[Any, ...]
 _WAIT_MS: Final = 100

@@ -8,8 +8,7 @@ from typing import Final
 from rmqio.errors import LocalError
 from rmqio.sql.errors import Refusal
 from rmqio.sql.syntax.statements import Option
-from rmqio.start import StartFrom, StopAt
-from rmqio.start.texts import StartKind, StopKind, start_of, stop_of
+from rmqio.start import StartFrom, StartKind, StopAt, StopKind, start_of, stop_of
 
 START: Final = "scan.startup.mode"
 STOP: Final = "scan.bounded.mode"

@@ -14,8 +14,7 @@ from rmqio.testing._protocol.send import send
 from rmqio.testing._protocol.settings import BrokerSettings
 from rmqio.testing._storage import StoredQueue
 from rmqio.testing.cluster import InMemoryCluster
-from rmqio.wire.codes import RequestCode, ResponseCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode, ResponseCode
 from rmqio.wire.requests import AUTO_CREATE_TOPIC, RESET_PENDING_REMARK
 
 CLUSTER = "DefaultCluster"

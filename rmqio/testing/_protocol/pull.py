@@ -9,9 +9,8 @@ from rmqio.testing._protocol.settings import BrokerSettings
 from rmqio.testing._protocol.stored import encode_stored
 from rmqio.testing._storage import StoredQueue
 from rmqio.testing.cluster import InMemoryCluster
-from rmqio.topics.queue_selection import java_string_hash
-from rmqio.wire.codes import PullFlag, ResponseCode
-from rmqio.wire.command import Command
+from rmqio.topics import java_string_hash
+from rmqio.wire.command import Command, PullFlag, ResponseCode
 
 MAX_MESSAGES = 32
 MAX_BYTES = 256 * 1024

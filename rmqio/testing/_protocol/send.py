@@ -10,11 +10,10 @@ from rmqio.testing._memory_producer import DELAY_LEVELS_S
 from rmqio.testing._protocol.settings import BrokerSettings
 from rmqio.testing._protocol.stored import raw_host, raw_properties
 from rmqio.testing.cluster import InMemoryCluster
-from rmqio.topics.names import validate_topic
-from rmqio.wire.codes import ResponseCode
-from rmqio.wire.command import Command
-from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES, BatchMember, decode_batch
-from rmqio.wire.messages.bodies import COMPRESSED, BodyError, decompress
+from rmqio.topics import validate_topic
+from rmqio.wire.batch import MAX_MESSAGE_BYTES, BatchMember, decode_batch
+from rmqio.wire.bodies import COMPRESSED, BodyError, decompress
+from rmqio.wire.command import Command, ResponseCode
 from rmqio.wire.requests import AUTO_CREATE_TOPIC
 
 _MAX_PROPERTIES = 32767

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from rmqio.errors import WireError
-from rmqio.wire.command import Command
-from rmqio.wire.frame import FrameDecoder
+from rmqio.wire.command import Command, FrameDecoder
 
 _LOGGER = logging.getLogger(__name__)
 _READ_BYTES = 1 << 18

@@ -14,7 +14,7 @@ from typing import Final
 from apache_beam.coders import Coder, registry
 
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from rmqio.transforms.coders.base import DECODE_ERRORS, ENCODE_ERRORS, UTF8, ValueCoder, pack_texts, unpack_texts
 from rmqio.transforms.coders.batch import register_batch_coder
 from rmqio.transforms.descriptor import QueueDescriptor, QueueDescriptorCoder

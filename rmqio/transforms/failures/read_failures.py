@@ -8,7 +8,7 @@ from rmqio.dead_letters.letters import ELEMENT, STORED, Failed, make_letter
 from rmqio.dead_letters.letters import ORIGIN as ORIGIN
 from rmqio.errors import CorruptMessage, SerdeError
 from rmqio.model import Message, MessageQueue, Record
-from rmqio.sending.failures import FailedMessage, element_text
+from rmqio.sending.batches import FailedMessage, element_text
 from rmqio.wire.properties import user_properties
 
 

@@ -15,12 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rmqio import telemetry
+from rmqio import repeats, telemetry
 from rmqio.errors import CommitIgnored, GroupOffsetReset, QueueGone, RmqioError, TopicNotExist
 from rmqio.interfaces import ClientFactory, OffsetQuery, QueueClient
 from rmqio.logs import event
 from rmqio.model import MessageQueue
-from rmqio.repeats import endings, restarts
 from rmqio.transforms.metrics import observe_process, queue_labels
 from rmqio.transforms.shared import shared_client
 
@@ -80,7 +79,7 @@ def commit_position(
     ended, as the runner wants (`endings`). To honour a reset, commits must notice it while the pipeline runs.
     """
     commit = functools.partial(commit_positions, factory, group, {queue: offset}, on_reset, is_last=is_last)
-    if on_reset == "honour" or not endings.waits(read_id, (factory, group, queue), offset, commit):
+    if on_reset == "honour" or not repeats.waits_for_end(read_id, (factory, group, queue), offset, commit):
         commit()
 
 
@@ -172,7 +171,7 @@ def _commit(
             failed[queue] = final
     for queue, offset in wanted.items():
         if isinstance(failed.get(queue), TopicNotExist | QueueGone):
-            restarts.committed((factory, group), queue, math.inf)  # a restart does not read it
+            repeats.note_commit((factory, group), queue, math.inf)  # a restart does not read it
         if queue in failed:
             continue
         if queue in ahead:
@@ -180,7 +179,7 @@ def _commit(
             telemetry.record("commits", queue_labels(queue), 1)
         before = known[queue]
         table.offsets[queue] = offset if queue in ahead or not isinstance(before, int) else before
-        restarts.committed((factory, group), queue, table.offsets[queue])
+        repeats.note_commit((factory, group), queue, table.offsets[queue])
         table.times[queue] = time.monotonic()
     return failed
 

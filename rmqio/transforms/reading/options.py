@@ -12,11 +12,10 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import MessageFilter
 from rmqio.options import ClientOptions, ReadOptions, WriteOptions, options_of_cluster, parse_name_server
-from rmqio.repeats.look_back import LookBack
+from rmqio.repeats import LookBack
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
-from rmqio.topics.names import validate_group, validate_topic
-from rmqio.wire.names import validate_queue
+from rmqio.topics import validate_group, validate_queue, validate_topic
 
 _OF_CLIENT: Final = {
     "pull_batch": "pull_batch",

@@ -18,7 +18,7 @@ from typing import Final
 
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from rmqio.transforms.shared import shared_client
 
 BURST_S: Final = 0.5

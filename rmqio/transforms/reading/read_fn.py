@@ -15,12 +15,12 @@ from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.utils.timestamp import Duration
 from apache_beam.utils.windowed_value import WindowedValue
 
+from rmqio import repeats
 from rmqio.errors import OffsetOutOfRange, OffsetsLost, RmqioError
 from rmqio.interfaces import FetchedBatch, QueueReader
 from rmqio.logs import event
 from rmqio.model import MessageQueue, Record
-from rmqio.repeats import restarts
-from rmqio.sending.traces.tracing import ReadTrace
+from rmqio.sending.traces import ReadTrace
 from rmqio.start import StartFrom
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.metrics import ReadMetrics, observe_process, queue_labels
@@ -238,12 +238,12 @@ class ReadQueueFn(beam.DoFn, RestrictionProvider):
         if config.notes_as is not None and (start := _start_of(config, element)).reads_again:
             resumes = config.committed_group is not None and start.needs_group and element.queue not in start.named
             commits = (config.factory, config.committed_group) if resumes else None
-            restarts.began(config.notes_as, element.queue, commits)
+            repeats.note_begin(config.notes_as, element.queue, commits)
 
     def _end_to_emit(self, element: QueueDescriptor, before: int, position: int) -> None:
         config = self._config
         if config.notes_as is not None and _start_of(config, element).reads_again:
-            restarts.ended(config.notes_as, element.queue, before, position)
+            repeats.note_end(config.notes_as, element.queue, before, position)
 
     def _pacer(self) -> Pacer | None:
         limit = self._config.rate_limit

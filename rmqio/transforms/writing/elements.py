@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 from rmqio.batches import record_id
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, MessageQueue, Record
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from rmqio.serde.base import error_of_record
 from rmqio.transforms.coders.values import MessageCoder
 from rmqio.transforms.failures.read_failures import letter_of_element
 from rmqio.transforms.writing.selector import ConstantTopic, TopicSelector
-from rmqio.wire.messages.batch import wrong_type
-from rmqio.wire.messages.copies import copy_of
+from rmqio.wire.batch import copy_of, wrong_type
 
 Serializer = Callable[[Any], Message]
 IdFunction = Callable[[Any], str]

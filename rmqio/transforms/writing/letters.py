@@ -11,7 +11,7 @@ from rmqio.errors import SerdeError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Message
 from rmqio.transforms.failures.read_failures import dead_letter
-from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES
+from rmqio.wire.batch import MAX_MESSAGE_BYTES
 
 COMPRESS_OVER_BYTES: Final = MAX_MESSAGE_BYTES + 1
 """A body that arrived compressed can be larger than brokers accept; compressed again, it may be accepted."""

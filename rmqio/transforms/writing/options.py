@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rmqio.errors import LocalError
 from rmqio.options import ClientOptions, WriteOptions
-from rmqio.repeats.look_back import LookBack
+from rmqio.repeats import LookBack
 from rmqio.security import Security
 from rmqio.transforms.reading.options import changed_options, check_trace, describe
 

@@ -14,11 +14,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.errors import LocalError, RmqioError
 from rmqio.logs import event
 from rmqio.model import Message, SendResult
-from rmqio.sending.failures import FailedMessage, element_text
+from rmqio.sending.batches import FailedMessage, element_text
 from rmqio.sending.producers import COUNTED
 from rmqio.transforms.metrics import Count, Latency, queue_labels
 from rmqio.transforms.writing.elements import if_encodable
-from rmqio.wire.messages.results import common_queue, weak_count
+from rmqio.wire.batch import common_queue, weak_count
 
 _LOGGER = logging.getLogger("rmqio.transforms")
 

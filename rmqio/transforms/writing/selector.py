@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from rmqio.errors import LocalError
-from rmqio.topics.names import validate_topic
+from rmqio.topics import validate_topic
 
 
 class Destination(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqio.model import Message
-from rmqio.topics.names import validate_topic
+from rmqio.topics import validate_topic
 from rmqio.wire.properties import encode_properties
 
 

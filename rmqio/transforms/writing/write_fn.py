@@ -18,13 +18,11 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Message
 from rmqio.options import WriteOptions
-from rmqio.sending.accumulator import BatchAccumulator
+from rmqio.sending.accumulator import BatchAccumulator, Deferred, TimedAccumulator, WritableTopics
 from rmqio.sending.batches import BatchSender
 from rmqio.sending.certain import CertainProducer
 from rmqio.sending.producers import ProducerLease
-from rmqio.sending.timed import Deferred, TimedAccumulator
-from rmqio.sending.traces.tracing import SendTrace
-from rmqio.sending.writable_topics import WritableTopics
+from rmqio.sending.traces import SendTrace
 from rmqio.transforms.metrics import observe_process
 from rmqio.transforms.writing.claimed import ClaimedWrites
 from rmqio.transforms.writing.default_ids import DefaultIds
@@ -33,7 +31,7 @@ from rmqio.transforms.writing.exactly_once.sink import Sink
 from rmqio.transforms.writing.exactly_once.write_once import MARKS, WriteOnce
 from rmqio.transforms.writing.outputs import WriteMetrics, WriteOutputs
 from rmqio.wire import accelerator
-from rmqio.wire.messages.batch import estimated_size
+from rmqio.wire.batch import estimated_size
 
 _usual_size = accelerator.usual_size
 

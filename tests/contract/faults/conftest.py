@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.testing import FakeBroker
 from tests.helpers.client.faulty_broker import quick_options
 from tests.helpers.client.unplugged import UnpluggedBroker

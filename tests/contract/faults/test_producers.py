@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import MessageIllegal, TopicNotExist, TransportError
 from rmqio.model import Message
 from rmqio.testing import NAME_SERVER, BrokerSettings, FakeBroker, faults
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import RequestCode
 from tests.helpers.client.faulty_broker import A0, BATCH, SEND, quick_options
 from tests.helpers.client.unplugged import UnpluggedBroker
 

@@ -8,7 +8,7 @@ import pytest
 
 from rmqio.client.client import RemotingQueueClient
 from rmqio.testing import FakeBroker
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import RequestCode
 from tests.contract.support import fetch, read
 from tests.helpers.client.faulty_broker import A0, HARMLESS, PULL, quick_options
 from tests.helpers.client.unplugged import environment_of

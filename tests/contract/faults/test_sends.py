@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import (
     BrokerError,
     GoAway,
@@ -21,8 +21,7 @@ from rmqio.errors import (
 from rmqio.model import Message, MessageQueue, SendStatus
 from rmqio.testing import FakeBroker, faults
 from rmqio.testing.faults import Fault
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.faulty_broker import (
     A0,
     BATCH,

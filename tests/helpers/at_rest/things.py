@@ -37,8 +37,8 @@ from rmqio.runners.spark.streaming import checkpoint, micro_batch
 from rmqio.runners.spark.streaming.micro_batch import BatchHeader, Cuts, MicroBatch, PlannedOffset, SourcePlan
 from rmqio.runners.spark.streaming.model import Learned
 from rmqio.runners.spark.streaming.worker import BucketWatermarks
-from rmqio.sending.failures import FailedMessage
-from rmqio.skew.parts import PartCoder
+from rmqio.sending.batches import FailedMessage
+from rmqio.skew.salted import PartCoder
 from rmqio.sql.functions.identity import row_id
 from rmqio.sql.jobs.state import Status
 from rmqio.transforms.coders.batch import BatchCoder
@@ -59,7 +59,7 @@ from rmqio.transforms.reading.record_batches import RecordBatch
 from rmqio.transforms.reading.restriction import QueueRange, QueueRangeCoder
 from rmqio.transforms.reading.watermark import QueueWatermarks
 from rmqio.transforms.writing.default_ids import DefaultIds
-from rmqio.wire import recall
+from rmqio.wire import requests
 from rmqio.wire.properties import encode_properties
 
 T0: Final = 1_700_000_000_000
@@ -298,7 +298,7 @@ THINGS: Final[dict[str, Thing]] = {
     "handle of a delayed message": Thing(
         "broker-a",
         lambda _: HANDLE,
-        recall.broker_of,
+        requests.broker_of_handle,
         "^recall handle .* has an unknown version$",
         lambda _: "djIgb3JkZXJzIGJyb2tlci1hIDE3MDAwMDAwMDAwMDAgQTA=",
     ),

@@ -7,7 +7,7 @@ from typing import Any
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
 
 

@@ -6,8 +6,7 @@ from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker, faults
 from rmqio.testing.faults import Fault
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 
 SEND, BATCH, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.PULL_MESSAGE
 NOTIFY, RUN_HERE = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, RequestCode.CONSUME_MESSAGE_DIRECTLY

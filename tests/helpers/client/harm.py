@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import CorruptMessage, RequestTimeout, RmqioError, TransportError
 from rmqio.interfaces import QueueReader
 from rmqio.local import LocalRocketMQ

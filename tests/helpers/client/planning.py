@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rmqio import MessageQueue, ReadOptions, StartFrom
 from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
 from rmqio.transforms.reading.planned.planner import QueuePlanner, name_of

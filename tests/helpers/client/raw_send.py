@@ -7,12 +7,12 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 
-from rmqio.client.connections.connection import Connection
+from rmqio.client.connection import Connection
 from rmqio.interfaces import FetchedBatch, QueueClient, QueueReader
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.pipelines.check import read_topic
 from rmqio.wire import requests
-from rmqio.wire.messages.batch import BatchBuilder
+from rmqio.wire.batch import BatchBuilder
 from tests.helpers.waiting import until, until_found
 
 _numbers = itertools.count()

@@ -6,12 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.unplugged import environment_on
 
 NAME_SERVER, BROKER_A, BROKER_B = "ns:9876", "a:10911", "b:10911"

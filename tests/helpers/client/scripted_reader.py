@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rmqio.client.connections.connection import Connection
-from rmqio.client.reading.pull_results import ReadQueue
-from rmqio.client.reading.reader import PipelinedReader
-from rmqio.client.reading.waiting import Waiter
+from rmqio.client.connection import Connection
+from rmqio.client.exchange import Waiter
+from rmqio.client.reader import PipelinedReader, ReadQueue
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport

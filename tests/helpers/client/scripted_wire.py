@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import SystemBusy
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import BrokerSettings, faults
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.unplugged import UnpluggedBroker
 
 NAME_SERVER, BROKER, VIP = "127.0.0.1:10000", "127.0.0.1:10010", "127.0.0.1:10008"

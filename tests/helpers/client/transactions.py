@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rmqio.client.transactions.producer import UNKNOWN, TransactionProducer
+from rmqio.client.transactions import UNKNOWN, TransactionProducer
 from rmqio.model import Message, Record
 from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.waiting import until
 from tests.helpers.wire.stored_bytes import Stored
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from rmqio.client.connections.transport import Connect
 from rmqio.client.environment import Environment
+from rmqio.client.transport import Connect
 from rmqio.errors import TransportError
 from rmqio.testing import BrokerSettings, FakeBroker, InMemoryCluster, ManualClock, ScriptedTransport
 from rmqio.testing._protocol.server import OnCommand

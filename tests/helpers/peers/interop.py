@@ -17,8 +17,8 @@ from bench.common.process import LineProcess
 from bench.common.tally import BenchError
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.model import Message, MessageFilter, Record
-from rmqio.wire.messages.bodies import COMPRESSED
-from rmqio.wire.messages.stored import INNER_BATCH
+from rmqio.wire.bodies import COMPRESSED
+from rmqio.wire.stored import INNER_BATCH
 from tests.helpers.waiting import until
 
 _compiled: dict[str, str] = {}

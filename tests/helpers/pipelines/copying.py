@@ -20,7 +20,7 @@ from rmqio.options import ReadOptions
 from rmqio.pipelines.common.arguments import parse_start, parse_stop
 from rmqio.runners import options
 from rmqio.runners.program import count, run_program
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 from tests.helpers.pipelines.holding import add_options, hold
 

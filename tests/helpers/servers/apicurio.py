@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rmqio.local.artefacts import read_lock
 from rmqio.local.fetch import cache_dir, fetch
-from rmqio.local.processes.ports import LOOPBACK
+from rmqio.local.processes import LOOPBACK
 from tests.helpers.servers.java_server import JavaServer
 from tests.helpers.waiting import at_most
 

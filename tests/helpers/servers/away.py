@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import RmqioError
 from rmqio.local.config import Config
 from rmqio.model import Message, MessageQueue

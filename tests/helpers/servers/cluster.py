@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from rmqio.local import LocalBrokerError
-from rmqio.local import _probe as probe
-from rmqio.local.config import Config, broker_properties, name_server_properties
-from rmqio.local.folder import require_space, temporary_folder
-from rmqio.local.install import CONF, Programs, Settings, broker_process, find_programs, name_server_process
-from rmqio.local.processes import ready
-from rmqio.local.processes.ports import LOOPBACK
-from rmqio.local.processes.process import JavaProcess
-from rmqio.local.processes.watchdog import Watchdog
+from rmqio.local import LocalBrokerError, ready
+from rmqio.local import ready as probe
+from rmqio.local.config import Config, broker_properties, name_server_properties, require_space, temporary_folder
+from rmqio.local.install import (
+    CONF,
+    Programs,
+    Settings,
+    broker_process,
+    find_programs,
+    name_server_process,
+)
+from rmqio.local.processes import LOOPBACK, JavaProcess, Watchdog
 from tests.helpers.servers.ports import reserved_port
 from tests.helpers.waiting import at_most
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqio.local.fetch import cache_dir
-from rmqio.local.processes.java import find_java
+from rmqio.local.processes import find_java
 from rmqio.runners.errors import FlinkError
 from rmqio.runners.flink.jobserver_command import java_options
 from rmqio.runners.flink.rest import FlinkJob, FlinkRest

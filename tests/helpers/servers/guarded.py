@@ -12,8 +12,7 @@ from typing import Any, Final
 import trustme
 
 from rmqio.client.admin import Admin
-from rmqio.client.connections.connection import Connection
-from rmqio.client.connections.secured import secured
+from rmqio.client.connection import Connection, secured
 from rmqio.client.environment import Environment
 from rmqio.local import LocalRocketMQ
 from rmqio.local.config import Config

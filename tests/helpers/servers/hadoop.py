@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import pyspark
 
-from rmqio.local.processes.ports import LOOPBACK
+from rmqio.local.processes import LOOPBACK
 from tests.helpers.servers.java_server import JavaServer, jars_of
 from tests.helpers.servers.ports import reserved_port
 from tests.helpers.waiting import at_most

@@ -13,9 +13,7 @@ from typing import Self
 
 from rmqio.local.artefacts import read_lock
 from rmqio.local.fetch import fetch
-from rmqio.local.processes.java import find_java
-from rmqio.local.processes.process import JavaProcess
-from rmqio.local.processes.watchdog import Watchdog
+from rmqio.local.processes import JavaProcess, Watchdog, find_java
 from tests.helpers.servers.ports import reserved_port
 from tests.helpers.waiting import until_up
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import trustme
 
-from rmqio.local.processes.ports import LOOPBACK
+from rmqio.local.processes import LOOPBACK
 from tests.helpers.servers.certificates import chain_of, key_of
 from tests.helpers.servers.java_server import SMALL, JavaServer, jars_of
 from tests.helpers.servers.ports import reserved_port

@@ -7,7 +7,7 @@ import socket
 import sys
 from typing import Final
 
-from rmqio.local.processes.ports import LOOPBACK, free_port
+from rmqio.local.processes import LOOPBACK, free_port
 
 _TRIES: Final = 200
 

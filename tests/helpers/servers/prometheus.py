@@ -12,7 +12,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from rmqio.prometheus.folder import process_name
+from rmqio.prometheus.values import process_name
 from tests.helpers.servers.ports import reserved_port
 from tests.helpers.waiting import at_most, until
 

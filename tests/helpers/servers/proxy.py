@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rmqio.client.admin import Admin
 from rmqio.errors import RmqioError
-from rmqio.local.processes.ports import LOOPBACK
+from rmqio.local.processes import LOOPBACK
 from rmqio.options import ClientOptions
 from tests.helpers.servers.java_server import SMALL, JavaServer, jars_of
 from tests.helpers.servers.ports import reserved_port

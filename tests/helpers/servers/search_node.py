@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from rmqio.local.processes.ports import LOOPBACK
+from rmqio.local.processes import LOOPBACK
 from tests.helpers.servers.java_server import SMALL, JavaServer, jars_of, not_as_root
 from tests.helpers.servers.ports import reserved_port
 from tests.helpers.waiting import at_most

@@ -17,7 +17,7 @@ from apache_beam.transforms.window import GlobalWindow
 from rmqio import MessageQueue, QueueDescriptor, ReadAllFromRocketMQ, ReadFromRocketMQ, ReadOptions, StartFrom, StopAt
 from rmqio.model import Record
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from rmqio.transforms.reading.discovery.arriving import DescribeFn
 from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn, WatchFn
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn

@@ -33,7 +33,7 @@ from rmqio import (
 from rmqio.errors import SerdeError
 from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn, Subscribed

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 from apache_beam.pvalue import TaggedOutput
 
 from rmqio.options import WriteOptions
-from rmqio.repeats.attempts import Attempt, running
-from rmqio.repeats.look_back import LookBack
+from rmqio.repeats import Attempt, LookBack, in_attempt
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
 from rmqio.transforms.writing.elements import MessageMaker
@@ -80,7 +79,7 @@ class Writer:
             pickle.loads(pickle.dumps(committed))(self.sink, mark)
 
     def _attempt(self) -> Any:
-        return nullcontext() if self.attempt is None else running(self.attempt)
+        return nullcontext() if self.attempt is None else in_attempt(self.attempt)
 
 
 def bodies(cluster: InMemoryCluster) -> list[int]:

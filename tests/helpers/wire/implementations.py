@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from rmqio.wire import accelerator, command
-from rmqio.wire.messages import batch, stored
-from rmqio.wire.templates import send as send_template
+from rmqio.wire import accelerator, batch, command, stored
+from rmqio.wire import templates as send_template
 
 needs_c = pytest.mark.skipif(
     accelerator.IMPLEMENTATION != "c", reason="the C extension is not built, or RMQIO_PURE_PYTHON is set"

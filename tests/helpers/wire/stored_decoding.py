@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqio.errors import CorruptMessage
 from rmqio.model import Record
-from rmqio.wire.messages.stored import Decoded, decode_records
+from rmqio.wire.stored import Decoded, decode_records
 from tests.helpers.wire.stored_bytes import Stored
 
 IPV6 = bytes.fromhex("20010db8000000000000000000000001") + b"\x00\x00\x2a\x9f"

@@ -13,7 +13,7 @@ from rmqio import ClientOptions
 from rmqio.client import RemotingQueueClient
 from rmqio.client.admin import Admin
 from rmqio.local import LocalRocketMQ
-from rmqio.wire.admin import consumer_groups as wire
+from rmqio.wire import admin_requests as wire
 from tests.helpers.command_line import Tool
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.ports import reserved_port

@@ -18,13 +18,12 @@ import pytest
 
 from rmqio.client.admin import Admin
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.connections.connection import Connection
+from rmqio.client.connection import Connection
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageFilter, MessageQueue, PullStatus
 from rmqio.options import NAME_SERVER_VARIABLE, ClientOptions
 from rmqio.wire import requests
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.command_line import Tool
 from tests.helpers.waiting import at_most, heard, needed, runs, until, until_found
 

@@ -16,7 +16,7 @@ pytest.importorskip("msgspec", reason="the extra rules is not installed")
 pytest.importorskip("lark", reason="the extra sql is not installed")
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.interfaces import Producer
 from rmqio.local import LocalRocketMQ
 from rmqio.model import TOMBSTONE, Message

@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.connections.connection import Connection
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.connection import Connection
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import BrokerSilent, RmqioError, TransportError
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageFilter, MessageQueue

@@ -10,7 +10,7 @@ import pytest
 
 from rmqio.client.admin import Admin
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.connections.connection import Connection
+from rmqio.client.connection import Connection
 from rmqio.errors import CommitIgnored, LocalError, TopicNotExist, TransportError
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue, PullStatus

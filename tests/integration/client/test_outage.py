@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.reading.reader import PipelinedReader
+from rmqio.client.reader import PipelinedReader
 from rmqio.errors import RequestTimeout, TransportError
 from rmqio.interfaces import QueueReader
 from rmqio.local import LocalRocketMQ

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import RequestTimeout
 from rmqio.interfaces import PendingSend
 from rmqio.local import LocalRocketMQ

@@ -14,7 +14,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio import ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import MessageIllegal, RequestCodeNotSupported
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue

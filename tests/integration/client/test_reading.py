@@ -17,7 +17,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.security import Security
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import RequestCode
 from tests.helpers.client.proxy import Frame, Proxy, Side, faults
 from tests.helpers.client.raw_send import read_on, read_to, records_of, send_all, send_one
 from tests.helpers.waiting import at_most, until

@@ -8,7 +8,7 @@ import pytest
 
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions
 from tests.helpers.peers.interop import JavaClient, given, java_client, same_for_both

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.transactions.producer import (
+from rmqio.client.transactions import (
     COMMIT,
     ROLLBACK,
     UNKNOWN,
@@ -147,7 +147,7 @@ def test_a_local_transaction_that_takes_longer_than_the_broker_waits(
 
 DIES = """
 import sys, time
-from rmqio.client.transactions.producer import TransactionProducer
+from rmqio.client.transactions import TransactionProducer
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 server, group, topic = sys.argv[1:]

@@ -18,8 +18,8 @@ import pytest
 from rmqio import ReadOptions, StartFrom, StopAt
 from rmqio.client.admin import Admin
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.connections.connection import Connection
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.connection import Connection
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import NoPermission, QueueNotExist, SubscriptionGroupNotExist, TopicNotExist
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue

@@ -14,18 +14,17 @@ import apache_beam as beam
 import pytest
 
 from rmqio import ReadAllFromRocketMQ, ReadFromRocketMQ, StartFrom
-from rmqio.client.admin import Admin
-from rmqio.client.admin.message_queries import MessageQueries
+from rmqio.client.admin import Admin, MessageQueries
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.environment import Environment
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import TransportError
 from rmqio.interfaces import OffsetQuery, QueueReader
-from rmqio.local import _probe as probe
+from rmqio.local import ready as probe
 from rmqio.model import Message, MessageFilter, MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions
 from rmqio.pipelines.check import read_topic
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from tests.chaos.audit import audit_stored
 from tests.chaos.writers import Kind, Writer
 from tests.helpers.ledgers.ledger import QUICK, check, running

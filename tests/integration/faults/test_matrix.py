@@ -16,11 +16,11 @@ from contextlib import closing
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import RequestTimeout, RmqioError, SystemBusy, TransportError, WireError
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import RequestCode
 from tests.helpers.client.harm import HARMS, WATCHDOG_S, Harm, Net, net_of, new_ids, recovered, send
 from tests.helpers.client.proxy import Side, faults
 from tests.helpers.client.raw_send import read_to, records_of

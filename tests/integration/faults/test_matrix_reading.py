@@ -13,14 +13,14 @@ from dataclasses import replace
 
 import pytest
 
-import rmqio.client.reading.reader as reader_module
+import rmqio.client.reader as reader_module
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.connections.pool import ConnectionPool
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.connection import ConnectionPool
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import CorruptMessage, RequestTimeout, TransportError
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import RequestCode
 from tests.helpers.client.harm import (
     HARMS,
     LONG_MS,

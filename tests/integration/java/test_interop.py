@@ -12,7 +12,7 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, SendResult, SendStatus
 from rmqio.options import ClientOptions
-from rmqio.topics.queue_selection import queue_for_key
+from rmqio.topics import queue_for_key
 from tests.helpers.peers.interop import JavaClient, given, java_client, read, same_for_both
 
 pytestmark = pytest.mark.broker

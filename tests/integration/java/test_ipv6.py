@@ -9,14 +9,14 @@ import pytest
 
 from rmqio.client.admin import Admin
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
+from rmqio.local import ready
 from rmqio.local.config import broker_properties
 from rmqio.local.install import Settings, broker_process, find_programs
-from rmqio.local.processes import ready
-from rmqio.local.processes.watchdog import Watchdog
+from rmqio.local.processes import Watchdog
 from rmqio.model import Message
 from rmqio.options import ClientOptions
-from rmqio.wire.messages.stored import BORN_HOST_V6, STORE_HOST_V6
+from rmqio.wire.stored import BORN_HOST_V6, STORE_HOST_V6
 from tests.helpers.peers.interop import given, java_client, same_for_both
 from tests.helpers.servers.cluster import SMALL, Cluster
 from tests.helpers.servers.ports import reserved_port

@@ -11,18 +11,17 @@ import apache_beam as beam
 import pytest
 
 from rmqio import ReadFromRocketMQ, ReadOptions, StartFrom, StopAt, WriteOptions, WriteToRocketMQ
-from rmqio.client.connections.connection import Connection
+from rmqio.client.connection import Connection
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import IllegalOperation, LocalError, NoPermission
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.wire import requests
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
-from rmqio.wire.messages.bodies import COMPRESSED
-from rmqio.wire.messages.stored import INNER_BATCH
+from rmqio.wire.bodies import COMPRESSED
+from rmqio.wire.command import Command, RequestCode
+from rmqio.wire.stored import INNER_BATCH
 from rmqio.wire.traces import TRACE_TOPIC
 from tests.helpers.peers.interop import JavaClient, given, java_client, read, read_all, same_for_both
 from tests.helpers.waiting import Inconclusive, needed, until

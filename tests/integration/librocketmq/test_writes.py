@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import LocalError, TransportError
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue

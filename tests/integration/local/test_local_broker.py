@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from rmqio.local import LocalBrokerError, LocalRocketMQ, _probe, broker
+from rmqio.local import LocalBrokerError, LocalRocketMQ, broker, processes, ready
 from rmqio.local.config import broker_properties, to_properties
 from rmqio.local.fetch import cache_dir
-from rmqio.local.processes import ports, ready
 from tests.helpers.waiting import at_most, runs, until
 
 pytestmark = pytest.mark.broker
@@ -92,7 +91,7 @@ def test_both_answer_once_started_and_nothing_is_left_once_stopped() -> None:
         addresses, data_dir = (rocketmq.name_server, rocketmq.broker), rocketmq.data_dir
         pids = (rocketmq.pid("name_server"), rocketmq.pid("broker"))
         assert all(address.startswith("127.0.0.1:") and is_open(address) for address in addresses)
-        cluster = _probe.call(rocketmq.name_server, _probe.GET_BROKER_CLUSTER_INFO).json()
+        cluster = ready.call(rocketmq.name_server, ready.GET_BROKER_CLUSTER_INFO).json()
         assert cluster["brokerAddrTable"]["broker-a"]["brokerAddrs"] == {"0": rocketmq.broker}
         with pytest.raises(LocalBrokerError, match="already started"):
             rocketmq.start()
@@ -122,7 +121,7 @@ def test_the_broker_knows_each_property_of_ours(shared: LocalRocketMQ) -> None:
             extra={},
         )
     )
-    answer = _probe.call(shared.broker, GET_BROKER_CONFIG)
+    answer = ready.call(shared.broker, GET_BROKER_CONFIG)
     found = set(answer.body.decode().splitlines())
     unknown = {line.replace("\\", "") for line in ours.splitlines()} - found
     assert {line.partition("=")[0] for line in unknown} == {"haListenPort"}
@@ -147,9 +146,9 @@ def test_a_topic_that_the_broker_refuses_is_an_error_with_its_words(shared: Loca
 def test_a_paused_broker_hangs_and_answers_again_when_resumed(shared: LocalRocketMQ) -> None:
     shared.pause()
     with pytest.raises(TimeoutError):
-        _probe.call(shared.broker, _probe.GET_TOPIC_CONFIG, {"topic": "x"}, timeout_s=0.5)
+        ready.call(shared.broker, ready.GET_TOPIC_CONFIG, {"topic": "x"}, timeout_s=0.5)
     shared.resume()
-    assert _probe.call(shared.broker, _probe.GET_TOPIC_CONFIG, {"topic": "x"}).code == _probe.TOPIC_NOT_EXIST
+    assert ready.call(shared.broker, ready.GET_TOPIC_CONFIG, {"topic": "x"}).code == ready.TOPIC_NOT_EXIST
     assert shared.pid() is not None
 
 
@@ -253,7 +252,7 @@ def test_other_ports_are_taken_if_somebody_was_faster(monkeypatch: pytest.Monkey
 
         def free_port(**given: Any) -> int:
             asked.append(given)
-            return int(taken) if len(asked) - 1 == position else ports.free_port(**given)
+            return int(taken) if len(asked) - 1 == position else processes.free_port(**given)
 
         monkeypatch.setattr(broker, "free_port", free_port)
         monkeypatch.setattr(broker, "require_free", lambda port, purpose: None)

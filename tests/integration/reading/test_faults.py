@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from rmqio import MessageQueue, ReadOptions, StartFrom, StopAt
-from rmqio.client.connections.connection import Connection
+from rmqio.client.connection import Connection
 from rmqio.local import LocalRocketMQ
 from rmqio.local.config import Config
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn

@@ -20,7 +20,7 @@ from rmqio.local import LocalRocketMQ
 from rmqio.options import ClientOptions
 from rmqio.replay import replay
 from rmqio.transforms.shared import close_shared_clients
-from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES
+from rmqio.wire.batch import MAX_MESSAGE_BYTES
 from tests.helpers.client.raw_send import stored
 
 pytestmark = pytest.mark.broker

@@ -7,12 +7,12 @@ import uuid
 import pytest
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.security import Security
-from rmqio.topics.queue_selection import queue_for_key
+from rmqio.topics import queue_for_key
 from tests.helpers.client.proxy import Proxy, Side
 from tests.helpers.client.proxy import faults as network
 from tests.helpers.peers.interop import read_all

@@ -16,7 +16,7 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions, WriteOptions
-from rmqio.topics.queue_selection import queue_for_key
+from rmqio.topics import queue_for_key
 from rmqio.transforms.write import WriteToRocketMQ
 from rmqio.transforms.writing.selector import TopicFromFields
 from tests.helpers.client.raw_send import stored

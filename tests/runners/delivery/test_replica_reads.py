@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from rmqio import ClientOptions, Message, ReadFromRocketMQ, Record, StartFrom, StopAt
 from rmqio.client import RemotingProducer
-from rmqio.client.connections.connection import Connection
+from rmqio.client.connection import Connection
 from rmqio.model import MessageFilter
 from rmqio.runners import options
 from rmqio.wire import requests

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
 from rmqio.pipelines.check import read_topic
-from rmqio.topics.queue_selection import queue_for_key
+from rmqio.topics import queue_for_key
 from tests.helpers.client.raw_send import read_to, records_of, stored
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.pipelines.holding import Hold

@@ -27,7 +27,7 @@ pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 from cryptography.hazmat.primitives import serialization
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.model import Message
 from rmqio.serde.registry import MemoryRegistry
 from tests.helpers.serde.registry_server import Server, answer, confluent, serving

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.cli.main import main
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.pipelines import detect
 from rmqio.runners.options import options as pipeline_options
 from rmqio.transforms.shared import close_shared_clients

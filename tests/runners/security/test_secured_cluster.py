@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from rmqio import Message
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from tests.helpers.servers.guarded import ACCESS_KEY, SECRET, Guarded
 from tests.helpers.servers.spark_cluster import Cluster, Program
 

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 pytest.importorskip("sqlalchemy", reason="tables of databases need the extra 'sql-databases'")
 
 from rmqio.cli.main import main
-from rmqio.client.connections.connection import Connection
+from rmqio.client.connection import Connection
 from rmqio.model import Message, MessageQueue
 from rmqio.wire import requests
 from rmqio.wire.properties import encode_properties

@@ -21,7 +21,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from rmqio import ClaimCheck, Message
 from rmqio.claims import clean
 from rmqio.claims.check import ClaimStoreError
-from rmqio.claims.listing import remove
+from rmqio.claims.cleaning import remove
 from rmqio.claims.store import ClaimStore
 from rmqio.errors import LocalError
 

@@ -19,7 +19,7 @@ from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.schemas.__main__ import LEVELS
 from rmqio.security import EnvironmentCredentials
 from rmqio.serde.avro.schemas.compatibility import Level
-from rmqio.start.texts import Position
+from rmqio.start import Position
 
 
 def parsed(line: str) -> argparse.Namespace:

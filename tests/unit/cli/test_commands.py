@@ -18,7 +18,7 @@ from rmqio.errors import TopicNotExist
 from rmqio.model import MessageFilter, Record, decode_properties
 from rmqio.testing import BrokerSettings, FakeBroker, InMemoryClientFactory, InMemoryCluster
 from rmqio.testing.faults import answer, close
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import RequestCode
 from tests.helpers.command_line import Tool
 
 

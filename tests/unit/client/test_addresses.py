@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from rmqio.client.connections.pool import ConnectionPool
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.connection import ConnectionPool
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import SetupError
 from rmqio.model import Message
 from rmqio.options import ClientOptions

@@ -12,16 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.reading.read_ahead import ReadAhead
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
+from rmqio.client.read_ahead import ReadAhead
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, PullResult, PullStatus, Record
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.testing import FakeBroker, faults
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
-from rmqio.wire.messages.bodies import KINDS, compress, compression_flags
-from rmqio.wire.messages.stored import INNER_BATCH
+from rmqio.wire.bodies import KINDS, compress, compression_flags
+from rmqio.wire.command import Command, RequestCode
+from rmqio.wire.stored import INNER_BATCH
 from tests.helpers.peers.interop import read
 
 BATCH = RequestCode.SEND_BATCH_MESSAGE

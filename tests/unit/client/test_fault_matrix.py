@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.connections.connection import Connection
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.connection import Connection
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import (
     BrokerError,
     BrokerSystemError,
@@ -27,9 +27,7 @@ from rmqio.errors import (
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.testing import NAME_SERVER, FakeBroker, ManualClock, ScriptedNetwork, ScriptedTransport, faults
-from rmqio.wire.codes import CommandFlag, RequestCode
-from rmqio.wire.command import Command
-from rmqio.wire.frame import encode_frame
+from rmqio.wire.command import Command, CommandFlag, RequestCode, encode_frame
 from tests.helpers.client.harm import Read, read_until
 from tests.helpers.client.unplugged import environment_on
 from tests.helpers.waiting import until

@@ -7,10 +7,8 @@ import pytest
 from rmqio.errors import TransportError
 from rmqio.interfaces import OffsetLookup, OffsetQuery
 from rmqio.model import MessageQueue
-from rmqio.start import StartFrom
-from rmqio.start.lookups import resolve_all
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.start import StartFrom, resolve_all
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.replicas import MASTER, QUEUE, REPLICA, Pair
 
 # ---- reading as the master suggests ---------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rmqio.client.connections.pool import ConnectionPool
-from rmqio.client.reading.link import RouteLink
+from rmqio.client.connection import ConnectionPool
+from rmqio.client.reader import RouteLink
 from rmqio.client.retry import backoff_ms, call_with_retries
 from rmqio.client.routes import Routes
 from rmqio.errors import (

@@ -13,7 +13,7 @@ from rmqio.command_line.values import parse_selector
 from rmqio.errors import LocalError
 from rmqio.near_names import did_you_mean
 from rmqio.options import NAME_SERVER_VARIABLE
-from rmqio.start.texts import Position
+from rmqio.start import Position
 
 EVERY = position_parser("earliest", "latest", "none", "group", "group:RESET", "timestamp:TIME")
 

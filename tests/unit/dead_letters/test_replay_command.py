@@ -8,8 +8,7 @@ import pytest
 
 from rmqio.command_line.terminal import display_width
 from rmqio.dead_letters.command import main
-from rmqio.dead_letters.replay import Replay
-from rmqio.dead_letters.result import ReplayResult, ReplayRow
+from rmqio.dead_letters.replay import Replay, ReplayResult, ReplayRow
 from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.replaying import AT, fill, letter, program
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqio import StartFrom, StopAt
-from rmqio.dead_letters.reading import Part
+from rmqio.dead_letters.letters import Part
 from rmqio.dead_letters.replay import Choice, Replay
 from rmqio.errors import CorruptMessage, OffsetOutOfRange, TransportError
 from rmqio.replay import ReplayResult

@@ -67,10 +67,8 @@ def paths_in(text: str) -> list[str]:
 
 
 def test_paths_in_a_text_are_found() -> None:
-    text = (
-        "see `rmqio/wire/messages/stored.py` and (rmqio/runners/spark/runner.py), not ../rmqio/model.py or x/rmqio/a.py"
-    )
-    assert paths_in(text) == ["rmqio/runners/spark/runner.py", "rmqio/wire/messages/stored.py"]
+    text = "see `rmqio/wire/stored.py` and (rmqio/runners/spark/runner.py), not ../rmqio/model.py or x/rmqio/a.py"
+    assert paths_in(text) == ["rmqio/runners/spark/runner.py", "rmqio/wire/stored.py"]
 
 
 # ---- links ----------------------------------------------------------------------------------------------------------

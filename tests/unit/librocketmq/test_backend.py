@@ -20,8 +20,7 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.errors import LocalError, RequestTimeout, TransportError
 from rmqio.interfaces import ClientFactory
 from rmqio.librocketmq import LibrocketmqClientFactory, library
-from rmqio.librocketmq.pending import PendingMessages
-from rmqio.librocketmq.producer import _prepare
+from rmqio.librocketmq.producer import PendingMessages, _prepare
 from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.security import EnvironmentCredentials, Security, Tls

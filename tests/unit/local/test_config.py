@@ -14,9 +14,14 @@ from pathlib import Path
 import pytest
 
 from rmqio.errors import LocalError
-from rmqio.local import LocalBrokerError, LocalRocketMQ, __main__, ha
-from rmqio.local.config import broker_properties, logback_xml, name_server_properties, to_properties, uses_ha
-from rmqio.local.processes import ports
+from rmqio.local import LocalBrokerError, LocalRocketMQ, __main__, install, processes
+from rmqio.local.config import (
+    broker_properties,
+    logback_xml,
+    name_server_properties,
+    to_properties,
+    uses_ha,
+)
 
 
 def properties(**extra: str | int | bool) -> dict[str, object]:
@@ -76,7 +81,7 @@ def test_the_ha_port_is_opened_only_for_who_asks_for_replication(extra: dict[str
 
 @pytest.mark.parametrize("has_port", [False, True])
 def test_the_ha_service_is_a_java_8_class_named_by_its_service_file(tmp_path: Path, has_port: bool) -> None:
-    ha.write_ha_service(tmp_path, has_port=has_port)
+    install.write_ha_service(tmp_path, has_port=has_port)
     named = (tmp_path / "META-INF/service/org.apache.rocketmq.store.ha.HAService").read_text().strip()
     content = (tmp_path / f"{named.replace('.', '/')}.class").read_bytes()
     assert content[:8] == bytes.fromhex("cafebabe00000034")
@@ -84,23 +89,23 @@ def test_the_ha_service_is_a_java_8_class_named_by_its_service_file(tmp_path: Pa
 
 
 def test_a_free_port_is_free_and_outside_the_range_of_outgoing_connections() -> None:
-    port = ports.free_port(below=(2,))
+    port = processes.free_port(below=(2,))
     assert 10_000 <= port < 32_000
     for number in (port, port - 2):
-        with socket.create_server((ports.LOOPBACK, number)):
-            assert not ports.is_free(number)
+        with socket.create_server((processes.LOOPBACK, number)):
+            assert not processes.is_free(number)
 
 
 def test_no_free_port_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "is_free", lambda port: False)
+    monkeypatch.setattr(processes, "is_free", lambda port: False)
     with pytest.raises(LocalBrokerError, match="no free port"):
-        ports.free_port()
+        processes.free_port()
 
 
 @pytest.mark.parametrize("argument", ["name_server_port", "broker_port"])
 @pytest.mark.parametrize("distance", [0, 2])
 def test_a_port_in_use_is_an_error_before_anything_starts(argument: str, distance: int) -> None:
-    with socket.create_server((ports.LOOPBACK, 0)) as taken:
+    with socket.create_server((processes.LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
         if argument == "broker_port":
             port += distance

@@ -16,9 +16,8 @@ import pytest
 import trustme
 
 from rmqio.local import LocalBrokerError, fetch
-from rmqio.local.artefacts import ROCKETMQ_LOCK, Artefact, Coordinates, Lock, dump_lock, read_lock
-from rmqio.local.downloads.download import Downloader
-from rmqio.local.downloads.maven import Repository
+from rmqio.local.artefacts import ROCKETMQ_LOCK, Artefact, Coordinates, Lock, Repository, dump_lock, read_lock
+from rmqio.local.download import Downloader
 
 BODY = bytes(range(256)) * 2000
 CHUNK = 128 * 1024

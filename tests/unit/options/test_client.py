@@ -20,9 +20,8 @@ from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageFilter
 from rmqio.options import ClientOptions, option_names
 from rmqio.testing import BrokerSettings
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
-from rmqio.wire.messages.bodies import KINDS, compress, compression_flags
+from rmqio.wire.bodies import KINDS, compress, compression_flags
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.replicas import QUEUE, Pair
 from tests.helpers.client.scripted_wire import BROKER, NAME_SERVER, VIP, ScriptedWire
 

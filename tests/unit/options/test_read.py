@@ -17,7 +17,7 @@ from rmqio import MessageQueue, ReadAllFromRocketMQ, ReadFromRocketMQ, ReadOptio
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import GroupOffsetReset, LocalError, RmqioError
 from rmqio.options import option_names
-from rmqio.sending.traces.process import close_tracers
+from rmqio.sending.traces import close_tracers
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn
 from rmqio.transforms.shared import shared_client

@@ -21,12 +21,11 @@ from rmqio.errors import RmqioError
 from rmqio.interfaces import Producer, QueueClient
 from rmqio.model import Message
 from rmqio.options import WriteOptions, option_names
-from rmqio.sending.traces.process import close_tracers
+from rmqio.sending.traces import close_tracers
 from rmqio.testing import BrokerSettings
 from rmqio.transforms.writing.write_fn import WriteFn
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
-from rmqio.wire.messages.bodies import KINDS, compress, compression_flags
+from rmqio.wire.bodies import KINDS, compress, compression_flags
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.scripted_wire import BROKER, NAME_SERVER, VIP, ScriptedWire
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)

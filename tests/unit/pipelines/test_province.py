@@ -17,7 +17,7 @@ from rmqio.model import Message, Record
 from rmqio.pipelines.check import compare
 from rmqio.pipelines.common.arguments import ProvinceOptions
 from rmqio.pipelines.province import BadAddress, build, refuse, refuse_topic, summary, take_province, to_message
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from rmqio.start import StopAt
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 

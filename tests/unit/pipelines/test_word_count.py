@@ -19,7 +19,7 @@ from rmqio.pipelines.common import command_lines
 from rmqio.pipelines.common.job import refuse
 from rmqio.pipelines.word_count import build, main, to_message, words
 from rmqio.runners.program import count
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 TOPICS = ["--source_topic=src", "--sink_topic=dst"]

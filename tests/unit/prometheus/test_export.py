@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("prometheus_client", reason="the export needs the extra 'prometheus'")
 
-from rmqio.prometheus.folder import GAUGES, MAX_DEAD_FILES, clean_up, forget_ended_run, process_name
+from rmqio.prometheus.values import GAUGES, MAX_DEAD_FILES, clean_up, forget_ended_run, process_name
 from tests.helpers.servers.prometheus import QUEUE, WORKER, Machine, queue
 
 READ = "rmqio_records_read_total"

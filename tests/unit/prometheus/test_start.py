@@ -19,8 +19,8 @@ pytest.importorskip("prometheus_client", reason="the export needs the extra 'pro
 
 from rmqio.errors import LocalError
 from rmqio.prometheus import Address, Export, exported_name, parse_address
-from rmqio.prometheus.folder import Collector, process_name, shared_folder
 from rmqio.prometheus.serving import metrics_server
+from rmqio.prometheus.values import Collector, process_name, shared_folder
 from rmqio.telemetry import METRICS
 from tests.helpers.waiting import at_most
 

@@ -22,7 +22,7 @@ from rmqio.pyspark import sink
 from rmqio.pyspark.messages import RowIllegal
 from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter, Written
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
-from rmqio.topics.queue_selection import queue_for_key
+from rmqio.topics import queue_for_key
 from rmqio.wire import accelerator
 from tests.helpers.spark.spark_writes import settings, struct
 from tests.helpers.wire.implementations import BOTH
@@ -243,8 +243,8 @@ def test_an_outage_is_waited_out(
     cluster: InMemoryCluster, write: Write, monkeypatch: pytest.MonkeyPatch, keyed: bool
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("rmqio.sending.retrying._PAUSE_S", 0.0)
-    monkeypatch.setattr("rmqio.sending.retrying._LOGGER.warning", lambda *_: pauses.append(1))
+    monkeypatch.setattr("rmqio.sending.producers._PAUSE_S", 0.0)
+    monkeypatch.setattr("rmqio.sending.producers._LOGGER.warning", lambda *_: pauses.append(1))
     cluster.fail_next("send", TransportError("gone"), 5)
     rows = [{"body": f"{number:02}", "shardingKey": "k" if keyed else None} for number in range(40)]
     assert write(rows, "body string, shardingKey string", maxBatchMessages=4, outageTimeoutMs=60_000).rows == 40
@@ -258,7 +258,7 @@ def test_an_outage_is_waited_out(
 def test_an_unknown_outcome_keeps_the_id(
     cluster: InMemoryCluster, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmqio.sending.retrying._PAUSE_S", 0.0)
+    monkeypatch.setattr("rmqio.sending.producers._PAUSE_S", 0.0)
     cluster.fail_next("send", TransportError("no answer"), 1, after=True)
     write([{"body": "x"}], outageTimeoutMs=60_000)
     first, second = cluster.records("t")

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spar
 from rmqio.errors import LocalError, MessageIllegal, RmqioError, TopicNotExist, TransportError
 from rmqio.interfaces import PendingSend
 from rmqio.model import Message, MessageQueue, SendResult
-from rmqio.sending.retrying import RetryingProducer
+from rmqio.sending.producers import RetryingProducer
 from rmqio.testing import ManualClock
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rmqio.client.connections.secured import REFRESH_S, Signer
+from rmqio.client.connection import REFRESH_S, Signer
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.options import ClientOptions

@@ -33,11 +33,11 @@ from rmqio import (
 )
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker, faults
 from rmqio.transforms.shared import close_shared_clients
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import RequestCode
 
 ACCESS_KEY = "access-key-93b1"
 SECRET = "a-secret-93b1e7"

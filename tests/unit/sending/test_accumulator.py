@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.client.sending.producer import RemotingProducer
+from rmqio.client.producer import RemotingProducer
 from rmqio.errors import QueueNotExist, RmqioError
 from rmqio.model import Message
 from rmqio.options import ClientOptions
-from rmqio.sending.accumulator import BatchAccumulator
+from rmqio.sending.accumulator import BatchAccumulator, WritableTopics
 from rmqio.sending.batches import BatchSender
-from rmqio.sending.writable_topics import WritableTopics
 from rmqio.testing import FakeBroker, ManualClock
-from rmqio.topics.queue_selection import queue_for_key
+from rmqio.topics import queue_for_key
 from tests.helpers.peers.interop import read
 from tests.unit.sending.test_batches import A0, B0, ScriptedProducer
 

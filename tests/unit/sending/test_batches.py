@@ -24,8 +24,7 @@ from rmqio.errors import (
 )
 from rmqio.model import Message, MessageQueue, SendResult
 from rmqio.security import CredentialsError
-from rmqio.sending.batch import ProducerBatch
-from rmqio.sending.batches import BatchSender
+from rmqio.sending.batches import BatchSender, ProducerBatch
 from rmqio.testing import ManualClock
 from rmqio.transforms.writing.outputs import WriteMetrics, WriteOutputs
 

@@ -10,7 +10,7 @@ import pytest
 
 from rmqio.errors import LocalError, RmqioError, TopicNotExist, TransportError
 from rmqio.model import MessageQueue
-from rmqio.sending.writable_topics import WritableTopics
+from rmqio.sending.accumulator import WritableTopics
 from rmqio.testing import ManualClock
 
 QUEUES = [MessageQueue("t", broker, queue_id) for broker in "ab" for queue_id in range(3)]

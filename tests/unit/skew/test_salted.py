@@ -26,7 +26,7 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions,
 from rmqio.errors import LocalError, WireError
 from rmqio.skew import SaltedCombinePerKey
 from rmqio.skew import salted as module
-from rmqio.skew.parts import PartCoder
+from rmqio.skew.salted import PartCoder
 
 DISCARDING, ACCUMULATING = AccumulationMode.DISCARDING, AccumulationMode.ACCUMULATING
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.skew.sketch import HeavyKeys
+from rmqio.skew.salted import HeavyKeys
 
 KEYS = st.lists(st.integers(0, 40).map(lambda n: n * n // 40), max_size=400)  # small keys are heavy
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rmqio.errors import LocalError
-from rmqio.start.texts import time_of
+from rmqio.start import time_of
 
 NOON = 1_769_860_800_000
 """2026-01-31T12:00:00Z"""

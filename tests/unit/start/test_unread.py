@@ -8,8 +8,7 @@ import pytest
 
 from rmqio.interfaces import OffsetLookup
 from rmqio.model import MessageQueue
-from rmqio.start import StartFrom, StopAt
-from rmqio.start.unread import unread
+from rmqio.start import StartFrom, StopAt, unread
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 Q0, Q1, Q2 = (MessageQueue("t", "broker-a", number) for number in range(3))

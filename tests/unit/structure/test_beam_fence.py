@@ -18,7 +18,7 @@ from tests.helpers.imports import ROOT, Import, all_imports, imports_of, is_in, 
 # One for what all runners use, one for each runner that has more, the address of Beam's Maven repository, the types of
 # rows for SQL, and what measures keys.
 FENCES = (
-    "rmqio.runners.beam", "rmqio.runners.spark.beam", "rmqio.runners.flink.beam", "rmqio.local.downloads.beam",
+    "rmqio.runners.beam", "rmqio.runners.spark.beam", "rmqio.runners.flink.beam", "rmqio.local.beam",
     "rmqio.sql.transform.beam", "rmqio.skew.beam", "rmqio.transforms.coders.beam",
 )  # fmt: skip
 # Only these modules change Beam: in a worker by one call; in the user's process for the time of a call; and the last

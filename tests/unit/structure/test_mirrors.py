@@ -89,7 +89,7 @@ def test_the_tests_elsewhere_are_there() -> None:
 
 
 def test_what_is_wrong_is_found() -> None:
-    modules = {"rmqio", "rmqio.wire", "rmqio.wire.messages", "rmqio.wire.messages.stored"}
+    modules = {"rmqio", "rmqio.wire", "rmqio.wire.batch", "rmqio.wire.stored"}
     folders = {".", "wire/messages/stored", "wire/message"}
     assert wrong_folders(folders, modules) == ["wire/message"]
     assert without_folder(folders, {*modules, "rmqio.serde.avro"}) == {"serde/avro"}

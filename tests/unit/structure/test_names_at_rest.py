@@ -23,7 +23,7 @@ from rmqio.sql.catalog import metadata, options
 from rmqio.sql.planning import signature
 from rmqio.telemetry import METRICS
 from rmqio.transforms.reading import restriction
-from rmqio.wire import recall
+from rmqio.wire import requests
 
 ROOT: Final = Path(__file__).parents[3]
 FOLDERS: Final = ("rmqio", "pipelines", "pyspark_rocketmq")
@@ -68,7 +68,7 @@ FOUND: Final = {
 VERSIONS: Final = {
     "a total of the audit topic": sketch.VERSION,
     "a checkpoint of a Spark stream": checkpoint._VERSION,
-    "a handle of a delayed message": recall._VERSION,
+    "a handle of a delayed message": requests._HANDLE_VERSION,
     "a part of a read": restriction._VERSION,
     "a part of a read that waits": restriction._WAITING_VERSION,
     "a dimension table": manifest.FORMAT,

@@ -21,7 +21,7 @@ def run(program: str) -> str:
     "module",
     [
         "rmqio",
-        "rmqio.wire.frame",
+        "rmqio.wire.command",
         "rmqio.testing",
         "rmqio.serde",
         "rmqio.sending.accumulator",

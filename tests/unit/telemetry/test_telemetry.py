@@ -23,7 +23,7 @@ from rmqio.transforms import metrics
 from rmqio.transforms.metrics import QueueGauges, ReadMetrics
 from rmqio.transforms.reading.watermark import QueueWatermarks
 from rmqio.transforms.shared import close_shared_clients
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import RequestCode
 from tests.helpers.transforms.reading import QueueBundles, clean_cluster, counters, fill, read
 
 ROOT = Path(__file__).parents[3]

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqio.client.connections.connection import Connection
-from rmqio.client.connections.session import Call
+from rmqio.client.connection import Connection
+from rmqio.client.session import Call
 from rmqio.errors import LocalError, TransportError
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.testing import NAME_SERVER, FakeBroker, InMemoryCluster, faults
 from rmqio.wire import requests
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.own_process import in_own_process
 from tests.helpers.waiting import at_most
 

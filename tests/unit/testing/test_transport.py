@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rmqio.client.connections.connection import Connection
-from rmqio.client.connections.transport import Transport
+from rmqio.client.connection import Connection
 from rmqio.client.environment import Environment
+from rmqio.client.transport import Transport
 from rmqio.errors import TransportError
 from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
-from rmqio.wire.command import Command
-from rmqio.wire.frame import encode_frame
+from rmqio.wire.command import Command, encode_frame
 
 
 def test_it_plays_its_script() -> None:

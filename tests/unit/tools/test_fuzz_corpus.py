@@ -20,10 +20,9 @@ import pytest
 
 pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 
-from rmqio.wire import accelerator
+from rmqio.wire import accelerator, bodies
+from rmqio.wire.batch import decode_batch
 from rmqio.wire.command import Command
-from rmqio.wire.messages import bodies
-from rmqio.wire.messages.batch import decode_batch
 from tests.fuzz import __main__ as program
 from tests.fuzz import checks, kept
 from tests.fuzz.checks import Violation
@@ -119,13 +118,13 @@ def reads_anything(stream: io.BytesIO, *_: Any, **__: Any) -> Any:
 
 
 FAULTS: list[tuple[str, str, Callable[..., Any], type[Exception]]] = [
-    ("frame", "rmqio.wire.frame.decode_header", lambda header, kind: Command(0, {"k": "v"}), Violation),
-    ("frame", "rmqio.wire.frame.FrameDecoder._join", fails, struct.error),
+    ("frame", "rmqio.wire.command.decode_header", lambda header, kind: Command(0, {"k": "v"}), Violation),
+    ("frame", "rmqio.wire.command.FrameDecoder._join", fails, struct.error),
     ("header", "rmqio.wire.command._decode_rocketmq", fails, struct.error),
     ("header", "rmqio.wire.command._encode_rocketmq", lambda command: bytes(21), Violation),
     ("header", "tests.fuzz.targets.decode_header", takes_more, Violation),
-    ("stored", "rmqio.wire.messages.stored.decompress", without_limit, Violation),
-    ("stored", "rmqio.wire.messages.stored._cut", fails, struct.error),
+    ("stored", "rmqio.wire.stored.decompress", without_limit, Violation),
+    ("stored", "rmqio.wire.stored._cut", fails, struct.error),
     ("batch", "tests.fuzz.targets.decode_batch", lambda data: decode_batch(data)[:-1], Violation),
     ("properties", "tests.fuzz.targets.find_property", lambda raw, name: None, Violation),
     ("avro", "rmqio.serde.avro.deserializer.undecodable", fails, struct.error),

@@ -24,7 +24,7 @@ IDS = [
     "tests/unit/structure/test_layers.py::test_three",
     "tests/contract/faults/test_sends.py::test_four[x]",
     "tests/unit/wire/test_frame.py::test_five",
-    "tests/unit/wire/messages/test_bodies.py::test_six",
+    "tests/unit/wire/test_bodies.py::test_six",
     "tests/unit/transforms/test_deduplicate.py::test_seven[a]",
     "tests/unit/transforms/test_deduplicate.py::test_seven[b]",
     "tests/unit/transforms/test_deduplicate.py::test_seven[c]",
@@ -59,7 +59,7 @@ def test_what_is_named_is_there() -> None:
 WARNS = """
 import warnings
 def test_other(): warnings.warn_explicit("soon gone", DeprecationWarning, "module.py", 1, module="numpy.core")
-def test_ours(): warnings.warn_explicit("soon gone", DeprecationWarning, "module.py", 1, module="rmqio.wire.frame")
+def test_ours(): warnings.warn_explicit("soon gone", DeprecationWarning, "module.py", 1, module="rmqio.wire.command")
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqio.errors import LocalError
-from rmqio.topics.names import validate_group, validate_topic
+from rmqio.topics import validate_group, validate_topic
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_9%|", "x" * 127, "%RETRY%" + "g" * 248, "%DLQ%" + "g" * 250, "%RETRY%g+t"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqio.model import MessageQueue
-from rmqio.topics.queue_selection import (
+from rmqio.topics import (
     WritableQueues,
     interleaved,
     java_string_hash,

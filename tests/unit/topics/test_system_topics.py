@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqio.model import BrokerData
-from rmqio.topics.system_topics import users_topics
+from rmqio.topics import users_topics
 
 
 def test_users_topics_are_without_rocketmqs_own() -> None:

@@ -23,7 +23,7 @@ from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.write_fn import WriteFn
-from rmqio.wire.messages.stored import decode_records
+from rmqio.wire.stored import decode_records
 from tests.helpers.wire.stored_bytes import Stored
 
 

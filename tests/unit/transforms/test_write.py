@@ -17,7 +17,7 @@ from apache_beam.transforms.error_handling import CollectingErrorHandler, ErrorH
 from rmqio.errors import MessageIllegal, TransportError
 from rmqio.model import Message, SendResult
 from rmqio.options import WriteOptions
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.testing.cluster import find_cluster
 from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult

@@ -13,7 +13,7 @@ from rmqio.batches import MessageBatch
 from rmqio.errors import LocalError
 from rmqio.model import Message, Record
 from rmqio.options import WriteOptions
-from rmqio.repeats.look_back import LookBack
+from rmqio.repeats import LookBack
 from rmqio.testing import InMemoryClientFactory
 from rmqio.transforms.write import WriteToRocketMQ
 from rmqio.transforms.writing.selector import ConstantTopic

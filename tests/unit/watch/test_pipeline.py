@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("prometheus_client", reason="the extra watch")
 
 from rmqio.errors import LocalError, TransportError
-from rmqio.prometheus.scrape import metrics_url, scrape
+from rmqio.prometheus.export import metrics_url, scrape
 from rmqio.telemetry import METRICS, Kind
 from rmqio.watch.pipeline import ERRORS, Pipeline
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.errors import LocalError, WireError
-from rmqio.wire.codes import LANGUAGES, PYTHON, Serialization
-from rmqio.wire.command import Command, decode_header, encode_header
+from rmqio.wire.command import LANGUAGES, PYTHON, Command, Serialization, decode_header, encode_header
 
 JSON, ROCKETMQ = Serialization.JSON, Serialization.ROCKETMQ
 

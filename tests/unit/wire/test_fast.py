@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from rmqio.errors import CorruptMessage, LocalError
 from rmqio.model import Message, Record
 from rmqio.wire import accelerator
-from rmqio.wire.messages.batch import BatchBuilder, encode_batch
-from rmqio.wire.messages.stored import decode_records
-from rmqio.wire.templates.send import properties_text
+from rmqio.wire.batch import BatchBuilder, encode_batch
+from rmqio.wire.stored import decode_records
+from rmqio.wire.templates import properties_text
 from tests.helpers.leaks import assert_leaks_nothing
 from tests.helpers.wire.implementations import needs_c, using
 from tests.helpers.wire.stored_bytes import V2, Stored, encode_all, encode_member

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.wire import accelerator
-from rmqio.wire.messages.batch import batchable, estimated_size, send_results_in_python
+from rmqio.wire.batch import batchable, estimated_size, send_results_in_python
 from tests.helpers.leaks import assert_leaks_nothing
 from tests.helpers.wire.implementations import needs_c
 
@@ -136,7 +136,7 @@ def test_a_cycle_is_collected() -> None:
     assert gone == ["gone"]
 
 
-TELL = "from rmqio import Message; import rmqio.wire.messages.batch, gc; print(gc.is_tracked(Message(b'x')))"
+TELL = "from rmqio import Message; import rmqio.wire.batch, gc; print(gc.is_tracked(Message(b'x')))"
 
 
 @needs_c

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.errors import LocalError, WireError
-from rmqio.wire.codes import MAX_FRAME_BYTES, Serialization
-from rmqio.wire.command import Command
-from rmqio.wire.frame import FrameDecoder, encode_frame
+from rmqio.wire.command import MAX_FRAME_BYTES, Command, FrameDecoder, Serialization, encode_frame
 from tests.helpers.own_process import in_own_process
 
 JSON, ROCKETMQ = Serialization.JSON, Serialization.ROCKETMQ

@@ -10,9 +10,8 @@ import pytest
 from rmqio.errors import LocalError
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.wire import requests
-from rmqio.wire.command import Command
-from rmqio.wire.frame import FrameDecoder
-from rmqio.wire.templates.pull import PullTemplate
+from rmqio.wire.command import Command, FrameDecoder
+from rmqio.wire.templates import PullTemplate
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 SQL = MessageFilter("a > 5", sql=True)

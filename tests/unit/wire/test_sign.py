@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.security import Credentials
 from rmqio.wire import requests
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
-from rmqio.wire.frame import FrameDecoder, encode_frame
-from rmqio.wire.sign import signed
-from rmqio.wire.templates.pull import PullTemplate
-from rmqio.wire.templates.send import SendRequest, SendTemplate, encode_request
+from rmqio.wire.command import Command, FrameDecoder, RequestCode, encode_frame
+from rmqio.wire.templates import PullTemplate, SendRequest, SendTemplate, encode_request, signed
 
 ROOT = Credentials("root", "rootpw")
 QUEUE = MessageQueue("orders", "broker-a", 3)

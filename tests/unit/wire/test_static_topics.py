@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from rmqio.client.connections.pool import ConnectionPool
+from rmqio.client.connection import ConnectionPool
+from rmqio.client.producer import RemotingProducer
 from rmqio.client.routes import Routes
-from rmqio.client.sending.producer import RemotingProducer
 from rmqio.errors import LocalError, WireError
 from rmqio.model import Message, MessageQueue, PullResult, PullStatus
 from rmqio.options import ClientOptions
 from rmqio.testing import FakeBroker, faults
 from rmqio.wire import requests
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
-from rmqio.wire.messages.stored import INNER_BATCH, NEED_UNWRAP
-from rmqio.wire.recall import broker_of
+from rmqio.wire.command import Command, RequestCode
+from rmqio.wire.requests import broker_of_handle
+from rmqio.wire.stored import INNER_BATCH, NEED_UNWRAP
 from tests.helpers.wire.stored_bytes import Stored, encode_all, encode_member
 
 QUEUE = MessageQueue("orders", "__syslo__global__", 5)
@@ -147,14 +146,14 @@ def test_a_client_finds_the_broker_of_a_queue() -> None:
 def test_none_is_no_recall_handle() -> None:
     """As a `SendResult` of a message without a delivery time has it."""
     with pytest.raises(LocalError, match="recall handle None is invalid"):
-        broker_of(None)  # type: ignore[arg-type]
+        broker_of_handle(None)  # type: ignore[arg-type]
 
 
 def test_the_broker_of_a_recall_handle() -> None:
-    assert broker_of("djEgdG9waWMgYnJva2VyLWEgMTcwMDAwMDAwMDAwMCBJRA==") == "broker-a"
+    assert broker_of_handle("djEgdG9waWMgYnJva2VyLWEgMTcwMDAwMDAwMDAwMCBJRA==") == "broker-a"
     for wrong in ("", "djIgYSBiIGMgZA==", "djEgYSBi", "/w==", "%%%", "ä"):
         with pytest.raises(LocalError, match="recall handle"):
-            broker_of(wrong)
+            broker_of_handle(wrong)
 
 
 def test_a_handle_is_in_the_result_of_a_timed_message() -> None:

@@ -21,7 +21,7 @@ from rmqio.runners import options
 from rmqio.sql.errors import SqlError
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.yaml import ReadFromRocketMQ, WriteToRocketMQ
-from rmqio.yaml.columns import columns_of_avro, columns_of_json
+from rmqio.yaml.read import columns_of_avro, columns_of_json
 from tests.helpers.transforms.reading import clean_cluster
 
 SCHEMA = {

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from rmqio.errors import LocalError
 from rmqio.local.errors import LocalBrokerError
-from rmqio.local.processes.java import USERS_OWN, find_java, identity_of, released_major
+from rmqio.local.processes import USERS_OWN, find_java, identity_of, released_major
 from rmqio.runners import class_data
 from rmqio.runners.checkpoints import make_folder
 from rmqio.runners.errors import NotReady

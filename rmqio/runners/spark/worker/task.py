@@ -20,7 +20,7 @@ from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.transforms.core import CombineFn
 from pyspark import TaskContext
 
-from rmqio.repeats.attempts import Attempt, running
+from rmqio.repeats import Attempt, in_attempt
 from rmqio.runners.spark.beam import patches
 from rmqio.runners.spark.beam.operations import Channel, Channels, DueTimers
 from rmqio.runners.spark.beam.patches import collected_finalizers
@@ -213,7 +213,7 @@ def running_attempt(*, is_planned_before: bool = False, commits_together: bool =
     """
     context = TaskContext.get()
     attempt = 0 if context is None else context.attemptNumber()
-    return running(Attempt(is_planned_before or attempt > 0, commits_together))
+    return in_attempt(Attempt(is_planned_before or attempt > 0, commits_together))
 
 
 Warned = tuple[str, str, str, int]

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 
 from rmqio.model import Message
-from rmqio.repeats.look_back import LookBack
+from rmqio.repeats import LookBack
 from rmqio.sql.catalog.connectors import FILES
 from rmqio.sql.errors import Refusal
 from rmqio.sql.planning.identity import has_groups, has_own_ids, id_position, with_ids

@@ -9,12 +9,11 @@ import apache_beam as beam
 from rmqio.interfaces import QueueClient
 from rmqio.model import MessageQueue
 from rmqio.start import check_named
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription, validate_queue, validate_subscription
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.reading.discovery.discover_fn import warn_if_unread
 from rmqio.transforms.shared import shared_client
-from rmqio.wire.names import validate_queue, validate_subscription
 
 
 class DescribeFn(beam.DoFn):

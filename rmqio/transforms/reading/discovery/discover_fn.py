@@ -17,10 +17,8 @@ from rmqio.errors import QueueNotReadable, RmqioError, TopicNotExist, TransportE
 from rmqio.interfaces import ClientFactory, OffsetLookup, QueueClient
 from rmqio.model import MessageQueue
 from rmqio.options import OffsetPolicy
-from rmqio.start import LateQueue, StartFrom, StopAt, check_named
-from rmqio.start.lookups import all_or_error, resolve_all
-from rmqio.start.unread import unread
-from rmqio.topics.subscription import Subscription
+from rmqio.start import LateQueue, StartFrom, StopAt, all_or_error, check_named, resolve_all, unread
+from rmqio.topics import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.discovery.known import Known, KnownCoder, KnownTracker, Look
 from rmqio.transforms.reading.watermark import QueueWatermarks

@@ -10,8 +10,7 @@ from rmqio.errors import RmqioError
 from rmqio.interfaces import ClientFactory, OffsetLookup
 from rmqio.model import MessageQueue
 from rmqio.options import ReadOptions
-from rmqio.start import LateQueue, StartFrom, StopAt
-from rmqio.start.lookups import all_or_error, resolve_all
+from rmqio.start import LateQueue, StartFrom, StopAt, all_or_error, resolve_all
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.discovery.discover_fn import known_starts, now_ms
 from rmqio.transforms.reading.restriction import QueueRange

@@ -15,8 +15,7 @@ from typing import Any, Final
 from rmqio.errors import OffsetOutOfRange, QueueGone, RmqioError, TopicNotExist, TransportError, counted
 from rmqio.interfaces import MicroBatchLimits, OffsetQuery, QueueClient
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.start import StopAt
-from rmqio.start.lookups import all_or_error
+from rmqio.start import StopAt, all_or_error
 from rmqio.transforms.reading.commits import commit_positions, is_commit_due, raise_reset
 from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig, known_starts, without_gone

@@ -10,10 +10,10 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
+from rmqio import repeats
 from rmqio.errors import OffsetOutOfRange, TransportError
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import MessageQueue
-from rmqio.repeats import attempts
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.config import ReadConfig
 from rmqio.transforms.reading.planned.planner import NOT_CUT, QueueRangeElement, name_of
@@ -58,7 +58,7 @@ class ReadRangesFn(ReadQueueFn):
 
     def process(self, element: QueueRangeElement, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         topic, broker, queue_id, begin, end, may_cut = element
-        attempt = attempts.current()
+        attempt = repeats.current_attempt()
         if attempt is not None and attempt.may_be_repeat:
             may_cut = False  # an earlier attempt may have written the rest, which the next one would repeat
         queue = MessageQueue(topic, broker, queue_id)

@@ -13,9 +13,8 @@ from rmqio.batches import Batch, MessageBatch
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.transforms.writing.elements import MessageMaker
-from rmqio.wire.messages.batch import wrong_type
-from rmqio.wire.messages.copies import copies_of
-from rmqio.wire.messages.places import place_ids
+from rmqio.wire.batch import copies_of, wrong_type
+from rmqio.wire.ids import place_ids
 
 _own_topic = operator.itemgetter(Message._fields.index("topic"))
 

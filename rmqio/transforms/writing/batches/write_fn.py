@@ -14,7 +14,7 @@ from rmqio.transforms.writing.batches.outputs import BatchWriteOutputs, Origin
 from rmqio.transforms.writing.outputs import WriteMetrics, WriteOutputs
 from rmqio.transforms.writing.write_fn import WriteFn, check_once
 from rmqio.wire import accelerator
-from rmqio.wire.messages.batch import batchable, estimated_size
+from rmqio.wire.batch import batchable, estimated_size
 
 
 def _plain_size(message: Message) -> int:

@@ -17,13 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from rmqio import repeats
 from rmqio.errors import RmqioError, TransportError
 from rmqio.interfaces import QUEUES, ClientFactory, OffsetQuery, QueueClient
 from rmqio.logs import event
 from rmqio.model import MessageQueue
-from rmqio.repeats import restarts
-from rmqio.repeats.look_back import LookBack
-from rmqio.sending.stored_ids import stored_ids
+from rmqio.repeats import LookBack
+from rmqio.sending.certain import stored_ids
 from rmqio.transforms.shared import shared_client
 from rmqio.transforms.writing.exactly_once.known_ids import KnownIds
 from rmqio.transforms.writing.exactly_once.turns import Turns
@@ -333,7 +333,7 @@ class SinkState:
             if now - self._moved_at < _COMMIT_EVERY_S:
                 return
             idle_s, self._moved_at = now - self._moved_at, now
-            first = None if self.sink.reads is None else restarts.first_uncommitted(self.sink.reads)
+            first = None if self.sink.reads is None else repeats.first_uncommitted(self.sink.reads)
             if self.sink.reads != ():
                 self._hold(_Held(now, at, offsets))
                 self._release(now, first)
@@ -356,7 +356,7 @@ class SinkState:
         if len(held) < _EVEN or (new.made - held[-1].made) * _EVEN >= new.made - held[0].made:
             held.append(new)
 
-    def _release(self, now: float, first: restarts.Uncommitted | None) -> None:
+    def _release(self, now: float, first: repeats.Uncommitted | None) -> None:
         """Lets the positions wait no more that a restart cannot read before. Must be called with the lock."""
         for each in self._held:
             if first is None or each.at <= first.since:
@@ -367,7 +367,7 @@ class SinkState:
             for queue, offset in self._held.popleft().offsets.items():
                 self._waiting[queue] = max(offset, self._waiting.get(queue, 0))
 
-    def _tell(self, first: restarts.Uncommitted | None) -> None:
+    def _tell(self, first: repeats.Uncommitted | None) -> None:
         """Logs why the position stays, since nothing else shows it until a writer looks back over too much."""
         if self.sink.reads == ():
             why = "nobody knows which elements come again, as not all come from reads of RocketMQ in this process"

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import apache_beam as beam
 
+from rmqio import repeats
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue, SendResult
-from rmqio.repeats import attempts, restarts
-from rmqio.sending.batch import ProducerBatch
-from rmqio.sending.stored_ids import stored_ids
+from rmqio.sending.batches import ProducerBatch
+from rmqio.sending.certain import stored_ids
 from rmqio.transforms.writing.exactly_once.sink import LANDING_S, Offsets, Sink, as_list, from_list, state_of
 
 MARKS: Final = "marks"
@@ -42,7 +42,7 @@ class WriteOnce:
         self._looked: dict[str, int] = {}
         """The generation of each topic at its last look-back."""
         self._looks = self._is_repeat = True
-        self._attempt: attempts.Attempt | None = None
+        self._attempt: repeats.Attempt | None = None
         self._commits_together = False
         self._safe: Offsets = {}
         self._began = 0
@@ -52,7 +52,7 @@ class WriteOnce:
 
     def begin_bundle(self) -> None:
         """Prepare for a new bundle."""
-        attempt = attempts.current()
+        attempt = repeats.current_attempt()
         if attempt is not None:
             self._is_repeat = attempt.may_be_repeat
             self._looks = attempt.may_be_repeat or self._state.is_started_again
@@ -63,7 +63,7 @@ class WriteOnce:
             if not self._looks:
                 self._state.forget()
         # Bundles that are already committed belong to an earlier commit than this one: see `mark`.
-        self._safe, self._began = self._state.all_final(), restarts.tick()
+        self._safe, self._began = self._state.all_final(), repeats.tick()
         self._has_sent = False
 
     def mark(self) -> bytes | None:

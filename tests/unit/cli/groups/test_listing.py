@@ -10,8 +10,7 @@ import pytest
 from rmqio.model import MessageQueue
 from rmqio.testing import FakeBroker
 from rmqio.testing.faults import Fault, answer
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.command_line import Tool
 
 ALL_GROUPS, ALL_OFFSETS, MEMBERS = 201, 43, 38

@@ -12,8 +12,7 @@ import pytest
 from rmqio.testing import FakeBroker
 from rmqio.testing.broker import NAME_SERVER
 from rmqio.testing.faults import Exchange, answer
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.command_line import Tool
 
 BROKERS = ("broker-a", "broker-b")

@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rmqio.client.admin import Admin
-from rmqio.client.admin.message_queries import MOST, MessageQueries
+from rmqio.client.admin import MOST, Admin, MessageQueries
 from rmqio.errors import CorruptMessage, TransportError
 from rmqio.model import BrokerData
 from rmqio.wire.command import Command

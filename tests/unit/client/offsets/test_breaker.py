@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqio.errors import BrokerSilent, RequestTimeout
 from rmqio.testing import faults
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import RequestCode
 from tests.helpers.client.looking import ALL, B_SILENT, B_TIMED_OUT, B, UnpluggedSetup
 
 

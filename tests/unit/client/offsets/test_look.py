@@ -18,8 +18,7 @@ from rmqio.interfaces import OffsetQuery
 from rmqio.model import MessageFilter
 from rmqio.testing import NAME_SERVER, FakeBroker, faults
 from rmqio.testing.faults import Exchange
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.looking import ALL, B_SILENT, B_TIMED_OUT, A, B, Setup, UnpluggedSetup
 from tests.helpers.own_process import in_own_process
 from tests.helpers.waiting import until

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from rmqio.client.transactions.producer import COMMIT, ROLLBACK, UNKNOWN
+from rmqio.client.transactions import COMMIT, ROLLBACK, UNKNOWN
 from rmqio.errors import LocalError
 from rmqio.model import Record
 from rmqio.security import Security
 from rmqio.testing import FakeBroker, faults
-from rmqio.wire.codes import RequestCode
-from rmqio.wire.command import Command
+from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.transactions import (
     CHECK,
     HEARTBEAT,

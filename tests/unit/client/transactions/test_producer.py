@@ -8,14 +8,20 @@ from typing import Any
 
 import pytest
 
+from rmqio.client.check_back import KnownConnections
 from rmqio.client.environment import Environment
-from rmqio.client.transactions.check_back import KnownConnections
-from rmqio.client.transactions.producer import COMMIT, ROLLBACK, UNKNOWN, TransactionOutcomeUnknown, TransactionProducer
+from rmqio.client.transactions import (
+    COMMIT,
+    ROLLBACK,
+    UNKNOWN,
+    TransactionOutcomeUnknown,
+    TransactionProducer,
+)
 from rmqio.errors import FlushDiskTimeout, LocalError, RequestTimeout, TransportError
 from rmqio.options import ClientOptions
 from rmqio.security import Security
 from rmqio.testing import FakeBroker, faults
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import RequestCode
 from tests.helpers.client.transactions import END, MESSAGE, SEND, ends, producer, serve_until
 
 

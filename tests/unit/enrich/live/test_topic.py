@@ -28,8 +28,8 @@ from rmqio.options import ClientOptions
 from rmqio.serde.registry.base import RegistryUnavailable
 from rmqio.sql.runtime.writes.messages import row_key
 from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster, faults
-from rmqio.topics.queue_selection import queue_for_key
-from rmqio.wire.codes import RequestCode
+from rmqio.topics import queue_for_key
+from rmqio.wire.command import RequestCode
 from tests.helpers.waiting import until
 
 TYPES = {"id": "int64", "name": "string", "day": "date32"}

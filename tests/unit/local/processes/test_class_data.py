@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.local.processes.class_data import VARIABLE, ClassData
-from rmqio.local.processes.java import USERS_OWN, Java
+from rmqio.local.install import VARIABLE, ClassData
+from rmqio.local.processes import USERS_OWN, Java
 from tests.helpers.servers.class_data import turned_off
 from tests.helpers.waiting import until
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqio.local import LocalBrokerError
-from rmqio.local.processes.java import find_java
-from rmqio.local.processes.process import java_options
+from rmqio.local.processes import find_java, java_options
 
 
 def fake_java(folder: Path, version: str, status: int = 0) -> Path:

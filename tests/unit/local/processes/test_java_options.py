@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from rmqio.errors import LocalError
-from rmqio.local.install import JAVA_OPTIONS_VARIABLE, Programs, Settings, broker_process, name_server_process
-from rmqio.local.processes.java import Java
-from rmqio.local.processes.watchdog import Watchdog
+from rmqio.local.install import (
+    JAVA_OPTIONS_VARIABLE,
+    Programs,
+    Settings,
+    broker_process,
+    name_server_process,
+)
+from rmqio.local.processes import Java, Watchdog
 from tests.helpers.waiting import until
 
 SETTINGS = Settings("b", {}, {}, 256, False, None, java_options=("-Dlast=1",))

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.local.processes.watchdog import Watchdog
+from rmqio.local.processes import Watchdog
 from tests.helpers.waiting import until
 
 SLEEP = ["sleep", "600"]
 PARENT = """
 import os, sys, time
 from pathlib import Path
-from rmqio.local.processes.watchdog import Watchdog
+from rmqio.local.processes import Watchdog
 folder = Path(sys.argv[1])
 watchdog = Watchdog(folder)
 process = watchdog.spawn(["sleep", "600"], cwd=Path("/"), output=folder / "output")

@@ -157,7 +157,7 @@ def test_a_group_offset_without_a_group_is_misuse() -> None:
 
 
 def test_a_start_can_be_so_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqio.start.texts.time", SimpleNamespace(time=lambda: 1_000.0))
+    monkeypatch.setattr("rmqio.start.time", SimpleNamespace(time=lambda: 1_000.0))
     assert parse_start("timestamp:10m") == StartFrom.timestamp(400_000)
 
 

@@ -23,7 +23,7 @@ from rmqio.pyspark.reading.ranges import DataLoss
 from rmqio.pyspark.reading.stream import QueuesLost, RocketMQStreamReader
 from rmqio.pyspark.source import RocketMQReader
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from tests.helpers.transforms.reading import T0, append
 
 ALL = ReadAllAvailable()

@@ -22,7 +22,7 @@ from rmqio.pyspark.reading.position import Position
 from rmqio.pyspark.reading.ranges import Range, read_range
 from rmqio.pyspark.reading.stream import RocketMQStreamReader
 from rmqio.pyspark.source import RocketMQReader
-from rmqio.sending.traces.process import close_tracers
+from rmqio.sending.traces import close_tracers
 from rmqio.start import StartOffsetError
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import T0, append, fill

@@ -16,9 +16,8 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError, TransportError
 from rmqio.model import Message, SendResult
 from rmqio.options import ClientOptions
-from rmqio.sending.traces import process, tracer
-from rmqio.sending.traces.tracer import MAX_WAITING, Entry, Tracer
-from rmqio.sending.traces.tracing import ReadTrace, SendTrace
+from rmqio.sending import traces
+from rmqio.sending.traces import MAX_WAITING, Entry, ReadTrace, SendTrace, Tracer
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.wire.traces import TRACE_TOPIC
 from tests.helpers.waiting import at_most, until
@@ -28,7 +27,7 @@ from tests.helpers.waiting import at_most, until
 def cluster() -> Iterator[InMemoryCluster]:
     made = InMemoryCluster()
     yield made
-    process.close_tracers()
+    traces.close_tracers()
 
 
 @pytest.fixture
@@ -200,7 +199,7 @@ def test_a_forked_child_traces_with_a_thread_of_its_own(
     cluster: InMemoryCluster, factory: InMemoryClientFactory
 ) -> None:
     cluster.create_topic("Trace", 1)
-    found = process.shared_tracer(factory, "Trace")
+    found = traces.shared_tracer(factory, "Trace")
     assert found is not None
     found.add(entries(1))
     assert found.flush(at_most(5))
@@ -212,17 +211,17 @@ def test_a_forked_child_traces_with_a_thread_of_its_own(
 
 
 def test_one_tracer_for_all_of_a_process(factory: InMemoryClientFactory) -> None:
-    assert process.shared_tracer(factory, False) is None
-    assert process.shared_tracer(factory, "T") is process.shared_tracer(factory, "T")
-    assert process.shared_tracer(factory, True) is process.shared_tracer(factory, TRACE_TOPIC)
-    assert process.shared_tracer(factory, "T") is not process.shared_tracer(factory, "U")
-    process.close_tracers()
+    assert traces.shared_tracer(factory, False) is None
+    assert traces.shared_tracer(factory, "T") is traces.shared_tracer(factory, "T")
+    assert traces.shared_tracer(factory, True) is traces.shared_tracer(factory, TRACE_TOPIC)
+    assert traces.shared_tracer(factory, "T") is not traces.shared_tracer(factory, "U")
+    traces.close_tracers()
 
 
 @pytest.mark.parametrize(("topic", "namespace"), [(TRACE_TOPIC, ""), ("Mine", "n")])
 def test_the_trace_topic_of_rocketmq_is_in_no_namespace_and_no_topic_is_created(topic: str, namespace: str) -> None:
     options = ClientOptions("h:9876", namespace="n", create_topics=True, inner_batches=True, max_retries=1)
-    made = process._for_traces(RemotingClientFactory(options), topic)
+    made = traces._for_traces(RemotingClientFactory(options), topic)
     assert isinstance(made, RemotingClientFactory)
     assert made.options == ClientOptions("h:9876", namespace=namespace, max_retries=1)
 
@@ -247,7 +246,7 @@ def test_a_read_is_traced_before_and_after_or_not_at_all(
     cluster: InMemoryCluster, factory: InMemoryClientFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A message with one entry of two looks as if it had failed."""
-    monkeypatch.setattr(tracer, "MAX_WAITING", 5)
+    monkeypatch.setattr(traces, "MAX_WAITING", 5)
     cluster.create_topic("Trace", 1)
     cluster.create_topic("t", 1)
     for number in range(4):

@@ -9,7 +9,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 from rmqio.errors import LocalError
 from rmqio.sql.errors import SqlError
 from rmqio.sql.scripts.script import Script
-from rmqio.topics.names import validate_group, validate_topic
+from rmqio.topics import validate_group, validate_topic
 
 NAMES = ["a", "%RETRY%g", "%RETRY%" + "g" * 200, "%DLQ%" + "g" * 251, "t" * 127, "t" * 128, "g" * 120, "g" * 121,
          "a b", "a.b", "设备", "a\nb"]  # fmt: skip

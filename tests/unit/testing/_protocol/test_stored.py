@@ -6,7 +6,7 @@ import pytest
 
 from rmqio.testing import InMemoryCluster
 from rmqio.testing._protocol.stored import encode_stored
-from rmqio.wire.messages.stored import decode_records
+from rmqio.wire.stored import decode_records
 from tests.helpers.wire.stored_bytes import V2, Stored
 
 

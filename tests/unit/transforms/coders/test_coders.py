@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rmqio.errors import LocalError, WireError
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from rmqio.transforms.coders import values as coders
 from rmqio.transforms.coders.values import (
     FailedMessageCoder,

@@ -16,14 +16,14 @@ from apache_beam.transforms.error_handling import ErrorHandler
 from rmqio import Message, MessageQueue, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import LocalError, SerdeError, TransportError
-from rmqio.sending.failures import FailedMessage
+from rmqio.sending.batches import FailedMessage
 from rmqio.serde import JsonDeserializer
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.decode import DecodeRecords
 from rmqio.transforms.failures.read_failures import ReadFailure, dead_letter
 from rmqio.transforms.failures.write_dead_letters import WriteDeadLetters
 from rmqio.transforms.shared import close_shared_clients
-from rmqio.wire.messages.batch import MAX_MESSAGE_BYTES
+from rmqio.wire.batch import MAX_MESSAGE_BYTES
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from rmqio import ReadFromRocketMQ, Record, StartFrom, StopAt
-from rmqio.repeats import endings
+from rmqio import ReadFromRocketMQ, Record, StartFrom, StopAt, repeats
 from rmqio.runners import options
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
@@ -90,7 +89,7 @@ def test_a_group_without_an_offset_gets_one_where_nothing_was_to_be_read(cluster
 def test_what_no_stage_follows_is_committed_at_once(cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy that is killed goes on where it was."""
     during: list[set[int | None]] = []
-    monkeypatch.setattr("rmqio.repeats.endings.Ending.come", lambda ending: during.append(committed(cluster)))
+    monkeypatch.setattr("rmqio.repeats.Ending.come", lambda ending: during.append(committed(cluster)))
     run(cluster, is_grouped=False)
     assert during == [{5}]
 
@@ -99,9 +98,9 @@ def test_an_end_that_does_not_come_forgets_what_waits() -> None:
     made: list[str] = []
 
     def wait(owner: str, position: int) -> bool:
-        return endings.waits(owner, "key", position, lambda: made.append(f"{owner} {position}"))
+        return repeats.waits_for_end(owner, "key", position, lambda: made.append(f"{owner} {position}"))
 
-    with endings.Ending() as one, endings.Ending() as other:
+    with repeats.Ending() as one, repeats.Ending() as other:
         one.awaited_by(["one"])
         other.awaited_by(["other"])
         assert [wait("one", 2), wait("one", 1), wait("other", 3), wait("none", 4)] == [True, True, True, False]
@@ -116,10 +115,10 @@ def test_a_call_that_fails_fails_neither_the_pipeline_nor_other_calls(caplog: py
     def fail() -> None:
         raise OSError("no such file")
 
-    with endings.Ending() as ending:
+    with repeats.Ending() as ending:
         ending.awaited_by(["one"])
         for key, call in enumerate((fail, lambda: made.append(1))):
-            assert endings.waits("one", key, 1, call)
+            assert repeats.waits_for_end("one", key, 1, call)
         ending.come()
     assert made == [1]
     assert "a bundle finalizer failed: OSError: no such file" in caplog.text

@@ -30,7 +30,7 @@ from rmqio.runners.spark.options import StreamOptions
 from rmqio.serde import JsonDeserializer
 from rmqio.testing import FakeBroker, InMemoryClientFactory
 from rmqio.transforms.shared import close_shared_clients
-from rmqio.wire.codes import RequestCode
+from rmqio.wire.command import RequestCode
 
 AT = "h:9876"
 TO_THE_END = StopAt.latest()

@@ -15,7 +15,7 @@ from rmqio import ReadFromRocketMQ
 from rmqio.errors import LocalError, TransportError
 from rmqio.model import MessageQueue
 from rmqio.testing import InMemoryCluster, ManualClock
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from rmqio.transforms.reading import pacing, read_fn
 from rmqio.transforms.reading.pacing import BURST_S, Pacer, PlanPace, RateLimit, TokenBucket
 from tests.helpers.transforms.reading import bodies, counters, fill, read, run_bodies

@@ -11,7 +11,7 @@ from rmqio import QueueDescriptor, ReadOptions, StopAt
 from rmqio.errors import BrokerSilent
 from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from rmqio.transforms.reading.pacing import BURST_S, RateLimit, pacer_of
 from rmqio.transforms.reading.restriction import QueueRange
 from rmqio.transforms.shared import shared_client

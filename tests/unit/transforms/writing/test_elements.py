@@ -11,7 +11,7 @@ import pytest
 from rmqio.batches import record_id
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, Record
-from rmqio.sending.failures import MAX_ELEMENT_TEXT, FailedMessage, element_text
+from rmqio.sending.batches import MAX_ELEMENT_TEXT, FailedMessage, element_text
 from rmqio.serde import JsonSerializer, SimpleKeyValueSerializer, json, key_value
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.writing.batches.elements import BatchMaker

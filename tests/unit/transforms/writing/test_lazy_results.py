@@ -9,8 +9,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
 from rmqio.transforms.writing.outputs import WriteMetrics, WriteOutputs
-from rmqio.wire.messages.ids import MessageIds
-from rmqio.wire.messages.results import BatchResults
+from rmqio.wire.batch import BatchResults
+from rmqio.wire.ids import MessageIds
 
 QUEUE = MessageQueue("t", "b", 1)
 MESSAGES = [Message(b"x")] * 40

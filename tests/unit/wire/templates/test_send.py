@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue
 from rmqio.wire import requests
-from rmqio.wire.command import Command
-from rmqio.wire.frame import FrameDecoder, encode_frame
+from rmqio.wire.command import Command, FrameDecoder, encode_frame
 from rmqio.wire.properties import encode_properties
-from rmqio.wire.templates.send import SendRequest, SendTemplate, encode_request, properties_text
+from rmqio.wire.templates import SendRequest, SendTemplate, encode_request, properties_text
 from tests.helpers.wire.implementations import BOTH, using
 
 QUEUE = MessageQueue("orders", "broker-a", 3)

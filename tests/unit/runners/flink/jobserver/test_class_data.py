@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.local.processes.java import USERS_OWN, Java
+from rmqio.local.processes import USERS_OWN, Java
 from rmqio.runners.flink.jobserver import VARIABLE, ClassData
 from tests.helpers.servers.class_data import turned_off
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqio.local.processes.ports import free_port
+from rmqio.local.processes import free_port
 from rmqio.runners.flink import JobServer, JobServerError
 from rmqio.runners.flink.jobserver import JAR_VARIABLE, VARIABLE
 from tests.helpers.waiting import until
@@ -213,7 +213,7 @@ def test_a_start_that_takes_too_long_says_why_and_leaves_nothing(
         """The time is over when the program has printed the line."""
         return next(start, 1_000.0 if line in server.logs() else 0.0)
 
-    monkeypatch.setattr("rmqio.local.processes.ready.time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
+    monkeypatch.setattr("rmqio.local.ready.time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
     _fails(server, tmp_path, f"not done after 120 s: {said}")
 
 

@@ -15,7 +15,7 @@ import pytest
 from rmqio.errors import LocalError
 from rmqio.local.artefacts import Lock, dump_lock, read_lock
 from rmqio.local.errors import LocalBrokerError, WrongContentError
-from rmqio.local.processes.java import Java
+from rmqio.local.processes import Java
 from rmqio.runners.flink import JobServer, JobServerError
 from rmqio.runners.flink.jobserver import JAR_VARIABLE, JAVA_OPTIONS_VARIABLE, LOCK, Server, Wanted, find_jars
 from rmqio.runners.flink.jobserver_command import MAIN_CLASS, Settings, flink_config, java_options, write_command

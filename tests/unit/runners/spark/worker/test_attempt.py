@@ -12,8 +12,8 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 from apache_beam.transforms import window
 from pyspark import TaskContext
 
-from rmqio.repeats import attempts
-from rmqio.repeats.attempts import Attempt
+from rmqio import repeats
+from rmqio.repeats import Attempt
 from rmqio.runners.spark.worker.task import running_attempt
 from tests.helpers.spark.spark_stream import Stream
 
@@ -24,7 +24,7 @@ class Note(beam.DoFn):
     """Notes what its bundle knows."""
 
     def start_bundle(self) -> None:
-        TOLD.append(attempts.current())
+        TOLD.append(repeats.current_attempt())
 
     def process(self, element: Any) -> Any:
         yield element
@@ -54,5 +54,5 @@ def test_a_task_that_is_tried_again_may_be_a_repeat(number: int, monkeypatch: py
     monkeypatch.setattr(context, "_attemptNumber", number)
     TaskContext._setTaskContext(context)
     with running_attempt():
-        assert attempts.current() == Attempt(number > 0)
-    assert attempts.current() is None
+        assert repeats.current_attempt() == Attempt(number > 0)
+    assert repeats.current_attempt() is None

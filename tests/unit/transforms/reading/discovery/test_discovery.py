@@ -14,7 +14,7 @@ from rmqio.errors import LocalError, TopicNotExist
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom, StartOffsetError, StopAt
 from rmqio.testing import InMemoryCluster
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.discovery.discover_fn import describe, share_limit
 from tests.helpers.client.discovering import client_of, config, filled

@@ -26,7 +26,7 @@ from rmqio.errors import (
 from rmqio.model import MessageQueue
 from rmqio.start import StartFrom, StopAt
 from rmqio.testing import InMemoryCluster, ManualClock
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from rmqio.transforms.descriptor import QueueDescriptor
 from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn, DiscoveryConfig, WatchFn, describe
 from rmqio.transforms.reading.discovery.known import Known, KnownCoder, KnownTracker

@@ -9,10 +9,9 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from rmqio import MessageQueue, ReadOptions
+from rmqio import MessageQueue, ReadOptions, repeats
 from rmqio.errors import BrokerSilent, OffsetOutOfRange
 from rmqio.model import MessageFilter
-from rmqio.repeats import attempts
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.reading.planned import ranges as planned_ranges
 from rmqio.transforms.reading.planned.planner import NOT_CUT
@@ -100,7 +99,7 @@ def test_a_range_that_must_not_be_cut_waits_for_its_broker(
     """This attempt must read what an earlier one has read and written, or it is written again by the next."""
     (queue,) = fill(clocked, 10)
     clocked.fail_next("poll", BrokerSilent("silent"), times=30)
-    with attempts.running(attempts.Attempt(may_be_repeat=may_cut)):
+    with repeats.in_attempt(repeats.Attempt(may_be_repeat=may_cut)):
         found, told = reading(("t", "broker-a", 0, 0, 10, may_cut))
     assert found == bodies(queue, range(10))
     assert told == [(N0, (T0 + 9_000) * 1000, NOT_CUT)]

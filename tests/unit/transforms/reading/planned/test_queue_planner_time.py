@@ -10,7 +10,7 @@ from rmqio import MessageQueue, ReadOptions, StartFrom, StopAt
 from rmqio.errors import BrokerSilent, OffsetOutOfRange, TransportError
 from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryCluster, ManualClock
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from tests.helpers.client.planning import ALL, N0, N1, TriggerLimits, advance, planner_of, ranges
 from tests.helpers.transforms.reading import T0, append, fill
 

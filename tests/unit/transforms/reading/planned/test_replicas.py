@@ -11,7 +11,7 @@ import pytest
 from rmqio.errors import OffsetOutOfRange, TransportError
 from rmqio.interfaces import OffsetQuery
 from rmqio.testing import InMemoryClientFactory
-from rmqio.topics.subscription import Subscription
+from rmqio.topics import Subscription
 from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
 from rmqio.transforms.reading.planned import planner as planned
 from rmqio.transforms.reading.planned import ranges as planned_ranges

@@ -10,8 +10,7 @@ from apache_beam.pvalue import TaggedOutput
 
 from rmqio.errors import RmqioError, TransportError
 from rmqio.model import Message
-from rmqio.repeats.attempts import Attempt
-from rmqio.repeats.look_back import LookBack
+from rmqio.repeats import Attempt, LookBack
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.exactly_once import sink as sinks

@@ -9,9 +9,9 @@ from typing import Literal
 
 import pytest
 
+from rmqio import repeats
 from rmqio.errors import QueueGone, QueueNotReadable, RmqioError, SetupError
 from rmqio.model import MessageQueue
-from rmqio.repeats import restarts
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms.reading.commits import commit_positions
 from rmqio.transforms.writing.exactly_once import sink as sinks
@@ -48,30 +48,30 @@ def test_it_waits_until_what_a_restart_reads_again_is_committed(cluster: InMemor
     moved = []
     for begin in range(0, 60, 12):
         writer.begin()
-        restarts.began("r", source, "g")
+        repeats.note_begin("r", source, "g")
         writer.process(range(begin, begin + 12))
         marks = writer.finish()
-        restarts.ended("r", source, begin, begin + 12)
+        repeats.note_end("r", source, begin, begin + 12)
         if begin == 24:
-            restarts.committed("g", source, 24)  # but for the last bundle
+            repeats.note_commit("g", source, 24)  # but for the last bundle
         writer.commit(marks)
         moved.append(position(cluster))
     assert moved == [0, 0, 24, 24, 24]
-    restarts.committed("g", source, 60)
+    repeats.note_commit("g", source, 60)
     writer.commit(writer.run(range(60, 72)))
     assert position(cluster) == 60
 
 
 def test_a_read_that_has_failed_in_a_bundle_holds_it_back(cluster: InMemoryCluster) -> None:
     sink, source = dataclasses.replace(sink_of(cluster), reads=("s",)), MessageQueue("source", "b", 0)
-    restarts.began("s", source, "h")
+    repeats.note_begin("s", source, "h")
     writer = Writer(cluster, sink)
     for begin in (0, 12, 24):
         writer.commit(writer.run(range(begin, begin + 12)))
     assert position(cluster) == 0
-    restarts.began("s", source, "h")  # it is run again
-    restarts.ended("s", source, 0, 36)
-    restarts.committed("h", source, 36)
+    repeats.note_begin("s", source, "h")  # it is run again
+    repeats.note_end("s", source, 0, 36)
+    repeats.note_commit("h", source, 36)
     writer.commit(writer.run(range(36, 48)))
     assert position(cluster) == 36
 
@@ -79,11 +79,11 @@ def test_a_read_that_has_failed_in_a_bundle_holds_it_back(cluster: InMemoryClust
 def test_an_end_is_tolerated_whose_begin_another_one_has_ended(cluster: InMemoryCluster) -> None:
     read, source = cluster.name, MessageQueue("source", "b", 0)
     for _ in range(2):
-        restarts.began(read, source, "g")
-    restarts.ended(read, source, 0, 5)
-    restarts.committed("g", source, 5)
-    restarts.ended(read, source, 5, 9)
-    assert restarts.first_uncommitted([read]) is None
+        repeats.note_begin(read, source, "g")
+    repeats.note_end(read, source, 0, 5)
+    repeats.note_commit("g", source, 5)
+    repeats.note_end(read, source, 5, 9)
+    assert repeats.first_uncommitted([read]) is None
 
 
 def test_it_waits_until_a_broker_has_written_the_commits_of_reads(
@@ -155,19 +155,19 @@ def test_what_waits_stays_small(
 
     def second(number: int) -> None:
         if notes:
-            restarts.began(read, SOURCE, commits)
+            repeats.note_begin(read, SOURCE, commits)
         if notes and not is_open:
-            restarts.ended(read, SOURCE, number, number + 1)
-        state.move({QUEUE: number}, restarts.tick())
+            repeats.note_end(read, SOURCE, number, number + 1)
+        state.move({QUEUE: number}, repeats.tick())
         if name == "all is committed":
-            restarts.committed(commits, SOURCE, number - 5)
+            repeats.note_commit(commits, SOURCE, number - 5)
         clock.advance(1)
 
     tracemalloc.start()
     try:
         for number in range(hours):
             second(number)
-        made = [tracemalloc.Filter(True, str(module.__file__)) for module in (sinks, restarts)]
+        made = [tracemalloc.Filter(True, str(module.__file__)) for module in (sinks, repeats)]
         held = tracemalloc.take_snapshot().filter_traces(made).statistics("filename")
     finally:
         tracemalloc.stop()
@@ -182,10 +182,10 @@ def test_what_waits_stays_small(
     assert position(cluster) == 0
     if commits is not None:  # the broker of the source answers again
         if is_open:
-            restarts.ended(read, SOURCE, 0, hours)
-        restarts.committed(commits, SOURCE, hours)
+            repeats.note_end(read, SOURCE, 0, hours)
+        repeats.note_commit(commits, SOURCE, hours)
         for number in (hours, hours + 1):
-            state.move({QUEUE: number}, restarts.tick())
+            state.move({QUEUE: number}, repeats.tick())
             clock.advance(20)
         assert position(cluster) > hours * 0.95
 
@@ -207,8 +207,8 @@ def test_only_a_queue_that_is_gone_holds_nothing_back(
     cluster.create_topic("source", 1)
     factory, read = InMemoryClientFactory(cluster.name), cluster.name  # another one for each test
     sink = dataclasses.replace(sink_of(cluster), reads=(read,))
-    restarts.began(read, SOURCE, (factory, "g"))
-    restarts.ended(read, SOURCE, 0, 5)
+    repeats.note_begin(read, SOURCE, (factory, "g"))
+    repeats.note_end(read, SOURCE, 0, 5)
     writer = Writer(cluster, sink)
     for begin in (0, 12, 24):
         writer.commit(writer.run(range(begin, begin + 12)))

@@ -15,7 +15,7 @@ from rmqio import WriteToRocketMQ
 from rmqio.errors import LocalError
 from rmqio.model import Message
 from rmqio.options import WriteOptions
-from rmqio.repeats.look_back import LookBack
+from rmqio.repeats import LookBack
 from rmqio.runners.capabilities import Requirement
 from rmqio.runners.submission import requirements_of
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster

@@ -6,7 +6,7 @@ import pytest
 
 from rmqio.model import Message
 from rmqio.options import WriteOptions
-from rmqio.topics.queue_selection import queue_for_key
+from rmqio.topics import queue_for_key
 from tests.helpers.transforms.write_bundles import Bundles, batches_of
 
 pytestmark = pytest.mark.usefixtures("both_ways")

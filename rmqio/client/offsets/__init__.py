@@ -1,1 +1,0 @@
-"""Offsets of many queues: queried and committed together under one deadline; silent brokers are skipped."""

@@ -1,1 +1,0 @@
-"""Sending: choosing queues, tracking batches in flight, and settling their outcome."""

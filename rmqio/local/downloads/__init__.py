@@ -1,1 +1,0 @@
-"""Artefacts from a Maven repository: the repository to use, and downloads that resume."""

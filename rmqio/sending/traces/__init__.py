@@ -1,1 +1,0 @@
-"""Message traces: what happened to a message, in RocketMQ's trace topic."""

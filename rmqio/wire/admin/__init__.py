@@ -1,1 +1,0 @@
-"""Requests of administration: the configurations of topics, and tables of consumer groups."""
