@@ -50,7 +50,7 @@ _HOMES = {
     "Batch": "batches",
     "MessageBatch": "batches",
     "RmqioError": "errors",
-    "LookBack": "repeats.look_back",
+    "LookBack": "repeats",
     "Message": "model",
     "MessageQueue": "model",
     "Record": "model",

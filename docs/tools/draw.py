@@ -58,14 +58,14 @@ def message() -> Picture:
     picture.small(480, 26, "write")
     read = [
         ("broker", "a queue of the broker", "32 messages an answer"),
-        ("ours", "PipelinedReader", "`client/reading/reader.py`"),
-        ("ours", "decode_records", "`wire/messages/stored.py`"),
+        ("ours", "PipelinedReader", "`client/reader.py`"),
+        ("ours", "decode_records", "`wire/stored.py`"),
         ("ours", "ReadQueueFn", "`transforms/reading/read_fn.py`"),
         ("ours", "UnbatchFn", "`transforms/reading/record_batches.py`"),
     ]
     write = [
         ("broker", "a queue of the broker", "acknowledged, with an offset"),
-        ("ours", "RemotingProducer", "`client/sending/producer.py`"),
+        ("ours", "RemotingProducer", "`client/producer.py`"),
         ("ours", "BatchSender", "`sending/batches.py`"),
         ("ours", "BatchAccumulator", "`sending/accumulator.py`"),
         ("ours", "WriteFn", "`transforms/writing/write_fn.py`"),

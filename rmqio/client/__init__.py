@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from rmqio.client.transactions import COMMIT, ROLLBACK, UNKNOWN, TransactionProducer
 
 _HOMES = {
-    "COMMIT": "transactions.producer",
-    "ROLLBACK": "transactions.producer",
-    "UNKNOWN": "transactions.producer",
+    "COMMIT": "transactions",
+    "ROLLBACK": "transactions",
+    "UNKNOWN": "transactions",
     "Admin": "admin",
     "RemotingClientFactory": "factory",
-    "RemotingProducer": "sending.producer",
+    "RemotingProducer": "producer",
     "RemotingQueueClient": "client",
-    "TransactionProducer": "transactions.producer",
+    "TransactionProducer": "transactions",
 }
 
 __all__ = [

@@ -29,8 +29,10 @@ from rmqio.options import ClientOptions
 from rmqio.topics import validate_topic
 from rmqio.wire import admin_requests as wire
 from rmqio.wire import requests
-from rmqio.wire.admin_requests import TopicConfig
+from rmqio.wire.admin_requests import MESSAGE_TYPE, MESSAGE_TYPES, TopicConfig
 from rmqio.wire.command import Command, RequestCode
+
+__all__ = ["MESSAGE_TYPE", "MESSAGE_TYPES", "Admin", "MessageQueries", "TopicConfig"]
 
 ROUTE_TIMEOUT_MS = 30_000
 """Brokers report a topic to name servers asynchronously, at the latest with their next registration."""
@@ -289,14 +291,7 @@ def _strings(answer: Command, field: str, what: str) -> list[str]:
     return found
 
 
-# Administration of a cluster: topics, consumer groups and single messages. No client of a pipeline needs it.
-
-__all__ = ["Admin"]
-
-
 # Reads and changes the configuration of topics, broker by broker: for the command line.
-
-_ALL_OF_CONFIGS = ["MESSAGE_TYPE", "MESSAGE_TYPES", "TopicConfig", "config_on", "delete", "put", "set_order"]
 
 
 def config_on(admin: Admin, topic: str, broker: BrokerData) -> TopicConfig | None:
@@ -412,7 +407,6 @@ def known_groups(admin: Admin, broker: BrokerData) -> dict[str, set[str]]:
 # A heartbeat also creates the group's retry topic, by whose route RocketMQ's tools find the brokers that serve a
 # group. Source: ClientManageProcessor.java, DefaultMQAdminExtImpl.examineConsumeStats.
 
-_BROKER_CONFIG: Final = 26
 _RETRY: Final = "%RETRY%"
 
 
@@ -433,7 +427,7 @@ def subscribe(admin: Admin, group: str, topics: Collection[str]) -> list[str]:
         if config_on(admin, _RETRY + group, broker) is None:
             queues = config.get("retryQueueNums", 1)
             put_config(admin, _RETRY + group, broker, TopicConfig(queues, queues))
-        settings = admin.ask(broker, Command(_BROKER_CONFIG), f"configuration of broker {broker.broker!r}").body
+        settings = admin.ask(broker, Command(_GET_BROKER_CONFIG), f"configuration of broker {broker.broker!r}").body
         if b"useStaticSubscription=true" not in settings.splitlines():
             unused.append(broker.broker)
     return unused

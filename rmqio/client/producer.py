@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
@@ -375,10 +374,3 @@ def _refuse_body(body: object) -> NoReturn:
     if not isinstance(body, bytes):
         raise LocalError(f"message body must be bytes, not {type(body).__name__}")
     raise LocalError("message body is empty; a broker fails on an empty single send")
-
-
-# The former home of `rmqio.client.RemotingProducer`; it will be removed in the release after the next.
-
-__all__ = ["RemotingProducer"]
-
-warnings.warn("rmqio.client.producer is rmqio.client now", DeprecationWarning, stacklevel=2)

@@ -26,7 +26,7 @@ from rmqio.wire.templates import Pull, PullTemplate, Request, encode_parts, enco
 
 # A request in flight and its answer.
 
-OnDone = Callable[["Call[Any]"], None]
+OnDone = Callable[["CallOn[Any]"], None]
 
 
 class CallSession(Protocol):

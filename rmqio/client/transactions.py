@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from rmqio.client.check_back import CheckBack, Ended, Inbox, KnownConnections
 from rmqio.client.connection import Connection
@@ -142,22 +141,6 @@ class Transaction:
                 raise TransactionOutcomeUnknown(self.message_id, decision) from error
         finally:
             self._producer.forget(self)
-
-
-# Transactional messages: half messages, their commits and rollbacks, and the broker's checks.
-#
-# Users import the producer and its answers from `rmqio.client`; the same names in here are deprecated.
-
-_MOVED = ("COMMIT", "ROLLBACK", "UNKNOWN", "TransactionProducer")
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MOVED:
-        raise AttributeError(f"module 'rmqio.client.transactions' has no attribute {name!r}")
-    warnings.warn(f"rmqio.client.transactions.{name} is rmqio.client.{name} now", DeprecationWarning, stacklevel=2)
-    from rmqio import client
-
-    return getattr(client, name)
 
 
 __all__ = [

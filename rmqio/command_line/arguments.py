@@ -102,7 +102,7 @@ def client_options(arguments: argparse.Namespace, **more: Any) -> ClientOptions:
 
 
 def require_usable(secured: security.Security) -> None:
-    """Calls `client.connections.secured.require_usable`, which is imported only then: it needs the client."""
+    """Calls `client.connection.require_usable`, which is imported only then: it needs the client."""
     from rmqio.client.connection import require_usable
 
     require_usable(secured)

@@ -11,12 +11,6 @@ OLD = [
     ("from rmqio.seams import ClientFactory, Fetched", "rmqio.interfaces"),
     ("from rmqio.errors import SystemError_", "BrokerSystemError"),
     ("from rmqio.spark import register", "rmqio.pyspark"),
-    ("from rmqio.client.producer import RemotingProducer", "rmqio.client"),
-    ("from rmqio.client.selection import queue_for_key", "rmqio.topics"),
-    (
-        "from rmqio.client.transactions import COMMIT, ROLLBACK, UNKNOWN, TransactionProducer",
-        "rmqio.client.TransactionProducer",
-    ),
 ]
 
 

@@ -264,7 +264,7 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.wire.command", "import importlib\nimportlib.import_module('asyncio')", "sockets"),
     ("rmqio.wire.command", "from apache_beam import coders", "wire imports"),
     ("rmqio.wire.command", "from .. import client", "wire imports"),
-    ("rmqio.wire.command", "from . import codes", None),
+    ("rmqio.wire.command", "from . import properties", None),
     ("rmqio.serde.json", "import rmqio.options", "serde imports"),
     ("rmqio.serde.json", "import fastavro", "serde imports"),
     ("rmqio.serde.avro", "import fastavro", None),

@@ -29,9 +29,6 @@ class Elsewhere(NamedTuple):
 
 ELSEWHERE: Final = (
     Elsewhere("cli/messages cli/queues", "unit/cli/test_commands.py", "all commands run on one fake cluster"),
-    Elsewhere(
-        "repeats", "unit/transforms/writing/exactly_once/test_look_back.py", "only an exactly-once write looks back"
-    ),
     Elsewhere("rules/plan", "unit/rules/match/test_engines_agree.py", "a plan is right if its matches are"),
     Elsewhere("serde/avro/writing", "unit/serde/avro/test_values.py", "a value is written and read back"),
     Elsewhere(
@@ -89,7 +86,7 @@ def test_the_tests_elsewhere_are_there() -> None:
 
 
 def test_what_is_wrong_is_found() -> None:
-    modules = {"rmqio", "rmqio.wire", "rmqio.wire.batch", "rmqio.wire.stored"}
-    folders = {".", "wire/messages/stored", "wire/message"}
+    modules = {"rmqio", "rmqio.wire", "rmqio.wire.stored"}
+    folders = {".", "wire/stored", "wire/message"}
     assert wrong_folders(folders, modules) == ["wire/message"]
     assert without_folder(folders, {*modules, "rmqio.serde.avro"}) == {"serde/avro"}
