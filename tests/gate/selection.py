@@ -288,7 +288,7 @@ SAMPLED: Final = (
     "unit/sql/shell/test_terminal.py",
     "unit/sql/syntax/test_tables.py",
     "unit/transforms/test_write.py",
-    "unit/wire/messages/stored/test_room.py::test_an_offset_to_go_on_at_that_cannot_be_is_refused",
+    "unit/wire/stored/test_room.py::test_an_offset_to_go_on_at_that_cannot_be_is_refused",
 )
 """Unit tests of which the gate runs the first and the last parameters: others are more data for the same code, but for
 `OTHER_CODE`."""

@@ -124,7 +124,7 @@ FAULTS: list[tuple[str, str, Callable[..., Any], type[Exception]]] = [
     ("header", "rmqio.wire.command._encode_rocketmq", lambda command: bytes(21), Violation),
     ("header", "tests.fuzz.targets.decode_header", takes_more, Violation),
     ("stored", "rmqio.wire.stored.decompress", without_limit, Violation),
-    ("stored", "rmqio.wire.stored._cut", fails, struct.error),
+    ("stored", "rmqio.wire.stored.cut", fails, struct.error),
     ("batch", "tests.fuzz.targets.decode_batch", lambda data: decode_batch(data)[:-1], Violation),
     ("properties", "tests.fuzz.targets.find_property", lambda raw, name: None, Violation),
     ("avro", "rmqio.serde.avro.deserializer.undecodable", fails, struct.error),
