@@ -36,7 +36,7 @@ from rmqio.runners.program import count, run_program
 from rmqio.sending.batches import FailedMessage
 from rmqio.serde import JsonDeserializer, JsonSerializer
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteToRocketMQ
-from rmqio.transforms.failures.read_failures import dead_letter, failure_of_record
+from rmqio.transforms.failures import dead_letter, failure_of_record
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -19,15 +19,13 @@ if TYPE_CHECKING:
     from rmqio.security import CallableCredentials, Credentials, EnvironmentCredentials, FileCredentials, Security, Tls
     from rmqio.sending.batches import FailedMessage
     from rmqio.start import StartFrom, StopAt
-    from rmqio.transforms.decode import DecodeRecords
     from rmqio.transforms.deduplicate import DropDuplicates
-    from rmqio.transforms.descriptor import QueueDescriptor
-    from rmqio.transforms.failures.read_failures import ReadFailure
-    from rmqio.transforms.failures.write_dead_letters import WriteDeadLetters
-    from rmqio.transforms.map_records import MapRecords
+    from rmqio.transforms.failures import ReadFailure
+    from rmqio.transforms.map_records import DecodeRecords, MapRecords
     from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
-    from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
-    from rmqio.transforms.writing.selector import ConstantTopic, TopicFromFields
+    from rmqio.transforms.reading.restriction import QueueDescriptor
+    from rmqio.transforms.write import WriteDeadLetters, WriteToRocketMQ, WriteToRocketMQResult
+    from rmqio.transforms.writing.elements import ConstantTopic, TopicFromFields
 
 __version__ = "0.1.0"
 

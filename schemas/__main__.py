@@ -83,7 +83,7 @@ def add_options(parser: Parser) -> None:
 
 def _read(folder: Path) -> dict[str, list[_Version]]:
     """Return every subject's versions, ascending. Raises `RmqioError`, which names the file that is not a schema."""
-    from rmqio.serde.avro.schemas.compatibility import parse
+    from rmqio.serde.avro.compatibility import parse
 
     registry = FolderRegistry(folder)
     subjects: dict[str, list[_Version]] = {}
@@ -103,7 +103,7 @@ def _read(folder: Path) -> dict[str, list[_Version]]:
 
 
 def _check(subjects: dict[str, list[_Version]], level: str) -> int:
-    from rmqio.serde.avro.schemas.compatibility import Level, check
+    from rmqio.serde.avro.compatibility import Level, check
 
     failed = False
     for subject, versions in subjects.items():
@@ -123,7 +123,7 @@ def _check(subjects: dict[str, list[_Version]], level: str) -> int:
 
 def _refused(schema: Any) -> str | None:
     """Return why no serializer takes a valid schema, or None."""
-    from rmqio.serde.avro.schemas.schema import AvroSchema  # needs fastavro, which has already read the schema
+    from rmqio.serde.avro.schema import AvroSchema  # needs fastavro, which has already read the schema
 
     try:
         AvroSchema(schema)

@@ -69,8 +69,8 @@ def _long(value: int) -> bytes:
 
 def by_us() -> Decode:
     from rmqio.serde.avro.arrow import arrow_type
-    from rmqio.serde.avro.bulk.columns import columns_of
-    from rmqio.serde.avro.schemas.schema import schema_of
+    from rmqio.serde.avro.bulk_columns import columns_of
+    from rmqio.serde.avro.schema import schema_of
 
     schema = schema_of(SCHEMA, None)
     columns = columns_of(schema, arrow_type(schema))

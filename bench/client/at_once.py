@@ -31,8 +31,8 @@ from rmqio.client.producer import RemotingProducer
 from rmqio.client.session import Session
 from rmqio.model import MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions, WriteOptions
-from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
 from rmqio.transforms.writing.elements import MessageMaker
+from rmqio.transforms.writing.write_fn import BatchWriteFn
 from rmqio.wire import ids
 from rmqio.wire.batch import BatchBuilder, BatchResults
 from rmqio.wire.command import RequestCode

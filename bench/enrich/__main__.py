@@ -28,8 +28,8 @@ import pyarrow as pa
 from bench.enrich.peers import peers
 from bench.enrich.rows import asked, make, wanted
 from bench.enrich.workers import shares
-from rmqio.enrich.loading import load
-from rmqio.enrich.table import columnar
+from rmqio.enrich import lookups
+from rmqio.enrich.store import load
 from rmqio.enrich.table.mapped import MappedTable
 
 _DICT_ROWS = 2_000_000
@@ -74,7 +74,7 @@ def report(name: str, rows: int, get: Callable[[list[str]], Any], keys: list[str
 
 def report_columns(name: str, rows: int, table: MappedTable, batches: list[pa.Array], repeats: int) -> None:
     """Looks up columns of keys, and prints a line."""
-    _report(name, rows, lambda column: columnar.found(table, [column]), batches, repeats)
+    _report(name, rows, lambda column: lookups.found_columns(table, [column]), batches, repeats)
 
 
 def _report(name: str, rows: int, get: Callable[[Any], Any], batches: list[Any], repeats: int) -> None:
@@ -149,7 +149,7 @@ def ours(folder: Path, given: argparse.Namespace, rng: random.Random) -> None:
     for size in _BATCHES:
         report(f"rmqio, batches of {size:,}", given.rows, table.get, keys, size, given.repeats)
     column = pa.array(keys)
-    found = columnar.found(table, [column])
+    found = lookups.found_columns(table, [column])
     if found is None or list(zip(*(each.to_pylist() for each in found.columns), strict=True)) != [
         row or (None,) * 4 for row in rows
     ]:

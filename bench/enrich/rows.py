@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqio.enrich import Table
-from rmqio.enrich.loading import Wanted
+from rmqio.enrich.store import Wanted
 from rmqio.enrich.table.rows import Spec
 
 Row = tuple[str, str, int, str]

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bench.enrich.rows import key_of, row_of, wanted
 from rmqio.enrich import Table
-from rmqio.enrich.loading import Wanted, load
+from rmqio.enrich.store import Wanted, load
 from rmqio.enrich.table.rows import Spec
 
 _BATCH = 512

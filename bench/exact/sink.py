@@ -35,10 +35,10 @@ from rmqio.model import Message
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.repeats import Attempt, LookBack, in_attempt
 from rmqio.transforms.shared import close_shared_clients
+from rmqio.transforms.writing import sink_state
 from rmqio.transforms.writing.elements import MessageMaker
-from rmqio.transforms.writing.exactly_once import sink
-from rmqio.transforms.writing.exactly_once.sink import Sink, SinkState
-from rmqio.transforms.writing.exactly_once.write_once import committed
+from rmqio.transforms.writing.exactly_once import committed
+from rmqio.transforms.writing.sink_state import Sink, SinkState
 from rmqio.transforms.writing.write_fn import WriteFn
 
 TOPIC, LOOKED = "exact", "looked"
@@ -123,7 +123,7 @@ def look_back(name_server: str, count: int) -> tuple[float, float]:
     again = SinkState(state.sink)
     started = time.perf_counter()
     again.look_back(LOOKED, is_new=True, stays=True)
-    return time.perf_counter() - started - sink.LANDING_S, held / count
+    return time.perf_counter() - started - sink_state.LANDING_S, held / count
 
 
 def made(count: int, size: int) -> list[Message]:
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     rates[name].append(rate)
         close_shared_clients()
     print(
-        f"look-back over {given.messages:,}: {sink.LANDING_S:.0f} s of waiting, {seconds:.1f} s, {held:.0f} bytes each"
+        f"look-back over {given.messages:,}: {sink_state.LANDING_S:.0f} s of waiting, {seconds:.1f} s, {held:.0f} bytes each"
     )
     print(f"{given.messages:,} messages of {given.size} bytes, bundles of {given.bundle:,}, {given.repeats} repeats\n")
     print("| | messages/s | beside at least once (spread) |\n|---|---|---|")

@@ -13,7 +13,7 @@ from rmqio.connect.sink.outage import EVERY_S
 from rmqio.errors import SerdeError, counted
 from rmqio.logs import event
 from rmqio.model import Message, MessageQueue, Record
-from rmqio.serde.json_numbers import JsonEncoder
+from rmqio.serde.strict_json import JsonEncoder
 from rmqio.transforms import ReadFailure
 from rmqio.transforms.parts import failure_of_record, failure_of_value
 

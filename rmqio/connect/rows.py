@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from rmqio.errors import SerdeError
-from rmqio.serde.json_numbers import JsonEncoder, JsonNumber, json_value
+from rmqio.serde.strict_json import JsonEncoder, JsonNumber, json_value
 
 
 def to_row(element: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqio.addresses import shown_url
-from rmqio.enrich.sources.base import Source
+from rmqio.enrich.sources import Source
 from rmqio.errors import LocalError
 from rmqio.security import SecretSource, require_no_password
 
@@ -49,7 +49,7 @@ class Table:
             that Beam knows.
           kept: `valid_from`, `valid_to`, `cache_dir`, `shared_dir`: as the attributes.
         """
-        from rmqio.enrich.sources.files import ParquetFiles
+        from rmqio.enrich.sources import ParquetFiles
 
         return cls(ParquetFiles(_paths(path)), **_known(kept))
 
@@ -76,7 +76,7 @@ class Table:
           null: texts that stand for NULL.
           kept: as in `from_parquet`.
         """
-        from rmqio.enrich.sources.files import CsvFiles
+        from rmqio.enrich.sources import CsvFiles
 
         given = tuple(sorted((types or {}).items()))
         columns = None if names is None else tuple(names)
@@ -106,7 +106,7 @@ class Table:
             the password is. A URL with a password is refused: it would travel with the pipeline.
           kept: as in `from_parquet`.
         """
-        from rmqio.enrich.sources.sql import Query
+        from rmqio.enrich.sql_source import Query
 
         require_no_password(url, shown_url(url))
         password = SecretSource.of("password", password_env, password_file)
@@ -118,7 +118,7 @@ class Table:
 
         `kept`: as in `from_parquet`.
         """
-        from rmqio.enrich.sources.arrow import ArrowTable
+        from rmqio.enrich.sources import ArrowTable
 
         return cls(ArrowTable.of(table), **_known(kept))
 
@@ -151,7 +151,7 @@ class Table:
             broker is away; None: those that it names are all.
           kept: `cache_dir`: as in `from_parquet`.
         """
-        from rmqio.enrich.sources.topic import Topic
+        from rmqio.enrich.sources import Topic
 
         if "shared_dir" in kept or "valid_from" in kept or "valid_to" in kept:
             raise LocalError(

@@ -16,10 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from rmqio import telemetry
-from rmqio.enrich.jobs import Held
-from rmqio.enrich.loading import Wanted, load
-from rmqio.enrich.sources.base import Live, LiveSource
-from rmqio.enrich.sources.topic import Topic
+from rmqio.enrich.sources import Live, LiveSource, Topic
+from rmqio.enrich.store import Held, Wanted, load
 from rmqio.errors import LocalError, RmqioError
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -142,7 +140,7 @@ class _Shared:
     def _live_table(self) -> Live | None:
         source = self.wanted.table.source
         if isinstance(source, Topic):
-            from rmqio.enrich.live.table import LiveTable
+            from rmqio.enrich.live import LiveTable
 
             return LiveTable(self.wanted)
         return source.live(self.wanted) if isinstance(source, LiveSource) else None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqio.pyspark.enriching import enrich
-    from rmqio.pyspark.reading.progress import LagListener, SourceLag, lags
+    from rmqio.pyspark.progress import LagListener, SourceLag, lags
     from rmqio.pyspark.source import RocketMQDataSource
 
 __all__ = ["LagListener", "RocketMQDataSource", "SourceLag", "enrich", "lags", "register"]
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
 
         return enrich
     if name in ("LagListener", "SourceLag", "lags"):
-        from rmqio.pyspark.reading import progress
+        from rmqio.pyspark import progress
 
         return getattr(progress, name)
     if name != "RocketMQDataSource":

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from rmqio.serde.base import BodyDeserializer, BodySerializer, Deserializer, Serializer, output_type_of
+from rmqio.serde.base import (
+    BodyDeserializer,
+    BodySerializer,
+    Deserializer,
+    Serializer,
+    output_type_of,
+)
 from rmqio.serde.json import JsonDeserializer, JsonSerializer
-from rmqio.serde.key_value import SimpleKeyValueDeserializer, SimpleKeyValueSerializer
-from rmqio.serde.plain import BytesDeserializer, BytesSerializer, StringDeserializer, StringSerializer
+from rmqio.serde.plain import (
+    BytesDeserializer,
+    BytesSerializer,
+    SimpleKeyValueDeserializer,
+    SimpleKeyValueSerializer,
+    StringDeserializer,
+    StringSerializer,
+)
 
 __all__ = [
     "Deserializer",

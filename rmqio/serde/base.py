@@ -7,11 +7,11 @@ the error output can go to a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from rmqio.errors import RmqioError, SerdeError
+from rmqio.errors import LocalError, RmqioError, SerdeError
 from rmqio.internal_errors import internal_error
 from rmqio.model import Message, Record
 
@@ -167,3 +167,34 @@ def key_text(element: object, field: str, value: object) -> str:
     if "\x01" in text or "\x02" in text:
         raise unencodable(element, f"field {field!r} holds a separator of RocketMQ's properties (code 1 or 2)")
     return text
+
+
+# Keys and tags of messages, taken from the fields of an element.
+
+
+def names_of_keys(given: Sequence[str]) -> tuple[str, ...]:
+    """The names as a tuple. Raises `LocalError` for a single text, whose letters would be the names."""
+    if isinstance(given, str):
+        raise LocalError(f"key_fields is {given!r}; it must be several names: ({given!r},)")
+    return tuple(given)
+
+
+def keys_of(element: object, fields: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """The keys of a message. Raises `SerdeError` if a field is missing, or cannot become a key."""
+    keys = []
+    for name in names:
+        if fields.get(name) is None:
+            raise unencodable(element, f"field {name!r}, which is a key, is missing")
+        text = key_text(element, name, fields[name])
+        if text.split() != [text]:
+            raise unencodable(element, f"field {name!r} is empty or contains white space, which separates keys")
+        keys.append(text)
+    return keys
+
+
+def tag_of(element: object, fields: Mapping[str, Any], name: str | None) -> str | None:
+    """The tag of a message; None if the field is missing. Raises `SerdeError` if the field cannot become a tag."""
+    if name is None or fields.get(name) is None:
+        return None
+    # An empty tag means no tag: the broker drops it.
+    return key_text(element, name, fields[name]) or None

@@ -10,8 +10,7 @@ import json
 from typing import Any, Final
 
 from rmqio.errors import SerdeError
-from rmqio.serde.json_numbers import decoded, exact_float, may_be_rounded
-from rmqio.serde.json_parser import NotJson, parsed
+from rmqio.serde.strict_json import NotJson, decoded, exact_float, may_be_rounded, parsed
 
 try:
     import msgspec

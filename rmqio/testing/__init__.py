@@ -6,7 +6,7 @@ protocol on loopback ports and can be told to misbehave (`faults`). `ScriptedTra
 """
 
 from rmqio.testing import faults
-from rmqio.testing._protocol.settings import BrokerSettings
+from rmqio.testing._protocol import BrokerSettings
 from rmqio.testing.broker import NAME_SERVER, FakeBroker
 from rmqio.testing.clock import Clock, ManualClock
 from rmqio.testing.cluster import InMemoryCluster

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from rmqio.sending.batches import FailedMessage
-from rmqio.transforms.coders.values import register_coders
-from rmqio.transforms.decode import DecodeRecords
+from rmqio.transforms.coders import register_coders
 from rmqio.transforms.deduplicate import DropDuplicates
-from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.failures.read_failures import ReadFailure
-from rmqio.transforms.failures.write_dead_letters import WriteDeadLetters
-from rmqio.transforms.map_records import MapRecords
+from rmqio.transforms.failures import ReadFailure
+from rmqio.transforms.map_records import DecodeRecords, MapRecords
 from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
-from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
-from rmqio.transforms.writing.selector import ConstantTopic, TopicFromFields
+from rmqio.transforms.reading.restriction import QueueDescriptor
+from rmqio.transforms.write import WriteDeadLetters, WriteToRocketMQ, WriteToRocketMQResult
+from rmqio.transforms.writing.elements import ConstantTopic, TopicFromFields
 
 register_coders()
 

@@ -5,20 +5,24 @@ Packages on top of `rmqio.transforms` import its public names and these, and non
 
 from __future__ import annotations
 
-from rmqio.transforms.coders.base import DECODE_ERRORS, ENCODE_ERRORS, ValueCoder
-from rmqio.transforms.coders.batch import BatchConstraint
-from rmqio.transforms.coders.values import RecordCoder
-from rmqio.transforms.failures.handles_failures import HandlesFailures
-from rmqio.transforms.failures.read_failures import failed_of, failure_of_record, failure_of_value
+from rmqio.transforms.coders import DECODE_ERRORS, ENCODE_ERRORS, BatchConstraint, RecordCoder, ValueCoder
+from rmqio.transforms.failures import failed_of, failure_of_record, failure_of_value
+from rmqio.transforms.map_records import HandlesFailures
 from rmqio.transforms.metrics import Count, Latency, Share, observe_process
-from rmqio.transforms.reading.batch_failures import failure_of_member, located_member
 from rmqio.transforms.reading.in_process import is_in_process
 from rmqio.transforms.reading.options import factory_of
-from rmqio.transforms.reading.record_batches import ERRORS_TAG, located, located_at
-from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeCoder, QueueRangeTracker
-from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks, beam_timestamp
+from rmqio.transforms.reading.record_batches import ERRORS_TAG, failure_of_member, located, located_at, located_member
+from rmqio.transforms.reading.restriction import (
+    Claim,
+    QueueRange,
+    QueueRangeCoder,
+    QueueRangeTracker,
+    QueueWatermark,
+    QueueWatermarks,
+    beam_timestamp,
+)
 from rmqio.transforms.waiting import WAITING_LEVELS, Waiting, second_after
-from rmqio.transforms.writing.sendable import check_sendable
+from rmqio.transforms.writing.elements import check_sendable
 from rmqio.wire.batch import copy_of
 from rmqio.wire.properties import is_reserved
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import apache_beam as beam
@@ -14,29 +14,83 @@ from apache_beam.transforms.display import DisplayDataItem
 from rmqio.claims.check import ClaimCheck, checked_claim_check
 from rmqio.errors import LocalError
 from rmqio.interfaces import ENDLESS_READ, ClientFactory
-from rmqio.model import MessageFilter, Record
+from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.options import ClientOptions, ReadOptions
 from rmqio.security import Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.topics import Subscription, connected, require_readable, validate_subscription, validate_topic
-from rmqio.transforms.coders.batch import BatchConstraint
-from rmqio.transforms.decode import DecodeRecords
+from rmqio.transforms.coders import BatchConstraint
 from rmqio.transforms.deduplicate import DropDuplicates
-from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.failures.read_failures import ReadFailure
-from rmqio.transforms.failures.write_dead_letters import WriteDeadLetters
+from rmqio.transforms.failures import ReadFailure
+from rmqio.transforms.map_records import DecodeRecords
 from rmqio.transforms.reading import options as read_options
-from rmqio.transforms.reading.config import ReadConfig
-from rmqio.transforms.reading.discovery.arriving import DescribeFn
-from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn, DiscoveryConfig, WatchFn, names_topic
-from rmqio.transforms.reading.display import shown_config
+from rmqio.transforms.reading.discovery import DescribeFn, DiscoverFn, DiscoveryConfig, WatchFn, names_topic
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn, is_alone, is_in_process
+from rmqio.transforms.reading.options import ReadConfig, name_of
 from rmqio.transforms.reading.pacing import RateLimit, checked_rate
-from rmqio.transforms.reading.planned.planner import QueuePlanner
-from rmqio.transforms.reading.planned.ranges import WATERMARKS_TAG, ReadRangesFn
+from rmqio.transforms.reading.planned import WATERMARKS_TAG, QueuePlanner, ReadRangesFn
 from rmqio.transforms.reading.read_fn import BoundedReadFn, UnboundedReadFn, UncommittedReadFn
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, RecordBatch, UnbatchFn
-from rmqio.transforms.reading.watermark import TimestampPolicy, timestamp_function
+from rmqio.transforms.reading.restriction import QueueDescriptor, TimestampPolicy, timestamp_function
+from rmqio.transforms.write import WriteDeadLetters
+
+# The display data of a read: where it starts and stops, and what it makes of messages. No secrets, no contents.
+
+_MOST_OFFSETS: Final = 20
+
+
+def shown_config(
+    config: ReadConfig,
+    timestamp: TimestampPolicy,
+    dead_letter_topic: str | None,
+    deduplicate: DropDuplicates | None,
+) -> dict[str, Any]:
+    """The arguments of a read by name; None for those that have their default."""
+    return {
+        **_shown_start(config.start),
+        **_shown_stop(config.stop),
+        "consumer_group": config.group,
+        "filter": config.message_filter.expression,
+        "filter_type": "SQL92" if config.message_filter.sql else None,
+        "deserializer": name_of(config.deserializer),
+        "timestamp": _shown_timestamp(timestamp),
+        "batches": config.batches or None,
+        "claim_check": None if config.claim_check is None else config.claim_check.path,
+        "dead_letter_topic": dead_letter_topic,
+        "deduplicate_within_ms": deduplicate.within_ms if deduplicate else None,
+        "deduplicate_id_of": name_of(deduplicate.id_of) if deduplicate else None,
+    }
+
+
+def _shown_timestamp(policy: TimestampPolicy) -> str | None:
+    if isinstance(policy, str):
+        return None if policy == "born" else policy
+    return name_of(policy)
+
+
+def _shown_start(start: StartFrom) -> dict[str, Any]:
+    return {
+        "start": start.kind,
+        "start_timestamp_ms": start.timestamp_ms if start.kind == "timestamp" else None,
+        "start_offsets": _listed(start.offsets),
+        "start_reset": start.reset if start.needs_group and start.reset != "latest" else None,
+    }
+
+
+def _shown_stop(stop: StopAt | None) -> dict[str, Any]:
+    if stop is None:
+        return {}
+    return {
+        "stop": stop.kind,
+        "stop_timestamp_ms": stop.timestamp_ms if stop.kind == "timestamp" else None,
+        "stop_offsets": _listed(stop.stops),
+    }
+
+
+def _listed(offsets: Sequence[tuple[MessageQueue, int]]) -> str | None:
+    shown = [f"{queue.topic}/{queue.broker}/{queue.queue_id}: {offset}" for queue, offset in offsets[:_MOST_OFFSETS]]
+    more = len(offsets) - len(shown)
+    return ", ".join([*shown, *([f"{more} more"] if more else [])]) or None
 
 
 class _Read(beam.PTransform):

@@ -1,7 +1,8 @@
-"""`WriteToRocketMQ`: the configuration of a write, checked when it is built, and its expansion."""
+"""`WriteToRocketMQ` and `WriteDeadLetters`: the configuration of a write, checked when it is built, and expansion."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -19,27 +20,170 @@ from apache_beam.typehints.typehints import ListConstraint, UnionConstraint
 from rmqio.batches import Batch, MessageBatch
 from rmqio.claims.check import ClaimCheck, checked_claim_check
 from rmqio.dead_letters.letters import letter_id
-from rmqio.errors import LocalError
+from rmqio.errors import LocalError, SerdeError
 from rmqio.interfaces import EXACTLY_ONCE, IDS, QUEUES, RANDOM_IDS, ClientFactory
 from rmqio.model import Message, Record, SendResult
-from rmqio.options import WriteOptions, parse_name_server
+from rmqio.options import ClientOptions, WriteOptions, parse_name_server
 from rmqio.repeats import LookBack
 from rmqio.security import Security
 from rmqio.sending.batches import FailedMessage
 from rmqio.topics import require_writable, validate_group, validate_topic
-from rmqio.transforms.coders.batch import BatchConstraint
+from rmqio.transforms.coders import BatchConstraint
+from rmqio.transforms.failures import dead_letter
 from rmqio.transforms.reading.in_process import is_in_process, reads_before, reads_of
-from rmqio.transforms.reading.options import name_of
-from rmqio.transforms.writing import options as write_options
-from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
-from rmqio.transforms.writing.default_ids import DefaultIds, default_ids
-from rmqio.transforms.writing.elements import IdFunction, MessageMaker, Serializer
-from rmqio.transforms.writing.exactly_once.sink import Sink
-from rmqio.transforms.writing.exactly_once.write_once import MARKS, MovePosition
-from rmqio.transforms.writing.letters import WriteLetters, compressing
+from rmqio.transforms.reading.options import changed_options, check_trace, describe, name_of
+from rmqio.transforms.writing.elements import (
+    DefaultIds,
+    IdFunction,
+    MessageMaker,
+    Serializer,
+    TopicSelector,
+    as_selector,
+    default_ids,
+)
+from rmqio.transforms.writing.exactly_once import MARKS, MovePosition
 from rmqio.transforms.writing.outputs import FAILED, LETTERS, SENT
-from rmqio.transforms.writing.selector import TopicSelector, as_selector
-from rmqio.transforms.writing.write_fn import WriteFn
+from rmqio.transforms.writing.sink_state import Sink
+from rmqio.transforms.writing.write_fn import BatchWriteFn, WriteFn
+from rmqio.wire.batch import MAX_MESSAGE_BYTES
+
+# How a write uses its options: the clients that they describe, and which options would have no effect.
+#
+# An option without effect is refused when the write is built (docs/options.md), because users who set it rely on it.
+
+_OF_CLIENT: Final = {
+    "request_timeout_ms": "request_timeout_ms",
+    "max_retries": "max_retries",
+    "busy_timeout_ms": "busy_timeout_ms",
+    "max_in_flight": "max_in_flight",
+    "name_server_poll_interval_ms": "route_refresh_ms",
+    "broker_heartbeat_interval_ms": "heartbeat_ms",
+    "namespace": "namespace",
+    "vip_channel": "vip_channel",
+    "compress_over_bytes": "compress_over_bytes",
+    "compression": "compression",
+    "compression_level": "compression_level",
+    "create_topics": "create_topics",
+    "client_id_prefix": "client_id_prefix",
+    "unit_name": "unit_name",
+    "security": "security",
+}
+"""The write options that configure the client, and their names in `ClientOptions`."""
+_ALWAYS_SHOWN: Final = (
+    "batch_flush", "max_batch_messages", "max_batch_bytes", "asynchronous", "max_in_flight", "max_retries",
+    "request_timeout_ms",
+)  # fmt: skip
+_SHOWN_ELSEWHERE: Final = frozenset({"name_server", "producer_group", "security"})
+
+
+def write_client_options(name_servers: tuple[str, ...], options: WriteOptions, *, replica_reads: bool) -> ClientOptions:
+    """The client options of a write."""
+    given: dict[str, Any] = {theirs: getattr(options, mine) for mine, theirs in _OF_CLIENT.items()}
+    return ClientOptions(name_servers, replica_reads=replica_reads, **given)
+
+
+def refuse_beside_factory(
+    name_server: str | tuple[str, ...] | list[str] | None, security: Security | None, options: WriteOptions
+) -> None:
+    """Raises `LocalError` for options that a user's own `client_factory` would ignore."""
+    # The write also uses max_in_flight itself.
+    changed = changed_options(options)
+    ours = [name for name in ("name_server", *_OF_CLIENT) if name in changed and name != "max_in_flight"]
+    given = [
+        *(["name_server"] if name_server is not None else []),
+        *(["security"] if security is not None else []),
+        *(f"WriteOptions.{name}" for name in ours),
+    ]
+    if given:
+        raise LocalError(
+            f"{given[0]} and client_factory are both given; the factory knows its "
+            f"{given[0].rpartition('.')[2].replace('_', ' ')} already"
+        )
+
+
+def refuse_idle(options: WriteOptions) -> None:
+    """Raises `LocalError` for options that have no effect without another one."""
+    changed = changed_options(options)
+    check_trace(options)
+    for names, is_idle, needed in (
+        (
+            ("max_batch_messages", "max_batch_bytes", "max_total_bytes", "max_wait_ms"),
+            not options.batch_flush,
+            "batch_flush=True",
+        ),
+        (("max_in_flight",), not options.asynchronous, "asynchronous=True"),
+        (("compression", "compression_level"), options.compress_over_bytes is None, "compress_over_bytes"),
+    ):
+        for name in names:
+            if is_idle and name in changed:
+                raise LocalError(
+                    f"WriteOptions.{name}={changed[name]!r} does nothing without {needed}: set both or none"
+                )
+
+
+def shown_options(options: WriteOptions, *, of_client: bool) -> dict[str, Any]:
+    """Display data: how messages are batched, and all options that differ from their default; no secret.
+
+    Args:
+      of_client: whether the options configure a client; False with a user's own factory.
+    """
+    found = {name: getattr(options, name) for name in _ALWAYS_SHOWN}
+    found |= {name: value for name, value in changed_options(options).items() if name not in _SHOWN_ELSEWHERE}
+    if of_client:
+        found["security"] = describe(options.security)
+    return found
+
+
+def shown_look_back(look_back: LookBack) -> dict[str, Any]:
+    """Display data: the fields of a `LookBack` that differ from their default, except the group."""
+    changed = changed_options(look_back)
+    found = {f"look_back.{name}": value for name, value in changed.items() if name not in ("group", "since")}
+    return found if look_back.since_ms is None else found | {"look_back.since_ms": look_back.since_ms}
+
+
+# How dead letters are written, whichever transform they come from.
+
+COMPRESS_OVER_BYTES: Final = MAX_MESSAGE_BYTES + 1
+"""A body that arrived compressed can be larger than brokers accept; compressed again, it may be accepted."""
+
+
+class WriteLetters(beam.PTransform):
+    """Writes each failure as one dead letter. A letter that cannot be written raises `SerdeError`.
+
+    Args:
+      write: the `WriteToRocketMQ` for messages that are letters.
+    """
+
+    def __init__(self, write: Any) -> None:
+        super().__init__()
+        self._write = write
+
+    def expand(self, failures: Any) -> Any:
+        letters = failures | "To letters" >> beam.Map(_as_letter).with_output_types(Message)
+        written = letters | "Write" >> self._write
+        _ = written.failed | "Lose none" >> beam.Map(_refuse)
+        return written.sent
+
+
+def _as_letter(failure: Any) -> Message:
+    return failure if isinstance(failure, Message) else dead_letter(failure)
+
+
+def _refuse(failed: Any) -> None:
+    raise SerdeError(
+        f"a dead letter cannot be written to topic {failed.topic!r}: {failed.error}: {failed.reason}; "
+        "it contains a message that failed, so the pipeline stops before that message is lost"
+    )
+
+
+def compressing(factory: ClientFactory | None) -> ClientFactory | None:
+    """Our own factory with compression turned on; a user's factory unchanged."""
+    from rmqio.client.factory import RemotingClientFactory
+
+    if isinstance(factory, RemotingClientFactory) and factory.options.compress_over_bytes is None:
+        return RemotingClientFactory(dataclasses.replace(factory.options, compress_over_bytes=COMPRESS_OVER_BYTES))
+    return factory
+
 
 _LOGGER = logging.getLogger("rmqio.transforms")
 _HINT: Final = ", or the step before it a type hint"
@@ -159,12 +303,12 @@ class WriteToRocketMQ(beam.PTransform):
         self._with_sent = with_sent
         self._batches = batches
         self._claim_check = checked_claim_check(claim_check)
-        write_options.refuse_idle(self._options)
+        refuse_idle(self._options)
         self._name_servers: tuple[str, ...] = ()
         if client_factory is None:
             self._name_servers = parse_name_server(name_server or self._options.name_server)
         else:
-            write_options.refuse_beside_factory(name_server, security, options)
+            refuse_beside_factory(name_server, security, options)
         self._client_factory = client_factory
         if backend not in ("remoting", "librocketmq"):
             raise LocalError(f"backend is {backend!r}; it must be 'remoting' or 'librocketmq'")
@@ -314,7 +458,7 @@ class WriteToRocketMQ(beam.PTransform):
 
         # A replica that is behind does not have the newest messages yet, so they would be sent again.
         replica_reads = self._exactly_once is None
-        made = write_options.write_client_options(self._name_servers, self._options, replica_reads=replica_reads)
+        made = write_client_options(self._name_servers, self._options, replica_reads=replica_reads)
         if self._backend == "librocketmq":
             from rmqio.librocketmq import LibrocketmqClientFactory
 
@@ -358,7 +502,7 @@ class WriteToRocketMQ(beam.PTransform):
             "id_fn": name_of(maker.id_fn),
             IDS: self._ids_shown,
             EXACTLY_ONCE: None if self._exactly_once is None else self._position_group,
-            **({} if self._exactly_once is None else write_options.shown_look_back(self._exactly_once)),
+            **({} if self._exactly_once is None else shown_look_back(self._exactly_once)),
             "dead_letter_topic": self._dead_letter_topic,
             "client_factory": name_of(self._client_factory),
             "backend": None if self._client_factory is not None else self._backend,
@@ -366,7 +510,7 @@ class WriteToRocketMQ(beam.PTransform):
             "with_sent": self._with_sent,
             "batches": self._batches or None,
             "claim_check": None if self._claim_check is None else self._claim_check.path,
-            **write_options.shown(self._options, of_client=self._client_factory is None),
+            **shown_options(self._options, of_client=self._client_factory is None),
         }
         return {name: DisplayDataItem(value).drop_if_none() for name, value in shown.items()}
 
@@ -402,3 +546,51 @@ def _of_single_tries(factory: ClientFactory) -> ClientFactory:
     if isinstance(factory, RemotingClientFactory):
         return RemotingClientFactory(replace(factory.options, max_retries=0))
     return factory
+
+
+# `WriteDeadLetters`: writes failures to a topic, so that `rmqio.replay` can send them back.
+
+
+class WriteDeadLetters(WriteLetters):
+    """Writes each failure as one dead letter: the raw body, with coordinates and error as properties.
+
+    Elements are `ReadFailure`, `FailedMessage`, or a `Message` that is already a letter. The transform can be given to
+    Beam's `ErrorHandler`; `dead_letter_topic=` of the other transforms is short for this:
+
+        with ErrorHandler(WriteDeadLetters("dead", name_server=...)) as errors:
+            records = pipeline | ReadFromRocketMQ(...).with_error_handler(errors)
+
+    Args:
+      topic: a topic that exists.
+      name_server, security, options, client_factory: as in `WriteToRocketMQ`.
+
+    Returns: a PCollection of `SendResult`.
+
+    Delivery: at least once. The id of a letter is derived from its origin, so that copies can be recognised. A
+    `FailedMessage` has no origin, so its id is derived from the message and the error's class: two equal messages are
+    two letters with one id. `dead_letter_topic=` of the write also knows the element. A letter that cannot be written
+    (a body of more than 4 MiB that compression does not reduce) raises `SerdeError`, which fails the bundle: the
+    group's offset is committed past the message, so the letter would be its last copy.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        name_server: str | tuple[str, ...] | list[str] | None = None,
+        security: Security | None = None,
+        options: WriteOptions | None = None,
+        client_factory: ClientFactory | None = None,
+    ) -> None:
+        options = options or WriteOptions()
+        if client_factory is None and options.compress_over_bytes is None:
+            options = dataclasses.replace(options, compress_over_bytes=COMPRESS_OVER_BYTES)
+        write = WriteToRocketMQ(
+            topic,
+            name_server=name_server,
+            security=security,
+            options=options,
+            id_fn=letter_id,
+            client_factory=compressing(client_factory),
+        )
+        super().__init__(write)

@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde.avro import AvroDeserializer, AvroSchema, AvroSerializer
-from rmqio.serde.avro.framing import confluent_head, single_object_head
-from rmqio.serde.avro.reading.walk import BrokenValue, walk
+from rmqio.serde.avro.encoding import BrokenValue, confluent_head, single_object_head, walk
 from rmqio.serde.registry.memory import MemoryRegistry
 from tests.fuzz.checks import KIB, bounded, outcome, require
 from tests.helpers.transforms.records import record_of

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from rmqio.model import Message, MessageQueue
-from rmqio.serde.avro.framing import confluent_head
+from rmqio.serde.avro.encoding import confluent_head
 from rmqio.wire import requests
 from rmqio.wire.batch import encode_batch
 from rmqio.wire.bodies import LZ4, ZLIB, ZSTD, compress, compression_flags

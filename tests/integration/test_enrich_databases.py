@@ -16,7 +16,7 @@ pytest.importorskip("sqlalchemy", reason="tables of databases need the extra 'sq
 import sqlalchemy
 
 from rmqio.enrich import Table
-from rmqio.enrich.loading import Wanted, load
+from rmqio.enrich.store import Wanted, load
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
 from tests.helpers.servers.mariadb import mariadb

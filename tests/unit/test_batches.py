@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rmqio.batches import Batch, MessageBatch, offsets_of, place_ids, record_id
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, Record
-from rmqio.transforms.coders.batch import BatchCoder
+from rmqio.transforms.coders import BatchCoder
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 

@@ -111,7 +111,7 @@ def _text(body: bytes) -> str | None:
 
 def _json(text: str) -> Any:
     """Parse an object or array; return None for anything else."""
-    from rmqio.serde.json_numbers import json_value
+    from rmqio.serde.strict_json import json_value
 
     if not text.lstrip().startswith(("{", "[")):
         return None
@@ -122,7 +122,7 @@ def _json(text: str) -> Any:
 
 
 def _json_text(value: Any) -> str:
-    from rmqio.serde.json_numbers import JsonEncoder
+    from rmqio.serde.strict_json import JsonEncoder
 
     return JsonEncoder(indent=2, default=_as_text, allow_nan=True).encode(value)
 

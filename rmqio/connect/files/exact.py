@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from rmqio.connect.rows import is_beyond_float
-from rmqio.serde.json_numbers import JsonNumber
+from rmqio.serde.strict_json import JsonNumber
 
 _NUMBERS: Final[tuple[Any, ...]] = (numbers.Number, UUID)
 

@@ -16,7 +16,7 @@ from rmqio.connect.rows import text_of_decimal, text_of_duration, to_json
 from rmqio.connect.sink.base import RowRefused
 from rmqio.errors import SerdeError
 from rmqio.near_names import did_you_mean
-from rmqio.serde.json_numbers import JsonNumber
+from rmqio.serde.strict_json import JsonNumber
 
 
 def _nothing(value: float) -> bool:

@@ -13,7 +13,7 @@ from rmqio.connect.rows import to_json
 from rmqio.connect.sink.base import Verdict
 from rmqio.errors import LocalError, RmqioError
 from rmqio.security import SecretSource, require_no_password
-from rmqio.serde.json_numbers import json_value
+from rmqio.serde.strict_json import json_value
 
 _DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "postgresql": "postgresql+psycopg",
                    "postgres": "postgresql+psycopg"}  # fmt: skip

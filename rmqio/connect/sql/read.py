@@ -18,7 +18,7 @@ from rmqio.connect.sql.engine import Database, DatabaseAway, is_away, reason_of
 from rmqio.connect.sql.options import check_partitions
 from rmqio.errors import LocalError
 from rmqio.security import SecretSource
-from rmqio.serde.json_numbers import json_value
+from rmqio.serde.strict_json import json_value
 
 _ROWS: Final = 5_000
 _MYSQL_JSON: Final = 245

@@ -16,13 +16,11 @@ import pyarrow as pa
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
-from rmqio.serde.avro.bulk.columns import BulkColumns, columns_of
-from rmqio.serde.avro.bulk.evolved import evolved_columns_of
+from rmqio.serde.avro.bulk_columns import BulkColumns, columns_of, evolved_columns_of
 from rmqio.serde.avro.deserializer import AvroDeserializer, key_of
-from rmqio.serde.avro.framing import BadFraming, Framing
-from rmqio.serde.avro.schemas.leaves import DURATION
-from rmqio.serde.avro.schemas.nodes import Node
-from rmqio.serde.avro.schemas.schema import AvroSchema, schema_of
+from rmqio.serde.avro.encoding import BadFraming, Framing
+from rmqio.serde.avro.nodes import DURATION, Node
+from rmqio.serde.avro.schema import AvroSchema, schema_of
 from rmqio.serde.base import undecodable
 
 if TYPE_CHECKING:

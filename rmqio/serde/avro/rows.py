@@ -9,9 +9,9 @@ import apache_beam as beam
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from rmqio.errors import LocalError
-from rmqio.serde.avro.schemas.nodes import Node
-from rmqio.serde.avro.schemas.schema import AvroSchema
-from rmqio.serde.avro.schemas.types import type_of_leaf
+from rmqio.serde.avro.nodes import Node
+from rmqio.serde.avro.schema import AvroSchema
+from rmqio.serde.avro.types import type_of_leaf
 
 _new: Final = object.__new__
 

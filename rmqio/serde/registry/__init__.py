@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rmqio.serde.registry.auth import BasicAuth, TokenAuth
 from rmqio.serde.registry.base import (
     RegisteredSchema,
     RegistryUnavailable,
@@ -11,10 +10,9 @@ from rmqio.serde.registry.base import (
     UnknownSchema,
     fingerprint,
 )
-from rmqio.serde.registry.folder import FolderRegistry
-from rmqio.serde.registry.memory import MemoryRegistry
-from rmqio.serde.registry.open_schema import OpenSchemaRegistry, SchemaRecord
-from rmqio.serde.registry.rest import RestRegistry
+from rmqio.serde.registry.http import BasicAuth, TokenAuth
+from rmqio.serde.registry.memory import FolderRegistry, MemoryRegistry
+from rmqio.serde.registry.rest import OpenSchemaRegistry, RestRegistry, SchemaRecord
 
 __all__ = [
     "SchemaRegistry",

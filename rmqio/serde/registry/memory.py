@@ -1,9 +1,15 @@
-"""Schemas in memory, for tests and for programs that have their schemas in their source."""
+"""Schemas in memory, and as files in a folder: for tests, and for programs that bring their schemas along."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
 
 from rmqio.errors import LocalError
 from rmqio.serde.registry.base import (
@@ -16,6 +22,8 @@ from rmqio.serde.registry.base import (
     normal_form,
     require_fingerprint,
 )
+
+# Schemas in memory, for tests and for programs that have their schemas in their source.
 
 
 class Catalog:
@@ -163,3 +171,172 @@ def _rebuild(entries: tuple[RegisteredSchema, ...]) -> MemoryRegistry:
     registry = MemoryRegistry()
     registry._catalog = Catalog(entries, _WHERE)
     return registry
+
+
+T = TypeVar("T")
+
+# The characters of a topic's name, and dots. No slash: a subject must not lead out of the folder.
+_SUBJECT: Final = re.compile(r"[A-Za-z0-9_%|-][A-Za-z0-9_%|.-]*")
+_FILE: Final = re.compile(rf"(?P<subject>{_SUBJECT.pattern})\.v(?P<version>[1-9][0-9]{{0,8}})\.avsc")
+_TRIES: Final = 100
+_Listing = tuple[tuple[str, int, int], ...]
+
+
+class _State(ProcessLocal):
+    catalog: Catalog | None = None
+    listing: _Listing = ()
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class FolderRegistry:
+    """The schemas of a folder: version N of a subject is the file `SUBJECT.vN.avsc`. Other files are ignored.
+
+    Ids are derived from the schemas (`content_id`): files that are added, removed or merged do not change the ids of
+    other schemas. The ids differ from those that another registry assigns to the same schemas.
+
+    Files are read when they are first needed. The folder is read again when something unknown is requested, and for
+    `versions` and `subjects`. The newest version is the one at the last look. Do not change a version once there are
+    messages with it.
+
+    Args:
+      folder: must exist on every worker.
+
+    Methods raise `SchemaRegistryError`, which names the file: a folder or file cannot be read, a file is not JSON or
+    has another form of name, or two schemas have the same id.
+    """
+
+    folder: Path
+    _state: _State = field(repr=False, compare=False)
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        # Absolute, because a worker can run in another directory.
+        object.__setattr__(self, "folder", Path(folder).absolute())
+        object.__setattr__(self, "_state", _State())
+
+    def register(self, subject: str, schema: str) -> int:
+        """Return the id of a schema. Creates a file for the next version, unless a version of the subject has it.
+
+        The file appears completely or not at all, and two processes never write the same version. Raises `LocalError`
+        for a subject that cannot be a file's name.
+        """
+        if not _SUBJECT.fullmatch(subject):
+            raise LocalError(
+                f"{subject!r} cannot be a subject in a folder: use letters, digits and _ - % | and, not first, dots"
+            )
+        normal_form(schema)
+        with self._state.lock:
+            for _ in range(_TRIES):
+                catalog = self._read()
+                if (known := catalog.registered(subject, schema)) is not None:
+                    return known.id
+                entry = RegisteredSchema(subject, catalog.next_version(subject), content_id(schema), schema)
+                Catalog((*catalog.entries, entry), self._where)  # refuses an id that another schema has
+                if self._write(entry):
+                    self._read()
+                    return entry.id
+                # Another process was first: read what it wrote.
+        raise SchemaRegistryError(
+            f"{self._where}: {entry.subject}.v{entry.version}.avsc can be neither created nor read"
+        )
+
+    def by_id(self, schema_id: int) -> str:
+        """The schema with an id. Raises `UnknownSchema`."""
+        return self._find(lambda catalog: catalog.by_id(schema_id))
+
+    def by_version(self, subject: str, version: int | None = None) -> RegisteredSchema:
+        """A version of a subject; None: the newest at the last look. Raises `UnknownSchema`."""
+        return self._find(lambda catalog: catalog.by_version(subject, version))
+
+    def versions(self, subject: str) -> list[int]:
+        """The versions of a subject, ascending. Raises `UnknownSchema` if the subject does not exist."""
+        return self._look().versions(subject)
+
+    def subjects(self) -> list[str]:
+        """The names of all subjects, sorted."""
+        return self._look().subjects()
+
+    def by_fingerprint(self, fingerprint: bytes) -> str:
+        """The schema with a fingerprint; of several, that of the lowest version. Raises `UnknownSchema`."""
+        return self._find(lambda catalog: catalog.by_fingerprint(fingerprint))
+
+    @property
+    def _where(self) -> str:
+        return f"the folder {self.folder}"
+
+    def _find(self, find: Callable[[Catalog], T]) -> T:
+        catalog = self._state.catalog or self._look()
+        try:
+            return find(catalog)
+        except UnknownSchema:
+            newer = self._look()
+            if newer is catalog:
+                raise
+            return find(newer)
+
+    def _look(self) -> Catalog:
+        with self._state.lock:
+            return self._read()
+
+    def _read(self) -> Catalog:
+        """The folder's current content; the same catalogue if no file was added, removed or written. Needs the lock.
+
+        Files are read again only if they differ: an unknown id in each message must not read the files each time.
+        """
+        state, listing = self._state, self._listing()
+        if state.catalog is None or listing != state.listing:
+            entries = [self._entry(name) for name, _, _ in listing]
+            entries.sort(key=lambda entry: (entry.version, entry.subject))
+            state.catalog = Catalog(entries, self._where)
+            state.listing = listing
+        return state.catalog
+
+    def _listing(self) -> _Listing:
+        found = []
+        try:
+            with os.scandir(self.folder) as files:
+                for file in files:
+                    if file.name.endswith(".avsc") and not file.name.startswith("."):
+                        status = file.stat()
+                        found.append((file.name, status.st_mtime_ns, status.st_size))
+        except OSError as error:
+            raise SchemaRegistryError(
+                f"{self._where} of schemas cannot be read: {error.strerror}. It must exist on every worker"
+            ) from error
+        return tuple(sorted(found))
+
+    def _entry(self, name: str) -> RegisteredSchema:
+        match = _FILE.fullmatch(name)
+        if match is None:
+            raise SchemaRegistryError(
+                f"{self.folder / name}: a schema's file is called SUBJECT.vN.avsc with N from 1: rename or move it"
+            )
+        try:
+            schema = (self.folder / name).read_text(encoding="utf-8-sig")
+            return RegisteredSchema(match["subject"], int(match["version"]), content_id(schema), schema)
+        except OSError as error:
+            raise SchemaRegistryError(f"{self.folder / name} cannot be read: {error.strerror}") from error
+        except (UnicodeDecodeError, LocalError) as error:
+            why = str(error) if isinstance(error, LocalError) else "it is not UTF-8 text"
+            raise SchemaRegistryError(f"{self.folder / name}: {why}") from error
+
+    def _write(self, entry: RegisteredSchema) -> bool:
+        """Create the version's file. False: it already exists."""
+        target = self.folder / f"{entry.subject}.v{entry.version}.avsc"
+        try:
+            descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=self.folder)
+            try:
+                with open(descriptor, "w", encoding="utf-8", newline="") as file:
+                    file.write(entry.schema)
+                    file.flush()
+                    os.fchmod(descriptor, 0o644)  # mkstemp lets only the owner read it
+                    os.fsync(descriptor)
+                # Unlike a rename, a link does not replace what another process has written.
+                os.link(temporary, target)
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise SchemaRegistryError(f"{target} cannot be written: {error.strerror}") from error
+        return True

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from rmqio.errors import LocalError, RmqioError
 from rmqio.serde.registry import OpenSchemaRegistry, RestRegistry
-from rmqio.serde.registry.typed import TypedSubjects
+from rmqio.serde.registry.rest import TypedSubjects
 from rmqio.sql.analysis.tables import check_table
 from rmqio.sql.catalog import typed_subjects
 from rmqio.sql.catalog.asking import asked

@@ -7,7 +7,7 @@ import binascii
 import json
 from typing import Any, Final
 
-from rmqio.serde.registry.typed import AVRO, JSON, PROTOBUF, TypedSchema, TypedSubjects
+from rmqio.serde.registry.rest import AVRO, JSON, PROTOBUF, TypedSchema, TypedSubjects
 from rmqio.sql.catalog import avro_columns
 from rmqio.sql.catalog.json_schema_columns import JsonSchemaColumns
 from rmqio.sql.errors import Refusal

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rmqio.addresses import shown_url
-from rmqio.enrich.sources.engines import engine_of
+from rmqio.enrich.sql_source import engine_of
 from rmqio.errors import LocalError
 from rmqio.security import password_from
 from rmqio.sql.catalog.connectors import ConnectorOptions

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from rmqio.enrich import refresh
 from rmqio.enrich.definition import Table
-from rmqio.enrich.jobs import folder_of_jobs
-from rmqio.enrich.loading import Wanted
-from rmqio.enrich.sources.base import Live
+from rmqio.enrich.sources import Live
+from rmqio.enrich.store import Wanted, folder_of_jobs
 from rmqio.enrich.table import native
 from rmqio.enrich.table.mapped import MappedTable
 from rmqio.enrich.table.rows import Spec

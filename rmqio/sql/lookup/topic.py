@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rmqio.enrich.live.following import Follower
+from rmqio.enrich.following import Follower
 from rmqio.errors import LocalError
 from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageFilter, MessageQueue, Record

@@ -19,13 +19,17 @@ from apache_beam.options.pipeline_options import DirectOptions
 
 from rmqio.errors import WireError
 from rmqio.model import MessageQueue
-from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.reading.config import ReadConfig
-from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig, look
-from rmqio.transforms.reading.discovery.known import Known, Look
+from rmqio.transforms.reading.discovery import DiscoveryConfig, Known, Look, look
+from rmqio.transforms.reading.options import ReadConfig
 from rmqio.transforms.reading.read_fn import RESUME_DELAY, ReadQueueFn
-from rmqio.transforms.reading.restriction import Claim, QueueRange, QueueRangeTracker
-from rmqio.transforms.reading.watermark import QueueWatermark, QueueWatermarks
+from rmqio.transforms.reading.restriction import (
+    Claim,
+    QueueDescriptor,
+    QueueRange,
+    QueueRangeTracker,
+    QueueWatermark,
+    QueueWatermarks,
+)
 from rmqio.transforms.shared import backlog, shared_client
 
 _LOOK_AGAIN_MS = 1_000

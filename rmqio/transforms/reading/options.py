@@ -1,13 +1,11 @@
-"""How a read uses its options: the clients that they describe, and which options would have no effect.
-
-An option without effect is refused when the read is built (docs/options.md), because users who set it rely on it.
-"""
+"""The configuration of a read, and how it uses its options: clients that they describe, and options without effect."""
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Final
 
+from rmqio.claims.check import ClaimCheck
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import MessageFilter
@@ -16,6 +14,38 @@ from rmqio.repeats import LookBack
 from rmqio.security import UNSECURED, Security
 from rmqio.start import StartFrom, StopAt
 from rmqio.topics import validate_group, validate_queue, validate_topic
+from rmqio.transforms.reading.pacing import RateLimit
+from rmqio.transforms.reading.restriction import TimestampOf
+
+# The configuration of a read, which its DoFns and its planner share.
+
+
+@dataclass(frozen=True)
+class ReadConfig:
+    """The configuration of the transform, checked and picklable."""
+
+    factory: ClientFactory
+    group: str | None
+    start: StartFrom
+    stop: StopAt | None
+    message_filter: MessageFilter
+    deserializer: Any
+    timestamp_of: TimestampOf
+    options: ReadOptions
+    batches: bool = False
+    errors_to_output: bool = False
+    claim_check: ClaimCheck | None = None
+    rate_limit: RateLimit | None = None
+    read_id: str = ""
+    """The id of the read, under which its commits wait for the end of a bounded pipeline (`endings`)."""
+    notes_as: str | None = None
+    """The id under which the read notes what a restart reads again (`restarts`). None: the runner has checkpoints."""
+
+    @property
+    def committed_group(self) -> str | None:
+        """The group whose offsets are committed."""
+        return self.group if self.options.commit_offsets else None
+
 
 _OF_CLIENT: Final = {
     "pull_batch": "pull_batch",

@@ -1,22 +1,48 @@
-"""The open readers of one DoFn instance, and when it may wait.
-
-The in-process runner is one thread that processes a bundle's queues strictly in turn and ignores resume delays. An idle
-queue that returned immediately would be called thousands of times per second, and one that waited alone would delay the
-busy queues. Therefore the polls of all queues are outstanding together, and a bundle waits at most once, for all.
-"""
+"""The open readers of one DoFn instance, when it may wait, and which part of an answer it may emit."""
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmqio.errors import TransportError
-from rmqio.interfaces import ClientFactory, OffsetQuery, QueueReader
-from rmqio.model import MessageFilter, MessageQueue
+from rmqio.interfaces import ClientFactory, FetchedBatch, OffsetQuery, QueueReader
+from rmqio.model import MessageFilter, MessageQueue, Record
 from rmqio.transforms.metrics import queue_labels
 from rmqio.transforms.shared import shared_client
+
+# The part of a broker's answer that a read may emit, and what it holds in memory.
+
+_stored_size = operator.itemgetter(Record._fields.index("stored_size"))  # by position: runs per message
+_body = operator.itemgetter(Record._fields.index("body"))
+
+
+def cut_to(fetched: FetchedBatch, stop: int | None, limit: int | None) -> FetchedBatch:
+    """The part of an answer before the stop and within the limit."""
+    if stop is not None and fetched.next_offset > stop:
+        fetched = fetched._replace(
+            records=list(itertools.takewhile(lambda r: r.queue_offset < stop, fetched.records)),
+            corrupt=tuple(c for c in fetched.corrupt if c.queue_offset < stop),
+            next_offset=stop,
+        )
+    if limit is not None and len(fetched.records) >= limit:
+        records = fetched.records[:limit]
+        end = records[-1].queue_offset + 1
+        fetched = fetched._replace(
+            records=records, corrupt=tuple(c for c in fetched.corrupt if c.queue_offset < end), next_offset=end
+        )
+    return fetched
+
+
+def held_bytes(records: list[Record]) -> int:
+    """The memory that the records use: their stored sizes, or their decompressed bodies if those are larger."""
+    stored: int = sum(map(_stored_size, records))
+    return max(stored, sum(map(len, map(_body, records))))
+
 
 _STALE_S = 30.0
 _UNREACHABLE_S = 60.0

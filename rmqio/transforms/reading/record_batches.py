@@ -7,22 +7,75 @@ message. Therefore batches are emitted, and a plain DoFn that is fused after it 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio.batches import Batch, offsets_of
-from rmqio.claims.check import ClaimCheck
+from rmqio.claims.check import ClaimCheck, is_reference, reference_of
+from rmqio.claims.store import ClaimStore
 from rmqio.errors import SerdeError
 from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageQueue, Record
 from rmqio.serde.base import error_of_record
-from rmqio.transforms.failures.read_failures import ReadFailure, failure_of_corrupt, failure_of_record
+from rmqio.transforms.failures import ReadFailure, failure_of_corrupt, failure_of_record, failure_of_value
 from rmqio.transforms.metrics import Count, observe_process
-from rmqio.transforms.reading.claimed import ClaimedReads
-from rmqio.transforms.reading.watermark import TimestampOf, beam_timestamp, born_time, store_time
+from rmqio.transforms.reading.restriction import TimestampOf, beam_timestamp, born_time, store_time
+
+# Claim checks in a read: records with references get their bodies before they are decoded.
+
+HELD_BYTES: Final = 64 << 20
+"""Bytes of bodies that are fetched together: a batch has up to hundreds of references, however big their objects."""
+
+
+class ClaimedReads:
+    """Gives records with references their bodies. Belongs to one DoFn instance."""
+
+    def __init__(self, check: ClaimCheck) -> None:
+        self._check = check
+        self._store = ClaimStore(check)
+        self._read = Count("claims_read")
+
+    def pieces(self, records: list[Record]) -> Iterator[tuple[int, int]]:
+        """Begins and ends of the parts of a batch whose bodies are in memory together. At least one, maybe empty."""
+        begin = size = 0
+        for position, record in enumerate(records):
+            more = self._size(record)
+            if size + more > HELD_BYTES and position > begin:
+                yield begin, position
+                begin, size = position, 0
+            size += more
+        yield begin, len(records)
+
+    def _size(self, record: Record) -> int:
+        try:
+            return reference_of(record, self._check.max_bytes).size if is_reference(record) else 0
+        except SerdeError:
+            return 0  # nothing is fetched
+
+    def resolved(
+        self, records: list[Record], stamps: list[int], fail: Callable[[Record, SerdeError], None]
+    ) -> tuple[list[Record], list[int]]:
+        """The records with their bodies, and their stamps. Records without an object go to `fail`, which can raise.
+
+        Raises `ClaimStoreError`.
+        """
+        found, errors = self._store.resolve(records)
+        for position, error in errors.items():
+            fail(records[position], error)
+        if errors:
+            stamps = [stamp for position, stamp in enumerate(stamps) if position not in errors]
+        read = sum(one is not other for one, other in zip(found, _without(records, errors), strict=True))
+        if read:
+            self._read.add(read, (records[0].topic,))
+        return found, stamps
+
+
+def _without(records: list[Record], errors: dict[int, SerdeError]) -> list[Record]:
+    return [each for position, each in enumerate(records) if position not in errors] if errors else records
+
 
 ERRORS_TAG = "errors"
 
@@ -200,3 +253,23 @@ def located_at(queue: MessageQueue, queue_offset: int, error: Exception) -> Serd
         return error
     what = str(error) if isinstance(error, SerdeError) else f"{type(error).__name__}: {error}"
     return SerdeError(f"{queue}, offset {queue_offset}: {what}")
+
+
+# The failures of members of a batch, with the coordinates that are known.
+
+
+def located_member(batch: Batch[Any], position: int, error: Exception) -> Exception:
+    """The error with the coordinates of a member, if they are known."""
+    value = batch[position]
+    if isinstance(value, Record):
+        return located(value, error)
+    return error if batch.queue is None else located_at(batch.queue, batch.offsets[position], error)
+
+
+def failure_of_member(batch: Batch[Any], position: int, error: Exception) -> ReadFailure:
+    """The failure of a member. Without a place, its coordinates are empty."""
+    value = batch[position]
+    if isinstance(value, Record):
+        return failure_of_record(value, error)
+    offset = -1 if batch.queue is None else batch.offsets[position]
+    return failure_of_value(value, batch.queue, offset, error)

@@ -1,18 +1,191 @@
-"""The restriction of one queue (what is left to read), and its tracker: every offset exactly once.
-
-Beam's own trackers do not fit. OffsetRestrictionTracker over an endless range reports that it is bounded, and lets a
-runner split it at half of 2^63. UnsplittableRestrictionTracker refuses even the checkpoint, so the remainder is lost.
-"""
+"""The restriction of one queue (what is left to read) and its tracker, the element of a read, and its watermark."""
 
 from __future__ import annotations
 
+import json
 import struct
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
-from apache_beam.coders import Coder
-from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
+from apache_beam.coders import Coder, VarIntCoder
+from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker, WatermarkEstimator
+from apache_beam.transforms.core import WatermarkEstimatorProvider
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 
-from rmqio.errors import WireError
+from rmqio.errors import LocalError, SerdeError, WireError
+from rmqio.model import MessageQueue, Record
+from rmqio.start import StartFrom, StopAt
+
+# The element of a read: one queue, where to start in it, and where to stop.
+
+
+class QueueDescriptor(NamedTuple):
+    """One queue to read. `ReadAllFromRocketMQ` accepts it as an element."""
+
+    queue: MessageQueue
+    start: StartFrom | None = None
+    """None: the transform's."""
+    stop: StopAt | None = None
+    """None: the transform's."""
+    limit: int | None = None
+    """Maximum number of records; None: no limit."""
+
+
+class QueueDescriptorCoder(Coder):
+    """JSON with sorted keys: there are only a few per queue, and they are stored in checkpoints."""
+
+    def encode(self, value: QueueDescriptor) -> bytes:
+        fields = {
+            "queue": value.queue,
+            "start": _start_fields(value.start, value.queue),
+            "stop": _stop_fields(value.stop, value.queue),
+            "limit": value.limit,
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+    def decode(self, encoded: bytes) -> QueueDescriptor:
+        try:
+            fields = json.loads(encoded)
+            return QueueDescriptor(
+                MessageQueue(*fields["queue"]),
+                _start(fields["start"]),
+                _stop(fields["stop"]),
+                fields["limit"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise WireError(f"not a queue descriptor: {error!r}") from error
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def to_type_hint(self) -> Any:
+        return QueueDescriptor
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+def _start_fields(start: StartFrom | None, queue: MessageQueue) -> list[Any] | None:
+    # Only this queue's offset is kept: otherwise each of a thousand queues would carry a thousand offsets.
+    if start is None:
+        return None
+    return [start.kind, start.timestamp_ms, start.reset, [pair for pair in start.offsets if pair[0] == queue]]
+
+
+def _start(fields: list[Any] | None) -> StartFrom | None:
+    if fields is None:
+        return None
+    kind, timestamp_ms, reset, offsets = fields
+    return StartFrom(kind, timestamp_ms, reset, tuple((MessageQueue(*q), offset) for q, offset in offsets))
+
+
+def _stop_fields(stop: StopAt | None, queue: MessageQueue) -> list[Any] | None:
+    if stop is None:
+        return None
+    return [stop.kind, stop.timestamp_ms, [pair for pair in stop.stops if pair[0] == queue]]
+
+
+def _stop(fields: list[Any] | None) -> StopAt | None:
+    if fields is None:
+        return None
+    kind, timestamp_ms, stops = fields
+    return StopAt(kind, timestamp_ms, tuple((MessageQueue(*q), offset) for q, offset in stops))
+
+
+# Event time: which timestamp a record gets, and how far a queue's watermark can advance.
+
+TimestampOf = Callable[[Record], int]
+"""Returns the Unix milliseconds of a record."""
+TimestampPolicy = Literal["born", "store"] | str | TimestampOf
+"""The producer's clock, the broker's clock, the property with this name (milliseconds), or a function."""
+
+_MIN_MS = int(MIN_TIMESTAMP.micros) // 1000 + 1
+_MAX_MS = int(MAX_TIMESTAMP.micros) // 1000 - 1
+
+
+def born_time(record: Record) -> int:
+    return record.born_timestamp_ms
+
+
+def store_time(record: Record) -> int:
+    return record.store_timestamp_ms
+
+
+class PropertyTime:
+    """Reads the milliseconds in a property. Raises `SerdeError` if it is missing or not a number."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, record: Record) -> int:
+        text = record.get_property(self.name)
+        try:
+            return int(text)  # type: ignore[arg-type]
+        except (TypeError, ValueError) as error:
+            found = "no such property" if text is None else f"{text!r:.60}"
+            raise SerdeError(
+                f"timestamp property {self.name!r} of {record.queue} offset {record.queue_offset}: {found}; "
+                "it must be Unix milliseconds"
+            ) from error
+
+
+def timestamp_function(policy: TimestampPolicy) -> TimestampOf:
+    """The function for a policy. Raises `LocalError` if it is not a policy."""
+    if callable(policy):
+        return policy
+    if not isinstance(policy, str) or not policy:
+        raise LocalError(f"timestamp is {policy!r}; it must be 'born', 'store', a property's name or a function")
+    return {"born": born_time, "store": store_time}.get(policy) or PropertyTime(policy)
+
+
+def beam_timestamp(milliseconds: int) -> Timestamp:
+    """A Beam timestamp, clamped to Beam's range: a broken clock must not stop a pipeline."""
+    return Timestamp(micros=min(max(milliseconds, _MIN_MS), _MAX_MS) * 1000)
+
+
+class QueueWatermark(WatermarkEstimator):
+    """Moves only forward, and only by `advance`. Beam's monotonic estimator raises on a timestamp that goes back."""
+
+    def __init__(self, micros: int) -> None:
+        self._micros = micros
+
+    def observe_timestamp(self, timestamp: Timestamp) -> None:
+        """Does nothing: a queue's order is not the order of its timestamps."""
+
+    def current_watermark(self) -> Timestamp:
+        return Timestamp(micros=self._micros)
+
+    def get_estimator_state(self) -> int:
+        return self._micros
+
+    @property
+    def milliseconds(self) -> int:
+        return self._micros // 1000
+
+    def advance(self, milliseconds: int) -> None:
+        """State that no later record is older than this, as far as known. Going back is ignored."""
+        self._micros = max(self._micros, min(max(milliseconds, _MIN_MS), _MAX_MS) * 1000)
+
+
+class QueueWatermarks(WatermarkEstimatorProvider):
+    """Creates `QueueWatermark`s; their state is their microseconds."""
+
+    def initial_estimator_state(self, element: object, restriction: object) -> int:
+        return int(MIN_TIMESTAMP.micros)
+
+    def new(self) -> QueueWatermark:
+        """A watermark that has not moved yet."""
+        return QueueWatermark(int(MIN_TIMESTAMP.micros))
+
+    def create_watermark_estimator(self, estimator_state: int) -> QueueWatermark:
+        return QueueWatermark(estimator_state)
+
+    def estimator_state_coder(self) -> VarIntCoder:
+        return VarIntCoder()
+
 
 _LAYOUT = struct.Struct(">Bqqq")
 _VERSION = 1

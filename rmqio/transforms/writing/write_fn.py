@@ -1,10 +1,11 @@
-"""The DoFn of `WriteToRocketMQ`."""
+"""The DoFns of `WriteToRocketMQ`: for elements, and for batches."""
 
 from __future__ import annotations
 
 import functools
 import time
 from collections.abc import Callable, Iterator
+from itertools import compress
 from typing import Any
 
 import apache_beam as beam
@@ -13,6 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from rmqio import telemetry
 from rmqio.claims.check import ClaimCheck, ClaimStoreError
+from rmqio.claims.store import ClaimStore
 from rmqio.dead_letters.letters import letter_id
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
@@ -23,15 +25,54 @@ from rmqio.sending.batches import BatchSender
 from rmqio.sending.certain import CertainProducer
 from rmqio.sending.producers import ProducerLease
 from rmqio.sending.traces import SendTrace
-from rmqio.transforms.metrics import observe_process
-from rmqio.transforms.writing.claimed import ClaimedWrites
-from rmqio.transforms.writing.default_ids import DefaultIds
-from rmqio.transforms.writing.elements import MessageMaker, letter_of_failure
-from rmqio.transforms.writing.exactly_once.sink import Sink
-from rmqio.transforms.writing.exactly_once.write_once import MARKS, WriteOnce
-from rmqio.transforms.writing.outputs import WriteMetrics, WriteOutputs
+from rmqio.transforms.metrics import Count, observe_process
+from rmqio.transforms.writing.elements import (
+    BatchMaker,
+    DefaultIds,
+    MadeBatch,
+    MessageMaker,
+    letter_of_failure,
+    topics_of,
+)
+from rmqio.transforms.writing.exactly_once import MARKS, WriteOnce
+from rmqio.transforms.writing.outputs import BatchWriteOutputs, Origin, WriteMetrics, WriteOutputs
+from rmqio.transforms.writing.sink_state import Sink
 from rmqio.wire import accelerator
-from rmqio.wire.batch import estimated_size
+from rmqio.wire.batch import batchable, estimated_size
+
+# Claim checks in a write: big bodies go to the folder before their messages are sent.
+
+
+class ClaimedWrites:
+    """Replaces messages with big bodies by references. Belongs to one DoFn instance."""
+
+    def __init__(self, check: ClaimCheck) -> None:
+        self._store = ClaimStore(check)
+        self._written = Count("claims_written")
+
+    def one(self, message: Message, topic: str) -> Message:
+        """The message to send, whose object is complete. Raises as `ClaimStore.put`."""
+        if not self._store.is_big(message):
+            return message
+        claimed = self._store.put(message)
+        self._written.add(1, (topic,))
+        return claimed
+
+    def all(self, made: MadeBatch, fail: Callable[[int, Message, str, Exception], None]) -> MadeBatch:
+        """The messages to send of a batch, without those that go to `fail`. Raises `ClaimStoreError`."""
+        if not any(map(self._store.is_big, made.messages)):
+            return made
+        rows: list[tuple[Any, ...]] = []
+        for message, topic, message_id, position in zip(
+            made.messages, topics_of(made), made.ids, made.positions, strict=False
+        ):
+            try:
+                rows.append((self.one(message, topic), topic, message_id, position))
+            except LocalError as error:
+                fail(position, message, topic, error)
+        messages, topics, ids, positions = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
+        return MadeBatch(messages, made.topics if len(made.topics) == 1 else topics, ids, positions, made.failed)
+
 
 _usual_size = accelerator.usual_size
 
@@ -267,3 +308,88 @@ def check_once(message: Message, message_id: str | None) -> None:
         raise LocalError("the message has no id that is the same when it comes again: give id_fn=")
     if message.delay_level is not None or message.deliver_at_ms is not None:
         raise LocalError("a delayed message is in no queue before its time, so a look-back could not find it")
+
+
+# The DoFn of `WriteToRocketMQ(batches=True)`.
+
+
+def _plain_size(message: Message) -> int:
+    """As `accelerator.usual_size`, in Python."""
+    if type(message) is not Message or message.sharding_key is not None or message.properties or not message.body:
+        return 0
+    texts = (message.topic, message.tags)
+    if type(message.keys) is not tuple or not all(text is None or isinstance(text, str) for text in texts):
+        return 0
+    return estimated_size(message) if batchable(message) else 0
+
+
+_size_of = accelerator.usual_size or _plain_size
+
+
+class BatchWriteFn(WriteFn):
+    """Sends each value of each batch as a message. Results go to the main output, as lists of `SendResult`.
+
+    Delivery, windows, order, batching and failures are those of `WriteFn`: a batch of the input is not a request.
+    Small ones are sent together, and large ones are split.
+
+    Args: as `WriteFn`, without `ids`: a `Batch` and a `Record` have ids of their own.
+    """
+
+    def _made_outputs(self, metrics: WriteMetrics) -> WriteOutputs:
+        maker = self._maker if self._with_letters else None
+        return BatchWriteOutputs(metrics, with_sent=self._with_sent, maker=maker)
+
+    def setup(self) -> None:
+        self._batch_maker = BatchMaker(self._maker)
+        super().setup()
+
+    def process(self, element: Any, value: Any = beam.DoFn.WindowedValueParam) -> Iterator[Any] | None:
+        origin = Origin(element, value.with_value(None))
+        self._origin = origin.value
+        try:
+            made = self._batch_maker.make(element)
+        except Exception as error:  # noqa: BLE001  # not a batch, or a changed one
+            self._outputs.failed(None, origin, None, None, error)
+            return self._take(origin.value)
+        if self._claims is not None:
+            made = self._claims.all(made, lambda at, message, *why: self._outputs.failed(at, origin, message, *why))
+        for position, (message, reason) in made.failed.items():
+            self._outputs.failed(position, origin, message, None if message is None else message[1], reason)
+        if made.messages:
+            self._add_all(made, origin)
+        return self._take(origin.value) if self._outputs.waiting else None
+
+    def _add_all(self, made: MadeBatch, origin: Origin) -> None:
+        messages, ids, positions = made.messages, made.ids, made.positions
+        if len(made.topics) == 1 and self._options.batch_flush and (self._once is None or None not in ids):
+            sizes = [*map(_size_of, messages)]
+            if max(sizes) <= self._max_bytes:
+                if all(sizes):
+                    self._accumulator.extend(messages, made.topics[0], ids, positions, origin, sizes)
+                    return
+                # The usual messages have no keys, and so no order: they can go first.
+                usual = [*compress(messages, sizes)]
+                if usual:
+                    self._accumulator.extend(
+                        usual,
+                        made.topics[0],
+                        [*compress(ids, sizes)],
+                        [*compress(positions, sizes)],
+                        origin,
+                        [*filter(None, sizes)],
+                    )
+                left = [not size for size in sizes]
+                messages, ids, positions = (
+                    [*compress(messages, left)],
+                    [*compress(ids, left)],
+                    [*compress(positions, left)],
+                )
+        for message, topic, message_id, position in zip(messages, topics_of(made), ids, positions, strict=False):
+            try:
+                if self._once is not None:
+                    check_once(message, message_id)
+                size = estimated_size(message)
+            except Exception as error:  # noqa: BLE001  # fields of wrong types
+                self._outputs.failed(position, origin, message, message[1], error)
+                continue
+            self._accumulator.add(message, topic, message_id, position, origin, size)

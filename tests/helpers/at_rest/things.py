@@ -27,7 +27,7 @@ from rmqio.connect.kafka.watch import Seen, SeenCoder
 from rmqio.connect.kafka.watermark import PartitionWatermarks
 from rmqio.dead_letters.letters import Failed, letter_id, make_letter, read_letter
 from rmqio.model import SendStatus
-from rmqio.pyspark.reading.position import Position
+from rmqio.pyspark.progress import Position
 from rmqio.rules.correlation.outputs import Correlated, CorrelatedCoder
 from rmqio.rules.engine import Matcher, compile_rules
 from rmqio.rules.formats import json_rules
@@ -41,8 +41,8 @@ from rmqio.sending.batches import FailedMessage
 from rmqio.skew.salted import PartCoder
 from rmqio.sql.functions.identity import row_id
 from rmqio.sql.jobs.state import Status
-from rmqio.transforms.coders.batch import BatchCoder
-from rmqio.transforms.coders.values import (
+from rmqio.transforms.coders import (
+    BatchCoder,
     FailedMessageCoder,
     MessageCoder,
     MessageQueueCoder,
@@ -51,14 +51,18 @@ from rmqio.transforms.coders.values import (
     RecordCoder,
     SendResultCoder,
 )
-from rmqio.transforms.descriptor import QueueDescriptor, QueueDescriptorCoder
-from rmqio.transforms.failures.read_failures import ReadFailure
-from rmqio.transforms.reading.discovery.known import Known, KnownCoder
+from rmqio.transforms.failures import ReadFailure
+from rmqio.transforms.reading.discovery import Known, KnownCoder
 from rmqio.transforms.reading.in_process import Subscribed, SubscribedCoder
 from rmqio.transforms.reading.record_batches import RecordBatch
-from rmqio.transforms.reading.restriction import QueueRange, QueueRangeCoder
-from rmqio.transforms.reading.watermark import QueueWatermarks
-from rmqio.transforms.writing.default_ids import DefaultIds
+from rmqio.transforms.reading.restriction import (
+    QueueDescriptor,
+    QueueDescriptorCoder,
+    QueueRange,
+    QueueRangeCoder,
+    QueueWatermarks,
+)
+from rmqio.transforms.writing.elements import DefaultIds
 from rmqio.wire import requests
 from rmqio.wire.properties import encode_properties
 

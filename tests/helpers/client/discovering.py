@@ -8,7 +8,7 @@ from rmqio.model import MessageQueue
 from rmqio.start import StartFrom
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.topics import Subscription
-from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
+from rmqio.transforms.reading.discovery import DiscoveryConfig
 
 
 def client_of(cluster: InMemoryCluster) -> Any:

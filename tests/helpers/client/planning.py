@@ -11,10 +11,10 @@ from rmqio import MessageQueue, ReadOptions, StartFrom
 from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.topics import Subscription
-from rmqio.transforms.reading.config import ReadConfig
-from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
-from rmqio.transforms.reading.planned.planner import QueuePlanner, name_of
-from rmqio.transforms.reading.watermark import born_time
+from rmqio.transforms.reading.discovery import DiscoveryConfig
+from rmqio.transforms.reading.options import ReadConfig
+from rmqio.transforms.reading.planned import QueuePlanner, name_of
+from rmqio.transforms.reading.restriction import born_time
 
 N0, N1 = "t/broker-a/0", "t/broker-a/1"
 

@@ -9,7 +9,7 @@ from rmqio.client.environment import Environment
 from rmqio.client.transport import Connect
 from rmqio.errors import TransportError
 from rmqio.testing import BrokerSettings, FakeBroker, InMemoryCluster, ManualClock, ScriptedTransport
-from rmqio.testing._protocol.server import OnCommand
+from rmqio.testing.broker import OnCommand
 from rmqio.wire.command import Command
 
 _STEP_S = 0.01

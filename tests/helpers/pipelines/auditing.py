@@ -12,7 +12,7 @@ import apache_beam as beam
 from rmqio import Batch, MapRecords, Message, ReadFromRocketMQ, Record, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.audit import Audit
 from rmqio.runners import options
-from rmqio.transforms.coders.batch import BatchConstraint
+from rmqio.transforms.coders import BatchConstraint
 
 DROPPED = frozenset({(0, 10), (0, 11), (0, 12), (0, 4500)})
 BAD = (1, 5)

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmqio.enrich import Table, loading
-from rmqio.enrich.loading import Wanted
+from rmqio.enrich import Table, store
+from rmqio.enrich.store import Wanted
 from rmqio.enrich.table.rows import Spec
 
 ROWS = 50
@@ -58,18 +58,18 @@ def main(folder: Path, step: int, is_shared: bool) -> None:
         write(here, 1)
         more = {} if shared is None else {"shared_dir": str(shared)}
         wanted = Wanted(Table.from_parquet(str(here / "rows.parquet"), cache_dir=str(here / "cache"), **more), SPEC)
-        loading.load(wanted, newer_than=0)
+        store.load(wanted, newer_than=0)
         write(here, 2)
         child = os.fork()
         if child == 0:
             die_at(number, here)
             with contextlib.suppress(BaseException):
-                loading.load(wanted, newer_than=1e12)
+                store.load(wanted, newer_than=1e12)
                 os._exit(0)
             os._exit(1)
         _, status = os.waitpid(child, 0)
         after = values_of(wanted)
-        rows = loading.load(wanted, newer_than=1e12)[1].get(list(range(ROWS)))
+        rows = store.load(wanted, newer_than=1e12)[1].get(list(range(ROWS)))
         left = [str(each.relative_to(here)) for name in ("new-*", "current.json.*") for each in here.rglob(name)]
         found = {"after": after, "rebuilt": sorted({row[0] for row in rows}), "left": left}
         print(json.dumps({"status": status, **found}), flush=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastavro import schemaless_reader
 
-from rmqio.serde.avro.schemas.compatibility import find_incompatibilities
+from rmqio.serde.avro.compatibility import find_incompatibilities
 
 
 def differences(reader: Any, writer: Any) -> list[str]:

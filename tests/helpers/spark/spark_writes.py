@@ -16,7 +16,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from rmqio.pyspark.options.write import WriteSettings, write_settings
+from rmqio.pyspark.options import WriteSettings, write_settings
 
 NAME_SERVER = {"nameserver": "127.0.0.1:9876"}
 TEXT = StringType()

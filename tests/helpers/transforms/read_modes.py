@@ -18,13 +18,11 @@ from rmqio import MessageQueue, QueueDescriptor, ReadAllFromRocketMQ, ReadFromRo
 from rmqio.model import Record
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.topics import Subscription
-from rmqio.transforms.reading.discovery.arriving import DescribeFn
-from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn, WatchFn
+from rmqio.transforms.reading.discovery import DescribeFn, DiscoverFn, WatchFn
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn
-from rmqio.transforms.reading.planned.planner import QueuePlanner, queue_of
-from rmqio.transforms.reading.planned.ranges import WATERMARKS_TAG, ReadRangesFn
+from rmqio.transforms.reading.planned import WATERMARKS_TAG, QueuePlanner, ReadRangesFn, queue_of
 from rmqio.transforms.reading.read_fn import BoundedReadFn, UnboundedReadFn
-from rmqio.transforms.reading.watermark import QueueWatermarks
+from rmqio.transforms.reading.restriction import QueueWatermarks
 from tests.helpers.transforms.reading import Finalizer
 
 DIRECT: Final = "direct"

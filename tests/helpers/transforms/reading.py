@@ -34,13 +34,12 @@ from rmqio.errors import SerdeError
 from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.topics import Subscription
-from rmqio.transforms.reading.config import ReadConfig
-from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
+from rmqio.transforms.reading.discovery import DiscoveryConfig
 from rmqio.transforms.reading.in_process import ReadSubscriptionFn, Subscribed
+from rmqio.transforms.reading.options import ReadConfig
 from rmqio.transforms.reading.read_fn import BoundedReadFn, ReadQueueFn, UnboundedReadFn
 from rmqio.transforms.reading.record_batches import RecordBatch, UnbatchFn
-from rmqio.transforms.reading.restriction import QueueRange
-from rmqio.transforms.reading.watermark import QueueWatermarks, beam_timestamp, timestamp_function
+from rmqio.transforms.reading.restriction import QueueRange, QueueWatermarks, beam_timestamp, timestamp_function
 from rmqio.transforms.shared import close_shared_clients, shared_client
 from tests.helpers.waiting import patience
 
@@ -75,7 +74,7 @@ def given_up(cluster: InMemoryCluster, reason: str) -> Iterator[None]:
 @contextmanager
 def read_begins_at(unix_ms: int) -> Iterator[None]:
     """Starts reads at this time: queues that are found later count as late from then on."""
-    with mock.patch("rmqio.transforms.reading.discovery.discover_fn.now_ms", return_value=unix_ms):
+    with mock.patch("rmqio.transforms.reading.discovery.now_ms", return_value=unix_ms):
         yield
 
 

@@ -14,9 +14,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.model import MessageQueue, Record
 from rmqio.options import WriteOptions
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
-from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
 from rmqio.transforms.writing.elements import MessageMaker
-from rmqio.transforms.writing.write_fn import WriteFn
+from rmqio.transforms.writing.write_fn import BatchWriteFn, WriteFn
 
 
 class Bundles:

@@ -12,12 +12,11 @@ from apache_beam.pvalue import TaggedOutput
 from rmqio.options import WriteOptions
 from rmqio.repeats import Attempt, LookBack, in_attempt
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
+from rmqio.transforms.writing import sink_state as sinks
 from rmqio.transforms.writing.elements import MessageMaker
-from rmqio.transforms.writing.exactly_once import sink as sinks
-from rmqio.transforms.writing.exactly_once.sink import Sink
-from rmqio.transforms.writing.exactly_once.write_once import committed
-from rmqio.transforms.writing.write_fn import WriteFn
+from rmqio.transforms.writing.exactly_once import committed
+from rmqio.transforms.writing.sink_state import Sink
+from rmqio.transforms.writing.write_fn import BatchWriteFn, WriteFn
 from tests.helpers.transforms.write_bundles import gathered, taken_apart, windowed
 
 GROUP = "position"

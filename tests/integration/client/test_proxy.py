@@ -134,7 +134,7 @@ def test_a_read_of_a_pattern_is_refused(proxy: Proxy) -> None:
 
 def test_a_subscribe_pattern_of_plain_pyspark_is_refused(proxy: Proxy) -> None:
     pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
-    from rmqio.pyspark.options.read import read_settings
+    from rmqio.pyspark.read_options import read_settings
     from rmqio.pyspark.source import RocketMQReader
 
     given = {"nameserver": proxy.address, "subscribepattern": "proxy-.*"}

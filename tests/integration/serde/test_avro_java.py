@@ -25,7 +25,7 @@ from bench.common.process import LineProcess
 from bench.common.tally import BenchError
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde.avro import AvroDeserializer, AvroSchema, AvroSerializer, Duration
-from rmqio.serde.avro.framing import Framing
+from rmqio.serde.avro.encoding import Framing
 from tests.helpers.serde.avro_evolution import readers
 from tests.helpers.serde.avro_schemas import schema_texts, schemas
 from tests.helpers.serde.avro_values import values

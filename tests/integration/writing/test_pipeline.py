@@ -18,7 +18,7 @@ from rmqio.model import Message
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.topics import queue_for_key
 from rmqio.transforms.write import WriteToRocketMQ
-from rmqio.transforms.writing.selector import TopicFromFields
+from rmqio.transforms.writing.elements import TopicFromFields
 from tests.helpers.client.raw_send import stored
 
 pytestmark = pytest.mark.broker

@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
 from rmqio.pyspark import lags
-from rmqio.pyspark.reading.columns import COLUMNS, SOURCE_SCHEMA
-from rmqio.pyspark.reading.position import as_json
+from rmqio.pyspark.columns import COLUMNS, SOURCE_SCHEMA
+from rmqio.pyspark.progress import as_json
 from tests.gate.judging import inconclusive
 from tests.helpers.client.raw_send import read_to, records_of
 from tests.helpers.ledgers.ledger import Lab, new_group

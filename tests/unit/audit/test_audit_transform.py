@@ -24,7 +24,7 @@ from rmqio.errors import LocalError, WireError
 from rmqio.model import MessageQueue
 from rmqio.runners import options
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.coders.batch import BatchConstraint
+from rmqio.transforms.coders import BatchConstraint
 from rmqio.transforms.shared import close_shared_clients
 
 COUNT = 300

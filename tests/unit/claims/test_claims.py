@@ -27,8 +27,8 @@ from rmqio.claims.check import PROPERTY, ClaimStoreError, Reference, is_referenc
 from rmqio.claims.store import ClaimStore
 from rmqio.errors import LocalError, RmqioError, SerdeError
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.coders.batch import BatchConstraint
-from rmqio.transforms.failures.read_failures import failure_of_record
+from rmqio.transforms.coders import BatchConstraint
+from rmqio.transforms.failures import failure_of_record
 from rmqio.transforms.reading.record_batches import RecordBatch, UnbatchFn
 from rmqio.transforms.shared import close_shared_clients
 from tests.helpers.transforms.write_bundles import Bundles
@@ -164,7 +164,7 @@ def _is_there(check: ClaimCheck, record: Record) -> bool:
 def test_no_more_bodies_are_in_memory_than_fit(
     check: ClaimCheck, monkeypatch: pytest.MonkeyPatch, in_batches: bool
 ) -> None:
-    monkeypatch.setattr("rmqio.transforms.reading.claimed.HELD_BYTES", 7_000)
+    monkeypatch.setattr("rmqio.transforms.reading.record_batches.HELD_BYTES", 7_000)
     store, offsets = ClaimStore(check), range(9)
     sent = [Message(SMALL) if n == 4 else store.put(Message(b"%d" % n * (8_000 if n == 7 else 3_000))) for n in offsets]
     raws = [f"{PROPERTY}\x01{each.properties.get(PROPERTY)}\x02".encode() for each in sent]

@@ -18,7 +18,7 @@ from rmqio.command_line.values import QueueName, parse_from, parse_queue, parse_
 from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.schemas.__main__ import LEVELS
 from rmqio.security import EnvironmentCredentials
-from rmqio.serde.avro.schemas.compatibility import Level
+from rmqio.serde.avro.compatibility import Level
 from rmqio.start import Position
 
 

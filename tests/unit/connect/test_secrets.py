@@ -18,7 +18,7 @@ pytest.importorskip("confluent_kafka", reason="Kafka needs the extra 'kafka'")
 
 from rmqio.connect import ReadFromKafka, ReadFromSql, WriteToElasticsearch, WriteToKafka, WriteToSql
 from rmqio.enrich import Enrich, Table
-from rmqio.enrich.sources.sql import Query
+from rmqio.enrich.sql_source import Query
 from rmqio.errors import LocalError
 
 SECRET = "a-secret-93b1e7"

@@ -66,7 +66,7 @@ def test_a_million_rows_fit_into_a_gigabyte(tmp_path: Path) -> None:
 def test_a_second_worker_shares_the_pages_of_the_first(tmp_path: Path) -> None:
     from bench.enrich.rows import make, wanted
     from bench.enrich.workers import shares
-    from rmqio.enrich.loading import load
+    from rmqio.enrich.store import load
 
     rows = 250_000
     make(tmp_path / "rows.parquet", rows)

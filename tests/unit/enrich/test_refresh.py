@@ -19,10 +19,9 @@ pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'"
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmqio.enrich import Table, loading, refresh
-from rmqio.enrich.loading import Wanted
+from rmqio.enrich import Table, refresh, store
 from rmqio.enrich.refresh import Schedule, acquire, close_all
-from rmqio.enrich.store import default_folder
+from rmqio.enrich.store import Wanted, default_folder
 from rmqio.enrich.table import hashing
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
@@ -135,7 +134,7 @@ import logging, pathlib, sys
 logging.basicConfig(level=logging.INFO, stream=sys.stdout)
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 from rmqio.enrich import Table
-from rmqio.enrich.loading import Wanted, load
+from rmqio.enrich.store import Wanted, load
 from rmqio.enrich.table import hashing
 from rmqio.enrich.table.rows import Spec
 table = Table.from_parquet({str(tmp_path / "rows.parquet")!r}, cache_dir={str(tmp_path / "cache")!r})
@@ -149,15 +148,15 @@ print(load(Wanted(table, Spec(("id",))), newer_than=0)[1].get_one(5))
 
 def test_harm_to_the_files_is_repaired_by_building_again(tmp_path: Path) -> None:
     write(tmp_path, 5)
-    pointer, table = loading.load(wanted(tmp_path), newer_than=0)
+    pointer, table = store.load(wanted(tmp_path), newer_than=0)
     with open(table.folder / "starts.bin", "r+b") as file:
         file.seek(40)
         file.write(b"\xff\xff\xff\x00")
-    again, table = loading.load(wanted(tmp_path), newer_than=0)
+    again, table = store.load(wanted(tmp_path), newer_than=0)
     assert again.version == pointer.version
     assert table.get_one(99) == (5,)
     (table.folder.parent / "current.json").write_text("{")
-    assert loading.load(wanted(tmp_path), newer_than=0)[1].get_one(99) == (5,)
+    assert store.load(wanted(tmp_path), newer_than=0)[1].get_one(99) == (5,)
 
 
 @pytest.mark.parametrize("where", ["cache_dir", "shared_dir"])
@@ -173,7 +172,7 @@ def test_versions_with_another_hash_build_a_table_once_each(
         if where == "shared_dir":
             folders["cache_dir"] += str(turn)
         table = Table.from_parquet(str(tmp_path / "rows.parquet"), **folders)
-        assert loading.load(Wanted(table, SPEC), newer_than=0)[1].get_one(99) == (5,)
+        assert store.load(Wanted(table, SPEC), newer_than=0)[1].get_one(99) == (5,)
     assert caplog.text.count("100 rows") == 2
 
 
@@ -185,7 +184,7 @@ def test_machines_copy_what_one_has_built(tmp_path: Path, caplog: pytest.LogCapt
         table = Table.from_parquet(
             str(tmp_path / "rows.parquet"), cache_dir=str(tmp_path / machine), shared_dir=str(tmp_path / "all")
         )
-        found = loading.load(Wanted(table, SPEC), newer_than=0)[1]
+        found = store.load(Wanted(table, SPEC), newer_than=0)[1]
         assert found.get_one(3) == (6,)
         folders.append(found.folder)
     assert folders[0] != folders[1]
@@ -199,7 +198,7 @@ def test_machines_copy_what_one_has_built(tmp_path: Path, caplog: pytest.LogCapt
     (killed / "new-1").mkdir()
     (killed / "new-1" / "rows.arrow").write_bytes(b"torn")
     (killed / "current.json.1").write_text("{")
-    assert loading.load(Wanted(table, SPEC), newer_than=0)[1].get_one(3) == (6,)
+    assert store.load(Wanted(table, SPEC), newer_than=0)[1].get_one(3) == (6,)
     assert "is built again" in caplog.text
     assert not [*killed.glob("new-*"), *killed.glob("current.json.*")]
 
@@ -224,7 +223,7 @@ def test_rows_that_another_machine_has_built_are_as_new_as_the_answer_of_the_sou
     table = Table.from_parquet(
         str(tmp_path / "rows.parquet"), cache_dir=str(tmp_path / "one"), shared_dir=str(tmp_path / "all")
     )
-    loading.load(Wanted(table, SPEC), newer_than=0)
+    store.load(Wanted(table, SPEC), newer_than=0)
     store = Wanted(table, SPEC).shared()
     assert store is not None
     pointer = store.pointer()
@@ -239,25 +238,25 @@ def test_a_full_disk_is_found_before_the_build(tmp_path: Path, monkeypatch: pyte
     usage = type("Usage", (), {"free": 1 << 20})
     monkeypatch.setattr("rmqio.enrich.store.shutil.disk_usage", lambda _: usage)
     with pytest.raises(LocalError, match=r"has 1 MB left, and a new version .* set cache_dir"):
-        loading.load(wanted(tmp_path), newer_than=0)
+        store.load(wanted(tmp_path), newer_than=0)
 
 
 def test_an_old_version_is_removed_and_its_map_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqio.enrich.store._GRACE_S", -1.0)
     write(tmp_path, 1)
-    _, old = loading.load(wanted(tmp_path), newer_than=0)
+    _, old = store.load(wanted(tmp_path), newer_than=0)
     write(tmp_path, 2, count=9)
-    _, new = loading.load(wanted(tmp_path), newer_than=time.time())
+    _, new = store.load(wanted(tmp_path), newer_than=time.time())
     assert not old.folder.exists()
     assert (old.get_one(99), new.get_one(1)) == ((1,), (2,))
 
 
 def test_a_version_that_was_just_replaced_can_still_be_opened(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    pointer, old = loading.load(wanted(tmp_path), newer_than=0)
+    pointer, old = store.load(wanted(tmp_path), newer_than=0)
     os.utime(old.folder, (1, 1))  # it was made long ago
     write(tmp_path, 2, count=9)
-    loading.load(wanted(tmp_path), newer_than=time.time())
+    store.load(wanted(tmp_path), newer_than=time.time())
     assert wanted(tmp_path).store().opened(pointer).get_one(99) == (1,)
 
 

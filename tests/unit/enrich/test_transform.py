@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from rmqio import Batch, MessageQueue
 from rmqio.enrich import Enrich, Table
-from rmqio.enrich.merging import Merge, fields_of
 from rmqio.enrich.refresh import close_all
+from rmqio.enrich.transform import Merge, fields_of
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde import JsonSerializer
 from rmqio.testing import InMemoryClientFactory
@@ -76,7 +76,7 @@ def run(elements: list[Any], enrich: Enrich) -> list[Any]:
 
 
 def enrich_fn(enrich: Enrich, *, errors_to_output: bool = False) -> Any:
-    from rmqio.enrich.enrich_fn import EnrichFn
+    from rmqio.enrich.transform import EnrichFn
 
     look_up = pickle.loads(pickle.dumps(enrich._look_up))
     return EnrichFn(look_up, "step", batches=enrich._batches, errors_to_output=errors_to_output)
@@ -219,7 +219,7 @@ def test_a_bad_member_goes_alone_to_the_errors(users: Table) -> None:
 
 
 def test_a_bundle_without_an_end_gets_new_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqio.enrich.enrich_fn._KEPT_S", 0.05)
+    monkeypatch.setattr("rmqio.enrich.transform._KEPT_S", 0.05)
     path = tmp_path / "rows.csv"
     path.write_text("id,v\na,1\n")
     fn = enrich_fn(Enrich(Table.from_csv(str(path), cache_dir=str(tmp_path / "cache")), "id", refresh_s=0.1))

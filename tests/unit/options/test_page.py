@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the page has the options of the format rocketmq, which needs the extra 'spark'")
 
 from rmqio.options import ClientOptions, ReadOptions, WriteOptions, option_names
-from rmqio.pyspark.options import read as spark_reads
-from rmqio.pyspark.options import write as spark_writes
+from rmqio.pyspark import options as spark_writes
+from rmqio.pyspark import read_options as spark_reads
 from rmqio.transforms.reading.options import _OF_CLIENT, _OF_PRODUCER
 from tests.helpers.transforms.read_modes import ALL, BOUNDED_ONLY, DIRECT, ENDS, PLANNED, REFUSED, STREAM
 

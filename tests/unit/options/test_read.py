@@ -19,7 +19,7 @@ from rmqio.errors import GroupOffsetReset, LocalError, RmqioError
 from rmqio.options import option_names
 from rmqio.sending.traces import close_tracers
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn
+from rmqio.transforms.reading.discovery import DiscoverFn
 from rmqio.transforms.shared import shared_client
 from tests.helpers.transforms.read_modes import ALL, ENDS, MODES, PLANNED, REFUSED, Reading
 from tests.helpers.transforms.reading import T0, append, clean_cluster, fill

@@ -14,8 +14,8 @@ pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'"
 import pyarrow as pa
 
 from rmqio.enrich import Table
-from rmqio.enrich.loading import Wanted
 from rmqio.enrich.refresh import Schedule, close_all
+from rmqio.enrich.store import Wanted
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError
 from rmqio.pyspark.enriching import _Enriching

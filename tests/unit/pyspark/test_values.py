@@ -22,8 +22,18 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampNTZType, _parse_datatype_json_string
 
 from rmqio.errors import LocalError, RmqioError, SerdeError
-from rmqio.pyspark.reading.columns import COLUMNS, SOURCE_SCHEMA, checked_names, to_batch
-from rmqio.pyspark.reading.values import PASSWORD_VARIABLE, USER_VARIABLE, VALUE_NAMES, Values, _registry, value_options
+from rmqio.pyspark.columns import (
+    COLUMNS,
+    PASSWORD_VARIABLE,
+    SOURCE_SCHEMA,
+    USER_VARIABLE,
+    VALUE_NAMES,
+    Values,
+    _registry,
+    checked_names,
+    to_batch,
+    value_options,
+)
 from rmqio.pyspark.source import RocketMQDataSource
 from rmqio.serde.avro import AvroSerializer
 from rmqio.serde.registry import BasicAuth, FolderRegistry, RestRegistry, UnknownSchema

@@ -19,8 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from rmqio.errors import MessageIllegal, RmqioError, SystemBusy, TransportError
 from rmqio.model import MessageQueue, Record
 from rmqio.pyspark import sink
-from rmqio.pyspark.messages import RowIllegal
-from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter, Written
+from rmqio.pyspark.sink import RocketMQStreamWriter, RocketMQWriter, RowIllegal, Written
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.topics import queue_for_key
 from rmqio.wire import accelerator
@@ -266,7 +265,7 @@ def test_an_unknown_outcome_keeps_the_id(
 
 
 def test_an_acknowledgement_too_few_fails_the_task(cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqio.testing._memory_producer import InMemoryPendingSend
+    from rmqio.testing.memory import InMemoryPendingSend
 
     whole = InMemoryPendingSend.result
     monkeypatch.setattr(InMemoryPendingSend, "result", lambda self: whole(self)[:-1])

@@ -14,7 +14,7 @@ import pytest
 from fastavro import schemaless_reader, schemaless_writer
 
 from rmqio.schemas.__main__ import main
-from rmqio.serde.avro.schemas.compatibility import Level, check
+from rmqio.serde.avro.compatibility import Level, check
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas"
 ORDERS = ("order.v1", "order.v2")

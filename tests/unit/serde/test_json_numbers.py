@@ -13,7 +13,7 @@ from apache_beam import coders
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rmqio.serde.json_numbers import JsonEncoder, JsonNumber, exact_float, json_value, may_be_rounded
+from rmqio.serde.strict_json import JsonEncoder, JsonNumber, exact_float, json_value, may_be_rounded
 
 
 @pytest.mark.parametrize(

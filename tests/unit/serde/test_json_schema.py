@@ -19,7 +19,7 @@ pytest.importorskip("jsonschema_rs", reason="JSON Schemas need the extra 'json-s
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message
 from rmqio.serde import JsonDeserializer, JsonSerializer
-from rmqio.serde.json_schema import MAX_DEPTH, JsonSchema
+from rmqio.serde.json import MAX_DEPTH, JsonSchema
 from tests.helpers.transforms.records import record_of
 
 LINE = {

@@ -19,13 +19,13 @@ from tests.helpers.imports import ROOT, Import, all_imports, imports_of, is_in, 
 # rows for SQL, and what measures keys.
 FENCES = (
     "rmqio.runners.beam", "rmqio.runners.spark.beam", "rmqio.runners.flink.beam", "rmqio.local.beam",
-    "rmqio.sql.transform.beam", "rmqio.skew.beam", "rmqio.transforms.coders.beam",
+    "rmqio.sql.transform.beam", "rmqio.skew.beam", "rmqio.transforms.beam",
 )  # fmt: skip
 # Only these modules change Beam: in a worker by one call; in the user's process for the time of a call; and the last
 # two for good: with the same results, and for a class of ours.
 PATCHES = (
     "rmqio.runners.spark.beam.patches", "rmqio.runners.beam.in_process", "rmqio.runners.beam.speedups",
-    "rmqio.transforms.coders.beam",
+    "rmqio.transforms.beam",
 )  # fmt: skip
 PRIVATE_NAMES = "rmqio.runners.spark.beam.private"
 # All else of Beam is private: a new import either is of a documented name, and is listed here, or goes behind a fence.

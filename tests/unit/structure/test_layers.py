@@ -89,18 +89,18 @@ def broken_rule(imported: Import) -> str | None:
 
         if imported.top == "fastavro" and is_in(module, "rmqio.serde.avro", "rmqio.serde.registry"):
             return None
-        if imported.top == "jsonschema_rs" and is_in(module, "rmqio.serde.json_schema"):
+        if imported.top == "jsonschema_rs" and is_in(module, "rmqio.serde.json"):
             return None
-        if imported.top == "msgspec" and is_in(module, "rmqio.serde.typed_json", "rmqio.serde.json_objects"):
+        if imported.top == "msgspec" and is_in(module, "rmqio.serde.json_types", "rmqio.serde.json_objects"):
             return None
-        if imported.top == "msgspec" and is_in(module, "rmqio.serde.json_numbers") and imported.is_lazy:
+        if imported.top == "msgspec" and is_in(module, "rmqio.serde.strict_json") and imported.is_lazy:
             return None
         if imported.top == "requests" and is_in(module, "rmqio.serde.registry"):
             return None
         if imported.top == "apache_beam" and is_in(module, "rmqio.serde.avro.rows"):
             return None
         if imported.top == "pyarrow" and is_in(
-            module, "rmqio.serde.avro.arrow", "rmqio.serde.avro.bulk.columns", "rmqio.serde.avro.bulk.evolved"
+            module, "rmqio.serde.avro.arrow", "rmqio.serde.avro.bulk_columns", "rmqio.serde.avro.bulk_columns"
         ):
             return None
         return "serde imports stdlib, errors, internal_errors, model (avro also fastavro, rows Beam, arrow pyarrow)"
@@ -133,7 +133,7 @@ def broken_rule(imported: Import) -> str | None:
         ours = imported.is_of("rmqio.cli", "rmqio.command_line", "rmqio.client", "rmqio.__version__", *BASE)
         programs = (
             "rmqio.serde.avro",
-            "rmqio.serde.json_numbers",
+            "rmqio.serde.strict_json",
             "rmqio.dead_letters",
             "rmqio.claims",
             "rmqio.schemas",
@@ -269,13 +269,13 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.serde.json", "import fastavro", "serde imports"),
     ("rmqio.serde.avro", "import fastavro", None),
     ("rmqio.serde.json", "import msgspec", "serde imports"),
-    ("rmqio.serde.typed_json.fast", "import msgspec", None),
+    ("rmqio.serde.json_msgspec", "import msgspec", None),
     ("rmqio.serde.avro.rows", "import apache_beam", None),
-    ("rmqio.serde.avro.reading.typed", "import apache_beam", "serde imports"),
+    ("rmqio.serde.avro.typed", "import apache_beam", "serde imports"),
     ("rmqio.serde.avro.arrow", "import pyarrow", None),
-    ("rmqio.serde.avro.reading.typed", "import pyarrow", "serde imports"),
+    ("rmqio.serde.avro.typed", "import pyarrow", "serde imports"),
     ("rmqio.serde.registry.rest", "import requests", None),
-    ("rmqio.serde.avro.schemas.schema", "import requests", "serde imports"),
+    ("rmqio.serde.avro.schema", "import requests", "serde imports"),
     ("rmqio.serde.json", "import socket", "sockets only"),
     ("rmqio.transforms.read", "import socket", "sockets only"),
     ("rmqio.transforms.read", "from rmqio.client.factory import X", "transforms see"),
@@ -318,7 +318,7 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.sql.planning.plan", "from rmqio.rules import ir", "imports rules"),
     ("rmqio.transforms.read", "from rmqio.enrich import table", "imports enrich"),
     ("rmqio.sql.lookup.files", "from rmqio.enrich import table", None),
-    ("rmqio.enrich.loading", "import apache_beam", "know Beam"),
+    ("rmqio.enrich.store", "import apache_beam", "know Beam"),
     ("rmqio.enrich.transform", "import apache_beam", None),
     ("rmqio.enrich.topic", "from rmqio.wire import frame", "see topics through"),
     ("rmqio.transforms.read", "from rmqio.audit import sketch", "imports audit"),

@@ -30,7 +30,6 @@ class Elsewhere(NamedTuple):
 ELSEWHERE: Final = (
     Elsewhere("cli/messages cli/queues", "unit/cli/test_commands.py", "all commands run on one fake cluster"),
     Elsewhere("rules/plan", "unit/rules/match/test_engines_agree.py", "a plan is right if its matches are"),
-    Elsewhere("serde/avro/writing", "unit/serde/avro/test_values.py", "a value is written and read back"),
     Elsewhere(
         "sql/analysis/joins sql/analysis/ranks sql/analysis/sinks sql/analysis/subqueries sql/analysis/values "
         "sql/analysis/windows",

@@ -16,8 +16,8 @@ pytest.importorskip("pyspark", reason="the options of the Spark runner need it")
 from rmqio.audit import sketch
 from rmqio.cli.main import make_parser
 from rmqio.enrich.table import manifest
-from rmqio.pyspark.options.read import READ_NAMES
-from rmqio.pyspark.options.write import WRITE_NAMES
+from rmqio.pyspark.options import WRITE_NAMES
+from rmqio.pyspark.read_options import READ_NAMES
 from rmqio.runners.spark.streaming import checkpoint
 from rmqio.sql.catalog import metadata, options
 from rmqio.sql.planning import signature

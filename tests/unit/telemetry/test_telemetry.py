@@ -21,7 +21,7 @@ from rmqio.telemetry import METRICS, Kind, Metric
 from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster, faults
 from rmqio.transforms import metrics
 from rmqio.transforms.metrics import QueueGauges, ReadMetrics
-from rmqio.transforms.reading.watermark import QueueWatermarks
+from rmqio.transforms.reading.restriction import QueueWatermarks
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.wire.command import RequestCode
 from tests.helpers.transforms.reading import QueueBundles, clean_cluster, counters, fill, read

@@ -22,7 +22,7 @@ from rmqio.errors import (
 from rmqio.interfaces import ClientFactory, FetchedBatch, Producer, QueueClient, QueueReader
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
-from rmqio.testing._failures import Failure, Operation
+from rmqio.testing.cluster import Failure, Operation
 from tests.helpers.waiting import at_most
 
 ALL = MessageFilter()

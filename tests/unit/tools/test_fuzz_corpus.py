@@ -128,7 +128,7 @@ FAULTS: list[tuple[str, str, Callable[..., Any], type[Exception]]] = [
     ("batch", "tests.fuzz.targets.decode_batch", lambda data: decode_batch(data)[:-1], Violation),
     ("properties", "tests.fuzz.targets.find_property", lambda raw, name: None, Violation),
     ("avro", "rmqio.serde.avro.deserializer.undecodable", fails, struct.error),
-    ("avro", "rmqio.serde.avro.reading.decoder.schemaless_reader", reads_anything, Violation),
+    ("avro", "rmqio.serde.avro.deserializer.schemaless_reader", reads_anything, Violation),
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rmqio import MessageQueue, QueueDescriptor, StartFrom, StopAt
 from rmqio.errors import WireError
-from rmqio.transforms.descriptor import QueueDescriptorCoder
+from rmqio.transforms.reading.restriction import QueueDescriptorCoder
 from tests.helpers.transforms.reading import T0
 
 Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)

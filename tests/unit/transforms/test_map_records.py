@@ -18,7 +18,7 @@ from rmqio.batches import place_ids, record_id
 from rmqio.dead_letters.letters import BODY, ELEMENT, ORIGIN, read_letter
 from rmqio.errors import LocalError, RmqioError, SerdeError
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.coders.batch import BatchConstraint
+from rmqio.transforms.coders import BatchConstraint
 from tests.helpers.transforms.reading import T0, clean_cluster, fill, read
 
 COUNT = 6

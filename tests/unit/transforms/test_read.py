@@ -13,7 +13,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio import MessageQueue, QueueDescriptor, ReadOptions, Record, StartFrom, StopAt
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.coders.batch import BatchConstraint
+from rmqio.transforms.coders import BatchConstraint
 from rmqio.transforms.reading.read_fn import BoundedReadFn
 from rmqio.transforms.reading.restriction import QueueRange
 from tests.helpers.transforms.reading import T0, bodies, body, clean_cluster, fill, read, run_bodies

@@ -21,7 +21,7 @@ from rmqio.sending.batches import FailedMessage
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.testing.cluster import find_cluster
 from rmqio.transforms.write import WriteToRocketMQ, WriteToRocketMQResult
-from rmqio.transforms.writing.selector import ConstantTopic, TopicFromFields
+from rmqio.transforms.writing.elements import ConstantTopic, TopicFromFields
 from tests.helpers.transforms.written_orders import Order, serialize_order
 
 

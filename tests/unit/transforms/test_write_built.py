@@ -16,7 +16,7 @@ from rmqio.options import WriteOptions
 from rmqio.repeats import LookBack
 from rmqio.testing import InMemoryClientFactory
 from rmqio.transforms.write import WriteToRocketMQ
-from rmqio.transforms.writing.selector import ConstantTopic
+from rmqio.transforms.writing.elements import ConstantTopic
 from tests.helpers.transforms.written_orders import Order, serialize_order
 
 FACTORY = InMemoryClientFactory("nowhere")

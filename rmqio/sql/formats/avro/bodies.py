@@ -79,7 +79,7 @@ class Plan:
     """
 
     def __init__(self, source: Any, fields: Fields) -> None:
-        from rmqio.serde.avro.reading.decoder import decoder
+        from rmqio.serde.avro.deserializer import decoder
 
         schema = parsed(source, is_writers=True)
         self.decode = decoder(schema, None)
@@ -96,7 +96,7 @@ class Plan:
 
     def row(self, body: bytes, at: int, fields: Fields) -> tuple[Any, ...]:
         """Returns the SQL values of the body from an offset on. Raises `RowFailure`."""
-        from rmqio.serde.avro.reading.walk import BrokenValue
+        from rmqio.serde.avro.encoding import BrokenValue
 
         try:
             found = self.decode(body, at)
@@ -165,7 +165,7 @@ class RegistryDecoder:
 
     def _head(self, body: bytes) -> tuple[int, int]:
         """Returns the id of the schema, and where the value begins. Raises `RowFailure`."""
-        from rmqio.serde.avro.framing import ID_END, BadFraming, id_of
+        from rmqio.serde.avro.encoding import ID_END, BadFraming, id_of
 
         try:
             return id_of(body), ID_END
@@ -258,7 +258,7 @@ def _writer_of(
     source: Any, plain: AvroSchema, registry: SchemaRegistry | None, subject: str | None
 ) -> Callable[[dict[str, Any]], bytes]:
     from rmqio.serde.avro import AvroSchema, AvroSerializer
-    from rmqio.serde.avro.framing import confluent_head
+    from rmqio.serde.avro.encoding import confluent_head
 
     serialize = AvroSerializer(plain)
     if registry is None:

@@ -77,7 +77,7 @@ class RegistryJsonEncoder(JsonEncoder):
     """See `formats.base.Encoder`. The schema is registered, unless the subject has it."""
 
     def __init__(self, table: Table, fields: Fields, options: FormatOptions) -> None:
-        from rmqio.serde.registry.typed import JSON, TypedSubjects
+        from rmqio.serde.registry.rest import JSON, TypedSubjects
 
         json_options = JsonOptions.of(options)
         super().__init__(fields, json_options)

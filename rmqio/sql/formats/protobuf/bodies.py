@@ -168,7 +168,7 @@ def _registered_head(table: Table, options: FormatOptions, message: Any) -> byte
     from google.protobuf.message import DecodeError
 
     from rmqio.serde.registry import UnknownSchema
-    from rmqio.serde.registry.typed import PROTOBUF, TypedSubjects
+    from rmqio.serde.registry.rest import PROTOBUF, TypedSubjects
 
     subjects = TypedSubjects(confluent.registry_of(options, REGISTRY))
     subject = confluent.subject_of(table.options.topic, options)

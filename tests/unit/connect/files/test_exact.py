@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from rmqio.connect.files.formats import FileFormat
-from rmqio.serde.json_numbers import JsonNumber
+from rmqio.serde.strict_json import JsonNumber
 
 TIME = dt.datetime(2024, 1, 2, 3, 4, 5, 6)
 

@@ -24,7 +24,7 @@ from rmqio.connect.sink.buffer import Item
 from rmqio.connect.sink.writer import Writer
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, MessageQueue
-from rmqio.serde.json_numbers import JsonNumber
+from rmqio.serde.strict_json import JsonNumber
 from rmqio.telemetry import Metric
 from rmqio.transforms import ReadFailure
 from tests.helpers.own_process import in_own_process

@@ -29,7 +29,7 @@ from rmqio.connect.sql.options import TableOptions
 from rmqio.connect.sql.sink import SqlSink
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import TOMBSTONE, Message
-from rmqio.serde.json_numbers import JsonNumber
+from rmqio.serde.strict_json import JsonNumber
 from tests.helpers.waiting import until
 
 _TABLE = (

@@ -17,10 +17,9 @@ import pytest
 pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'")
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.enrich import Table
-from rmqio.enrich.live import following
-from rmqio.enrich.live.table import LiveTable
-from rmqio.enrich.loading import Wanted
+from rmqio.enrich import Table, following
+from rmqio.enrich.live import LiveTable
+from rmqio.enrich.store import Wanted
 from rmqio.enrich.table.rows import Spec
 from rmqio.errors import LocalError, RmqioError, TransportError
 from rmqio.model import TOMBSTONE, Message, MessageQueue, Record

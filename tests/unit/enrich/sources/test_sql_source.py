@@ -16,12 +16,11 @@ pytest.importorskip("sqlalchemy", reason="tables of databases need the extra 'sq
 
 import pyarrow as pa
 
-from rmqio.enrich import Table
-from rmqio.enrich.loading import Wanted, load
+from rmqio.enrich import Table, sql_source
+from rmqio.enrich.lookups import found_columns
 from rmqio.enrich.refresh import Schedule, acquire
-from rmqio.enrich.sources import sql
-from rmqio.enrich.sources.sql import Query
-from rmqio.enrich.table.columnar import found
+from rmqio.enrich.sql_source import Query
+from rmqio.enrich.store import Wanted, load
 from rmqio.enrich.table.kinds import cut_at
 from rmqio.enrich.table.mapped import MappedTable
 from rmqio.enrich.table.rows import Spec
@@ -49,7 +48,7 @@ def test_a_float_in_a_column_of_integers_is_refused(
         connection.executemany("INSERT INTO t VALUES (?, ?)", [(1, 1), (2, 2), (3, 2.5)])
         connection.commit()
     source = Query(f"sqlite:///{tmp_path / 'a.db'}", "t", partition_on, 1, None, None)
-    monkeypatch.setattr(sql, "_ROWS", 2)  # the types are those of the first rows
+    monkeypatch.setattr(sql_source, "_ROWS", 2)  # the types are those of the first rows
     reason = rf"t of sqlite:.*: {row}has the float 2.5 in the column v, which int64 would cut; cast it in the query"
     with pytest.raises(LocalError, match=reason):
         list(source.batches(None))
@@ -75,7 +74,7 @@ def test_a_table_without_rows_has_no_row_for_keys_of_any_type(
         made = MappedTable(Wanted(table, Spec(keys, ("v",))).store().folder / pointer.version, plain=plain)
         assert made.get(sought) == [made.get_one(each) for each in sought] == [None] * 3
         assert made.select(["v"]).get(sought, many=True) == [None] * 3
-        assert found(made, [pa.array([1])] * len(keys)) is None
+        assert found_columns(made, [pa.array([1])] * len(keys)) is None
         assert list(made.rows()) == []
 
 

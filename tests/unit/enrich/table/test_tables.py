@@ -18,7 +18,8 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqio.enrich.table import columnar, hashing, native, spool
+from rmqio.enrich import lookups
+from rmqio.enrich.table import building, hashing, native
 from rmqio.enrich.table.building import build
 from rmqio.enrich.table.manifest import BadTable
 from rmqio.enrich.table.mapped import MappedTable
@@ -73,7 +74,7 @@ def same(value: Any) -> Any:
 @pytest.fixture(params=["memory", "parts"])
 def how_built(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "parts":
-        monkeypatch.setattr(spool, "IN_MEMORY", 0)
+        monkeypatch.setattr(building, "IN_MEMORY", 0)
     return str(request.param)
 
 
@@ -120,7 +121,7 @@ def check_columns(table: MappedTable, kinds: list[pa.DataType], asked: list[Any]
     columns = [pa.array(each, kind) for each, kind in zip(zip(*parts, strict=True), kinds, strict=True)]
     shifted = [pa.concat_arrays([each[:1], each])[1:] for each in columns]  # with an offset
     for given_columns in (columns, shifted):
-        found = columnar.found(table, given_columns)
+        found = lookups.found_columns(table, given_columns)
         if native.new_table is None:
             assert found is None
             continue
@@ -140,14 +141,14 @@ def test_columns_of_keys_with_other_types_are_left_to_values(tmp_path: Path) -> 
     build([pa.RecordBatch.from_arrays([ids, pa.array(["a", "b", None])], names=["id", "v"])], Spec(("id",)), tmp_path)
     table = MappedTable(tmp_path)
     for column in (["1"], [1.0], [True]):
-        assert columnar.found(table, [pa.array(column)]) is None
+        assert lookups.found_columns(table, [pa.array(column)]) is None
     if native.new_table is not None:
         for kind in (pa.int8(), pa.int16(), pa.int64()):  # other widths are the same numbers
-            found = columnar.found(table, [pa.array([2, 1, 5, None], kind)])
+            found = lookups.found_columns(table, [pa.array([2, 1, 5, None], kind)])
             assert found is not None
             assert found.columns[0].to_pylist() == ["b", "a", None, None]
-        assert columnar.found(table, [pa.array([], pa.int64())]).columns[0].to_pylist() == []  # type: ignore[union-attr]
-    assert columnar.found(MappedTable(tmp_path, plain=True), [ids]) is None
+        assert lookups.found_columns(table, [pa.array([], pa.int64())]).columns[0].to_pylist() == []  # type: ignore[union-attr]
+    assert lookups.found_columns(MappedTable(tmp_path, plain=True), [ids]) is None
 
 
 @pytest.mark.skipif(native.new_table is None, reason="there is no C extension")
@@ -165,12 +166,12 @@ def test_large_batches_of_keys_are_looked_up_in_the_order_of_memory(tmp_path: Pa
     table = MappedTable(tmp_path)
     assert pa.types.is_dictionary(table.schema.field("tier").type)
     asked = [None if number % 50 == 0 else f"k{number}" for number in drawn.integers(0, count + 500, 3_001)]
-    found = columnar.found(table, [pa.array(asked).slice(1)])
+    found = lookups.found_columns(table, [pa.array(asked).slice(1)])
     assert found is not None
     rows = table.get(asked[1:])
     assert [*zip(*(each.to_pylist() for each in found.columns), strict=True)] == [row or (None,) * 5 for row in rows]
     assert found.is_there.tolist() == [row is not None for row in rows]
-    some = columnar.found(table.select(["tier", "n"]), [pa.array(asked)[:100]])
+    some = lookups.found_columns(table.select(["tier", "n"]), [pa.array(asked)[:100]])
     assert some is not None
     assert some.columns[0].to_pylist() == [row and row[4] for row in table.get(asked[:100])]
     assert some.columns[1].type == pa.int64()

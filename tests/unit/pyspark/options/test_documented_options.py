@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
 
-from rmqio.pyspark.options import read as options
-from rmqio.pyspark.options import write as write_options
+from rmqio.pyspark import options as write_options
+from rmqio.pyspark import read_options as options
 
 PAGE = (Path(__file__).parents[4] / "docs" / "pyspark.md").read_text()
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.pyspark.options.read import EARLIEST, LATEST, ReadSettings, read_settings
-from rmqio.pyspark.reading.columns import to_batch
-from rmqio.pyspark.reading.ranges import limited, partitions
+from rmqio.pyspark.columns import to_batch
+from rmqio.pyspark.ranges import limited, partitions
+from rmqio.pyspark.read_options import EARLIEST, LATEST, ReadSettings, read_settings
 from rmqio.pyspark.source import RocketMQDataSource
 from rmqio.start import StartFrom
 

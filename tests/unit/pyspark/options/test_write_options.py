@@ -10,8 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
 
 from rmqio.errors import LocalError
-from rmqio.pyspark.messages import checked_columns
-from rmqio.pyspark.sink import RocketMQWriter
+from rmqio.pyspark.sink import RocketMQWriter, checked_columns
 from tests.helpers.spark.spark_writes import settings, struct
 
 

@@ -12,11 +12,10 @@ import pytest
 pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 
 from rmqio.errors import LocalError, SerdeError
-from rmqio.serde.avro import AvroDeserializer, AvroSchema
+from rmqio.serde.avro import AvroDeserializer, AvroSchema, deserializer
 from rmqio.serde.avro.deserializer import MAX_SCHEMA_CHARACTERS
-from rmqio.serde.avro.reading import decoder
-from rmqio.serde.avro.reading.walk import MAX_DEPTH
-from rmqio.serde.avro.schemas.schema import MAX_PRECISION
+from rmqio.serde.avro.encoding import MAX_DEPTH
+from rmqio.serde.avro.schema import MAX_PRECISION
 from rmqio.serde.registry import MemoryRegistry
 from tests.fuzz.avro_target import container, long
 from tests.helpers.own_process import in_own_process
@@ -283,7 +282,7 @@ def test_a_schema_of_ones_own_that_is_nested_too_deeply_says_so() -> None:
     ("owner", "name", "good"),
     [
         pytest.param(AvroDeserializer, "_in_bulk", {0: 1, 2: 2}, id="together"),
-        pytest.param(decoder, "schemaless_reader", {}, id="one by one"),
+        pytest.param(deserializer, "schemaless_reader", {}, id="one by one"),
     ],
 )
 def test_an_exception_that_nobody_expects_is_counted(

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.serde.avro import AvroDeserializer, AvroSchema, AvroSerializer, Duration
-from rmqio.serde.avro.reading.walk import MAX_DEPTH
-from rmqio.serde.avro.writing.checked import _Checkers
-from rmqio.serde.avro.writing.usual import UNUSUAL, usual
+from rmqio.serde.avro.encoding import MAX_DEPTH
+from rmqio.serde.avro.serializer import _Checkers
+from rmqio.serde.avro.usual import UNUSUAL, usual
 from tests.helpers.transforms.records import record_of
 
 UTC = datetime.UTC

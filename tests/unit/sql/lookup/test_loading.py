@@ -18,8 +18,7 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.enrich import refresh
-from rmqio.enrich.live import following
+from rmqio.enrich import following, refresh
 from rmqio.errors import BrokerSilent
 from rmqio.sql.lookup import shared, topic
 from rmqio.sql.lookup.loading import DimensionRows

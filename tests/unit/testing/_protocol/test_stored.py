@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqio.testing import InMemoryCluster
-from rmqio.testing._protocol.stored import encode_stored
+from rmqio.testing.cluster import encode_stored
 from rmqio.wire.stored import decode_records
 from tests.helpers.wire.stored_bytes import V2, Stored
 

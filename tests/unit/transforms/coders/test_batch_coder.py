@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from rmqio.batches import Batch
 from rmqio.errors import LocalError, WireError
 from rmqio.model import MessageQueue, Record
-from rmqio.transforms.coders.batch import BatchCoder, BatchConstraint
-from rmqio.transforms.coders.values import RecordCoder
+from rmqio.transforms.coders import BatchCoder, BatchConstraint, RecordCoder
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 VALUE_ERRORS = (ValueError, IndexError, EOFError, KeyError)

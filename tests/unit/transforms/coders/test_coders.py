@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from rmqio.errors import LocalError, WireError
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
 from rmqio.sending.batches import FailedMessage
-from rmqio.transforms.coders import values as coders
-from rmqio.transforms.coders.values import (
+from rmqio.transforms import coders
+from rmqio.transforms.coders import (
     FailedMessageCoder,
     MessageCoder,
     MessageQueueCoder,
@@ -27,7 +27,7 @@ from rmqio.transforms.coders.values import (
     RecordCoder,
     SendResultCoder,
 )
-from rmqio.transforms.failures.read_failures import ReadFailure
+from rmqio.transforms.failures import ReadFailure
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)

@@ -19,10 +19,10 @@ from rmqio.errors import LocalError, SerdeError, TransportError
 from rmqio.sending.batches import FailedMessage
 from rmqio.serde import JsonDeserializer
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.decode import DecodeRecords
-from rmqio.transforms.failures.read_failures import ReadFailure, dead_letter
-from rmqio.transforms.failures.write_dead_letters import WriteDeadLetters
+from rmqio.transforms.failures import ReadFailure, dead_letter
+from rmqio.transforms.map_records import DecodeRecords
 from rmqio.transforms.shared import close_shared_clients
+from rmqio.transforms.write import WriteDeadLetters
 from rmqio.wire.batch import MAX_MESSAGE_BYTES
 
 

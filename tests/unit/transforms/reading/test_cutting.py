@@ -9,7 +9,7 @@ import pytest
 
 from rmqio.errors import CorruptMessage
 from rmqio.interfaces import FetchedBatch
-from rmqio.transforms.reading.cutting import cut_to
+from rmqio.transforms.reading.readers import cut_to
 
 
 def answer(offsets: str, next_offset: int) -> FetchedBatch:

@@ -15,7 +15,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 from rmqio import MessageQueue, ReadOptions, StartFrom
 from rmqio.errors import OffsetOutOfRange, TransportError
 from rmqio.testing import InMemoryCluster, ManualClock
-from rmqio.transforms.reading.discovery.known import Known
+from rmqio.transforms.reading.discovery import Known
 from rmqio.transforms.reading.in_process import Subscribed
 from rmqio.transforms.reading.restriction import QueueRange
 from tests.helpers.transforms.reading import (

@@ -15,7 +15,7 @@ from rmqio import MessageQueue, ReadOptions, StartFrom
 from rmqio.errors import BrokerSilent, LocalError, TopicNotExist, TransportError
 from rmqio.start import StartOffsetError
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.reading.discovery.known import Known
+from rmqio.transforms.reading.discovery import Known
 from rmqio.transforms.reading.in_process import Subscribed
 from rmqio.transforms.shared import shared_client
 from tests.helpers.transforms.reading import T0, SubscriptionBundles, append, bodies, fill, read_begins_at
@@ -150,7 +150,7 @@ def test_an_error_of_the_first_look_is_raised_and_of_a_later_one_survived_and_lo
     clocked: InMemoryCluster, caplog: pytest.LogCaptureFixture, operation: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "rmqio")
-    monkeypatch.setattr("rmqio.transforms.reading.discovery.discover_fn._warned_at", {})
+    monkeypatch.setattr("rmqio.transforms.reading.discovery._warned_at", {})
     fill(clocked, 2)
     clocked.fail_next(operation, TransportError("reset"))
     bundles = SubscriptionBundles(clocked)

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from rmqio.errors import CorruptMessage, SerdeError, WireError
 from rmqio.interfaces import FetchedBatch
 from rmqio.model import Record
-from rmqio.transforms.coders.values import RecordBatchCoder
-from rmqio.transforms.failures.read_failures import ReadFailure
+from rmqio.transforms.coders import RecordBatchCoder
+from rmqio.transforms.failures import ReadFailure
 from rmqio.transforms.reading.record_batches import ERRORS_TAG, RecordBatch, UnbatchFn, to_record_batch
-from rmqio.transforms.reading.watermark import beam_timestamp, timestamp_function
+from rmqio.transforms.reading.restriction import beam_timestamp, timestamp_function
 from tests.helpers.transforms.reading import body, odd_fails
 
 WINDOW = IntervalWindow(0, 10)

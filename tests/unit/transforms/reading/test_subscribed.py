@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rmqio import MessageQueue
 from rmqio.errors import WireError
-from rmqio.transforms.reading.discovery.known import Known, Look
+from rmqio.transforms.reading.discovery import Known, Look
 from rmqio.transforms.reading.in_process import QueueClaim, Subscribed, SubscribedCoder, SubscribedTracker
 from rmqio.transforms.reading.restriction import Claim, QueueRange
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
-from rmqio.transforms.reading.watermark import (
+from rmqio.transforms.reading.restriction import (
     PropertyTime,
     QueueWatermark,
     QueueWatermarks,

@@ -22,7 +22,7 @@ from rmqio.errors import LocalError
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.submission import compare
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.writing.default_ids import DefaultIds, default_ids
+from rmqio.transforms.writing.elements import DefaultIds, default_ids
 
 PAIRS = [("a", 1), ("b", 2), ("a", 3)]
 

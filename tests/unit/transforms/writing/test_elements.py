@@ -12,11 +12,15 @@ from rmqio.batches import record_id
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, Record
 from rmqio.sending.batches import MAX_ELEMENT_TEXT, FailedMessage, element_text
-from rmqio.serde import JsonSerializer, SimpleKeyValueSerializer, json, key_value
+from rmqio.serde import JsonSerializer, SimpleKeyValueSerializer, json, plain
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.writing.batches.elements import BatchMaker
-from rmqio.transforms.writing.elements import MessageMaker, letter_of_failure
-from rmqio.transforms.writing.selector import ConstantTopic, TopicFromFields
+from rmqio.transforms.writing.elements import (
+    BatchMaker,
+    ConstantTopic,
+    MessageMaker,
+    TopicFromFields,
+    letter_of_failure,
+)
 
 
 def serialize_pair(element: tuple[str, bytes]) -> Message:
@@ -89,7 +93,7 @@ def test_make_refuses(maker: MessageMaker, element: Any, error: type[Exception],
 
 @pytest.mark.parametrize(
     ("serializer", "owner", "name"),
-    [(JsonSerializer(), json, "message_of"), (SimpleKeyValueSerializer(), key_value, "message_of")],
+    [(JsonSerializer(), json, "message_of"), (SimpleKeyValueSerializer(), plain, "message_of")],
 )
 def test_a_fault_of_a_serializer_of_ours_is_counted(
     serializer: Any, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, no_internal_errors: list[int]

@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 
 from rmqio.errors import LocalError
-from rmqio.transforms.writing.selector import (
+from rmqio.transforms.writing.elements import (
     ConstantTopic,
     Destination,
     TopicFromCallable,

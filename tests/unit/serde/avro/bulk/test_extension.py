@@ -16,7 +16,7 @@ pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 
 
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer, bulk
-from rmqio.serde.avro.bulk.values import Kind
+from rmqio.serde.avro.bulk_plans import Kind
 from tests.helpers.leaks import assert_leaks_nothing
 from tests.helpers.own_process import in_own_process
 from tests.helpers.serde.avro_records import record

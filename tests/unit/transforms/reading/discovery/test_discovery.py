@@ -15,8 +15,8 @@ from rmqio.model import MessageQueue
 from rmqio.start import StartFrom, StartOffsetError, StopAt
 from rmqio.testing import InMemoryCluster
 from rmqio.topics import Subscription
-from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.reading.discovery.discover_fn import describe, share_limit
+from rmqio.transforms.reading.discovery import describe, share_limit
+from rmqio.transforms.reading.restriction import QueueDescriptor
 from tests.helpers.client.discovering import client_of, config, filled
 
 Q0, Q1, Q2 = (MessageQueue("t", "b", number) for number in range(3))

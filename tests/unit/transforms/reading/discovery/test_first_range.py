@@ -14,7 +14,7 @@ from rmqio import MessageQueue, QueueDescriptor, StartFrom, StopAt
 from rmqio.errors import BrokerSilent, NoPermission, OffsetOutOfRange, SystemBusy
 from rmqio.start import StartOffsetError
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.reading.discovery import first_range as first_ranges
+from rmqio.transforms.reading import read_fn as first_ranges
 from rmqio.transforms.reading.restriction import QueueRange
 from tests.helpers.transforms.reading import (
     T0,

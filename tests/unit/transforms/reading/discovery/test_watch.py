@@ -27,10 +27,16 @@ from rmqio.model import MessageQueue
 from rmqio.start import StartFrom, StopAt
 from rmqio.testing import InMemoryCluster, ManualClock
 from rmqio.topics import Subscription
-from rmqio.transforms.descriptor import QueueDescriptor
-from rmqio.transforms.reading.discovery.discover_fn import DiscoverFn, DiscoveryConfig, WatchFn, describe
-from rmqio.transforms.reading.discovery.known import Known, KnownCoder, KnownTracker
-from rmqio.transforms.reading.watermark import QueueWatermark
+from rmqio.transforms.reading.discovery import (
+    DiscoverFn,
+    DiscoveryConfig,
+    Known,
+    KnownCoder,
+    KnownTracker,
+    WatchFn,
+    describe,
+)
+from rmqio.transforms.reading.restriction import QueueDescriptor, QueueWatermark
 from tests.helpers.client.discovering import client_of, config, filled
 
 Q0, Q1, Q2 = (MessageQueue("t", "b", number) for number in range(3))
@@ -169,7 +175,7 @@ def test_watch_waits_for_a_late_queue_of_a_silent_broker_that_is_forgotten(
 
 def test_a_queue_that_is_added_during_the_first_look_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
-    monkeypatch.setattr("rmqio.transforms.reading.discovery.discover_fn.time", clock)
+    monkeypatch.setattr("rmqio.transforms.reading.discovery.time", clock)
     find = Subscription.find_queues
     with InMemoryCluster(clock=clock) as cluster:
         filled(cluster, 1)

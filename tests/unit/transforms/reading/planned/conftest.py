@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from rmqio.testing import ManualClock
-from rmqio.transforms.reading.planned import planner as planned
+from rmqio.transforms.reading import planned
 
 
 @pytest.fixture

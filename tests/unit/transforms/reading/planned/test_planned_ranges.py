@@ -13,9 +13,8 @@ from rmqio import MessageQueue, ReadOptions, repeats
 from rmqio.errors import BrokerSilent, OffsetOutOfRange
 from rmqio.model import MessageFilter
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.reading.planned import ranges as planned_ranges
-from rmqio.transforms.reading.planned.planner import NOT_CUT
-from rmqio.transforms.reading.planned.ranges import WATERMARKS_TAG, ReadRangesFn
+from rmqio.transforms.reading import planned as planned_ranges
+from rmqio.transforms.reading.planned import NOT_CUT, WATERMARKS_TAG, ReadRangesFn
 from tests.helpers.transforms.reading import T0, append, bodies, fill, read_config
 
 Q0 = MessageQueue("t", "broker-a", 0)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rmqio import MessageQueue, ReadOptions, StartFrom, StopAt
 from rmqio.errors import QueueGone, TopicNotExist
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.reading.planned import planner as planned
-from rmqio.transforms.reading.planned.planner import name_of, queue_of
+from rmqio.transforms.reading import planned
+from rmqio.transforms.reading.planned import name_of, queue_of
 from rmqio.transforms.shared import shared_client
 from tests.helpers.client.planning import ALL, N0, N1, TriggerLimits, advance, planner_of, ranges
 from tests.helpers.transforms.reading import T0, append, fill

@@ -12,11 +12,10 @@ from rmqio.errors import OffsetOutOfRange, TransportError
 from rmqio.interfaces import OffsetQuery
 from rmqio.testing import InMemoryClientFactory
 from rmqio.topics import Subscription
-from rmqio.transforms.reading.discovery.discover_fn import DiscoveryConfig
-from rmqio.transforms.reading.planned import planner as planned
-from rmqio.transforms.reading.planned import ranges as planned_ranges
-from rmqio.transforms.reading.planned.planner import QueuePlanner, name_of
-from rmqio.transforms.reading.planned.ranges import ReadRangesFn
+from rmqio.transforms.reading import planned
+from rmqio.transforms.reading import planned as planned_ranges
+from rmqio.transforms.reading.discovery import DiscoveryConfig
+from rmqio.transforms.reading.planned import QueuePlanner, ReadRangesFn, name_of
 from tests.helpers.client.planning import advance, config_of
 from tests.helpers.client.replicas import QUEUE, Pair
 
@@ -85,9 +84,9 @@ def test_a_stream_in_plain_pyspark_stands_still(pair: Pair) -> None:
     pytest.importorskip("pyspark", reason="the format rocketmq needs the extra 'spark'")
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-    from rmqio.pyspark.options.read import read_settings
-    from rmqio.pyspark.reading.ranges import _ends_before
-    from rmqio.pyspark.reading.stream import RocketMQStreamReader
+    from rmqio.pyspark.ranges import _ends_before
+    from rmqio.pyspark.read_options import read_settings
+    from rmqio.pyspark.stream import RocketMQStreamReader
 
     settings = read_settings(
         {"nameserver": "127.0.0.1:1", "subscribe": "t", "startingoffsets": "earliest"}, streaming=True

@@ -8,15 +8,15 @@ import pytest
 
 from rmqio.sending import certain
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.writing.exactly_once import sink as sinks
-from rmqio.transforms.writing.exactly_once import write_once
+from rmqio.transforms.writing import exactly_once
+from rmqio.transforms.writing import sink_state as sinks
 from tests.helpers.transforms.writing_once import Writer
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """In memory nothing is on its way, and the position is committed each time."""
-    for module in (sinks, write_once):
+    for module in (sinks, exactly_once):
         monkeypatch.setattr(module, "LANDING_S", 0.0)
     monkeypatch.setattr(sinks, "_COMMIT_EVERY_S", 0.0)
     monkeypatch.setattr(sinks, "_HELD_S", 0.0)

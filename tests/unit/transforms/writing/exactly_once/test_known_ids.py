@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from rmqio.model import MessageQueue
-from rmqio.transforms.writing.exactly_once.known_ids import KnownIds
+from rmqio.transforms.writing.sink_state import KnownIds
 
 QUEUES = [MessageQueue("t", broker, number) for broker in ("a", "b") for number in range(4)]
 

@@ -12,9 +12,9 @@ from rmqio.errors import RmqioError, TransportError
 from rmqio.model import Message
 from rmqio.repeats import Attempt, LookBack
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from rmqio.transforms.writing import sink_state as sinks
 from rmqio.transforms.writing.elements import MessageMaker
-from rmqio.transforms.writing.exactly_once import sink as sinks
-from rmqio.transforms.writing.exactly_once.sink import Sink, SinkState, state_of
+from rmqio.transforms.writing.sink_state import Sink, SinkState, state_of
 from tests.helpers.transforms.writing_once import GROUP, NORMAL, REPEAT, Writer, bodies, new_process, sink_of
 
 pytestmark = pytest.mark.usefixtures("both_ways")

@@ -14,8 +14,8 @@ from rmqio.errors import QueueGone, QueueNotReadable, RmqioError, SetupError
 from rmqio.model import MessageQueue
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster, ManualClock
 from rmqio.transforms.reading.commits import commit_positions
-from rmqio.transforms.writing.exactly_once import sink as sinks
-from rmqio.transforms.writing.exactly_once.sink import state_of
+from rmqio.transforms.writing import sink_state as sinks
+from rmqio.transforms.writing.sink_state import state_of
 from tests.helpers.transforms.writing_once import GROUP, NORMAL, Writer, bodies, position, sink_of
 
 pytestmark = pytest.mark.usefixtures("both_ways")

@@ -17,8 +17,8 @@ from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.testing.cluster import find_cluster
 from rmqio.transforms import write as writes
 from rmqio.transforms.reading.in_process import reads_of
-from rmqio.transforms.writing.exactly_once import sink as sinks
-from rmqio.transforms.writing.exactly_once.sink import Sink
+from rmqio.transforms.writing import sink_state as sinks
+from rmqio.transforms.writing.sink_state import Sink
 from tests.helpers.transforms.reading import Stop, given_up
 from tests.helpers.transforms.writing_once import GROUP, bodies, position
 

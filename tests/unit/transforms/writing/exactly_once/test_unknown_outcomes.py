@@ -11,8 +11,8 @@ import pytest
 from rmqio.errors import BrokerSystemError, RequestTimeout, RmqioError, SystemBusy, TransportError, WireError
 from rmqio.model import WRITE_PERMISSION
 from rmqio.testing import InMemoryCluster
-from rmqio.transforms.writing.exactly_once import sink as sinks
-from rmqio.transforms.writing.exactly_once import write_once
+from rmqio.transforms.writing import exactly_once
+from rmqio.transforms.writing import sink_state as sinks
 from tests.helpers.transforms.writing_once import GROUP, Writer, bodies, sink_of
 from tests.helpers.waiting import at_most
 
@@ -106,7 +106,7 @@ def test_a_topic_that_is_away_does_not_keep_others_from_sending(cluster: InMemor
         assert go_on.wait(at_most(30))
         raise KeyboardInterrupt
 
-    other = write_once.WriteOnce(sink, lambda *_: None, sleep=sleep)
+    other = exactly_once.WriteOnce(sink, lambda *_: None, sleep=sleep)
 
     def send() -> None:
         with suppress(KeyboardInterrupt), other.sending("u"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqio.transforms.writing import write_fn
-from rmqio.transforms.writing.batches import write_fn as batch_write_fn
+from rmqio.transforms.writing import write_fn as batch_write_fn
 from rmqio.wire import accelerator
 from tests.helpers.transforms.write_bundles import Bundles
 from tests.helpers.wire.implementations import BOTH

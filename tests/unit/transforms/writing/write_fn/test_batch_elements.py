@@ -15,9 +15,8 @@ from rmqio.dead_letters.letters import ORIGIN, SINK_MESSAGE_ID
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, MessageQueue, Record, SendResult
 from rmqio.options import WriteOptions
-from rmqio.transforms.writing.batches.write_fn import BatchWriteFn
 from rmqio.transforms.writing.elements import MessageMaker
-from rmqio.transforms.writing.write_fn import WriteFn
+from rmqio.transforms.writing.write_fn import BatchWriteFn, WriteFn
 from tests.helpers.transforms.write_bundles import FIRST, SECOND, Bundles
 
 QUEUE = MessageQueue("orders", "broker-a", 3)

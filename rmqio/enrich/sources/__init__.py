@@ -1,1 +1,0 @@
-"""The sources of a table's rows: files, databases, Arrow and topics."""

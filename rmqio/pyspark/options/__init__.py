@@ -1,1 +1,0 @@
-"""Options of the format `rocketmq`, from text to checked values."""

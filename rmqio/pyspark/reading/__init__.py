@@ -1,1 +1,0 @@
-"""Reads of batches and streams: offsets, partitions, filters and columns."""

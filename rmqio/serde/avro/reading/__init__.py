@@ -1,1 +1,0 @@
-"""Encoded values to Python values, exactly as they were written, or an error that names the field."""

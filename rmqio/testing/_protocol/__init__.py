@@ -1,1 +1,0 @@
-"""The side of `FakeBroker` that speaks on ports: frames, answers, stored messages."""

@@ -1,1 +1,0 @@
-"""Beam coders of the values that travel between stages."""

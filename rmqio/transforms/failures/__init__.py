@@ -1,1 +1,0 @@
-"""Elements that fail: the outputs for them, and the dead letters created from them."""

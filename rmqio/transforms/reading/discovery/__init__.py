@@ -1,1 +1,0 @@
-"""Discovery of queues, and the first range of each."""

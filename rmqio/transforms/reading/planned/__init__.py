@@ -1,1 +1,0 @@
-"""Reads on a runner that plans the ranges of a micro-batch."""

@@ -1,1 +1,0 @@
-"""Writes of batches: many messages from one element."""

@@ -1,1 +1,0 @@
-"""Exactly-once writes: the gate, and the state of a sink."""
