@@ -152,7 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     rates[name].append(rate)
         close_shared_clients()
     print(
-        f"look-back over {given.messages:,}: {sink_state.LANDING_S:.0f} s of waiting, {seconds:.1f} s, {held:.0f} bytes each"
+        f"look-back over {given.messages:,}: {sink_state.LANDING_S:.0f} s of waiting, {seconds:.1f} s, "
+        f"{held:.0f} bytes each"
     )
     print(f"{given.messages:,} messages of {given.size} bytes, bundles of {given.bundle:,}, {given.repeats} repeats\n")
     print("| | messages/s | beside at least once (spread) |\n|---|---|---|")

@@ -224,11 +224,11 @@ def test_rows_that_another_machine_has_built_are_as_new_as_the_answer_of_the_sou
         str(tmp_path / "rows.parquet"), cache_dir=str(tmp_path / "one"), shared_dir=str(tmp_path / "all")
     )
     store.load(Wanted(table, SPEC), newer_than=0)
-    store = Wanted(table, SPEC).shared()
-    assert store is not None
-    pointer = store.pointer()
+    shared = Wanted(table, SPEC).shared()
+    assert shared is not None
+    pointer = shared.pointer()
     assert pointer is not None
-    store.point(dataclasses.replace(pointer, checked_at=time.time() - 86_400))  # it was a day ago
+    shared.point(dataclasses.replace(pointer, checked_at=time.time() - 86_400))  # it was a day ago
     there = acquire(Wanted(table.replace(cache_dir=str(tmp_path / "two")), SPEC), Schedule(max_age_s=7_200))
     assert there.rows().get_one(3) == (6,)
 

@@ -34,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """Of the cluster, and of the readers."""
     clock = ManualClock()
     for module in ("stream", "ranges"):
-        monkeypatch.setattr(f"rmqio.pyspark.source.{module}.time", clock)
+        monkeypatch.setattr(f"rmqio.pyspark.{module}.time", clock)
     return clock
 
 

@@ -38,7 +38,7 @@ OUTSIDE_WORLD = {
     "multiprocessing",
 }
 SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform", "rmqio.sql.lookup.files"}
-ENRICH_WITH_BEAM = {f"rmqio.enrich.{name}" for name in ("transform", "enrich_fn", "merging", "sources.files")}
+ENRICH_WITH_BEAM = {f"rmqio.enrich.{name}" for name in ("transform", "sources")}
 ENRICH_FOR_SPARK = "rmqio.enrich.lookups"
 SQL_FOR_RULES = ("rmqio.sql.conditions", "rmqio.sql.errors")
 AUDIT_WITH_BEAM = {f"rmqio.audit.{name}" for name in ("transform", "audit_fn")}
@@ -91,7 +91,7 @@ def broken_rule(imported: Import) -> str | None:
             return None
         if imported.top == "jsonschema_rs" and is_in(module, "rmqio.serde.json"):
             return None
-        if imported.top == "msgspec" and is_in(module, "rmqio.serde.json_types", "rmqio.serde.json_objects"):
+        if imported.top == "msgspec" and is_in(module, "rmqio.serde.json_msgspec", "rmqio.serde.json_objects"):
             return None
         if imported.top == "msgspec" and is_in(module, "rmqio.serde.strict_json") and imported.is_lazy:
             return None
@@ -99,9 +99,7 @@ def broken_rule(imported: Import) -> str | None:
             return None
         if imported.top == "apache_beam" and is_in(module, "rmqio.serde.avro.rows"):
             return None
-        if imported.top == "pyarrow" and is_in(
-            module, "rmqio.serde.avro.arrow", "rmqio.serde.avro.bulk_columns", "rmqio.serde.avro.bulk_columns"
-        ):
+        if imported.top == "pyarrow" and is_in(module, "rmqio.serde.avro.arrow", "rmqio.serde.avro.bulk_columns"):
             return None
         return "serde imports stdlib, errors, internal_errors, model (avro also fastavro, rows Beam, arrow pyarrow)"
     if is_in(module, "rmqio.sending"):

@@ -42,11 +42,6 @@ ELSEWHERE: Final = (
         "unit/sql/runtime/test_file_tables.py",
         "a job reads and writes",
     ),
-    Elsewhere(
-        "transforms/writing/batches",
-        "unit/transforms/writing/write_fn/test_batch_elements.py",
-        "batches are compared with single elements, on the same bundles",
-    ),
 )
 
 

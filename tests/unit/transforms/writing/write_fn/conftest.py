@@ -18,7 +18,7 @@ def _implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     in_c = request.param == "c"
     monkeypatch.setattr(write_fn, "_usual_size", accelerator.usual_size if in_c else None)
     usual_size = accelerator.usual_size if in_c else batch_write_fn._plain_size
-    monkeypatch.setattr(batch_write_fn, "_usual_size", usual_size)
+    monkeypatch.setattr(write_fn, "_size_of", usual_size)
 
 
 @pytest.fixture(params=["elements", "batches"])
