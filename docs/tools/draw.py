@@ -141,14 +141,14 @@ def micro_batch() -> Picture:
         (
             "ours",
             "plan",
-            "`streaming/source.py, transforms/reading/planned/planner.py`",
+            "`streaming/source.py, transforms/reading/planned.py`",
             "ranges of each queue, and the clock",
         ),
         ("runner", "Spark's offset log", "`CHECKPOINT/offsets/N`", "from here on, a repeat reads the same"),
         (
             "ours",
             "level 0: read",
-            "`streaming/worker.py, transforms/reading/planned/ranges.py`",
+            "`streaming/worker.py, transforms/reading/planned.py`",
             "each task reads some of the ranges; its rows go to buckets",
         ),
         (

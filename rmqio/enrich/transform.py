@@ -98,8 +98,6 @@ class Merge:
             raise self._clash(given)
         if self._output_type is not None:
             return self._output_type(**found)
-        import apache_beam as beam
-
         return beam.Row(**found)
 
     def _clash(self, given: dict[str, Any]) -> Clash:
