@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.command_line.arguments import add_connection, client_options
+from rmqio.command_line.arguments import add_connection, client_options, parse_topic
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import parse_topic
 from rmqio.dead_letters.letters import ORIGIN
 from rmqio.errors import RmqioError
 from rmqio.interfaces import QueueClient

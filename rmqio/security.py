@@ -30,7 +30,7 @@ from rmqio.addresses import (
     split_port,
 )
 from rmqio.errors import LocalError, SetupError
-from rmqio.near_names import nearest
+from rmqio.hints import nearest
 
 _LOGGER = logging.getLogger(__name__)
 

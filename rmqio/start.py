@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError, counted
+from rmqio.hints import did_you_mean
 from rmqio.interfaces import OffsetLookup, OffsetQuery, QueueClient
 from rmqio.model import MessageQueue
-from rmqio.near_names import did_you_mean
 
 # Resolves strategies for many queues at once: their queries are sent together, in as few rounds as one queue needs.
 #

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from rmqio.rules.engine import compile_rules
+from rmqio.rules.errors import Limits
 from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Rule
-from rmqio.rules.limits import Limits
 
 Run = Callable[[Sequence[bytes]], list[list[str]]]
 """From bodies to the ids of the rules that each matches."""

@@ -8,9 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqio import security
-from rmqio.command_line.arguments import add_name_server, require_usable, start_parser, stop_parser
+from rmqio.command_line.arguments import (
+    add_name_server,
+    parse_group,
+    parse_topic,
+    require_usable,
+    start_parser,
+    stop_parser,
+)
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import parse_group, parse_topic
 from rmqio.errors import LocalError
 from rmqio.options import parse_name_server
 from rmqio.runners.options import connects_from_here, known_flags, known_runner, strict_options, wrong_argument

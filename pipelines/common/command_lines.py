@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rmqio import security
-from rmqio.command_line.arguments import add_name_server, require_usable, whole_number
+from rmqio.command_line.arguments import add_name_server, parse_group, parse_topic, require_usable, whole_number
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import parse_group, parse_topic
 from rmqio.errors import LocalError
 from rmqio.options import parse_name_server
 from rmqio.pipelines.common.arguments import parse_start, parse_stop

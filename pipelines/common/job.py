@@ -14,7 +14,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from rmqio import security
-from rmqio.command_line.exits import FAILED, WRONG_USAGE
+from rmqio.command_line.output import FAILED, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, RmqioError, counted
 from rmqio.interfaces import ClientFactory

@@ -17,11 +17,17 @@ from rmqio.audit.identity import KINDS, parse_identity
 from rmqio.audit.page import page
 from rmqio.audit.report import TITLES, document, ids_at, lines, summary
 from rmqio.client.factory import RemotingClientFactory
-from rmqio.command_line.arguments import as_argument, client_options, start_parser, stop_parser, whole_number
-from rmqio.command_line.connect import require_topics
+from rmqio.command_line.arguments import (
+    as_argument,
+    client_options,
+    parse_topic,
+    start_parser,
+    stop_parser,
+    whole_number,
+)
+from rmqio.command_line.cluster import require_topics
 from rmqio.command_line.output import one_line, print_json
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import parse_topic
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory, QueueClient
 from rmqio.model import MessageQueue

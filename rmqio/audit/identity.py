@@ -13,8 +13,8 @@ import numpy as np
 from rmqio.batches import place_ids
 from rmqio.dead_letters import letters
 from rmqio.errors import LocalError
+from rmqio.hints import did_you_mean
 from rmqio.model import UNIQ_KEY, MessageQueue, Record
-from rmqio.near_names import did_you_mean
 
 Text = Callable[[Record], str | None]
 """The identity of a message as text; None: it has none."""

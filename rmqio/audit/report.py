@@ -10,7 +10,7 @@ from rmqio.audit.checking import Result
 from rmqio.audit.findings import Place
 from rmqio.audit.hops import SINK, SOURCE, Candidate, Edge, Fault
 from rmqio.audit.sketch import NO_QUEUE
-from rmqio.command_line.terminal import safe_line
+from rmqio.command_line.output import safe_line
 from rmqio.dead_letters.letters import read_ranges
 from rmqio.errors import RmqioError, counted
 from rmqio.interfaces import QueueClient

@@ -6,9 +6,8 @@ import argparse
 from typing import Any, Final
 
 from rmqio.claims.cleaning import clean
-from rmqio.command_line.commands import optional_command
 from rmqio.command_line.output import print_json
-from rmqio.command_line.parser import Parser
+from rmqio.command_line.parser import Parser, optional_command
 from rmqio.errors import counted
 from rmqio.start import DURATION, SECONDS
 

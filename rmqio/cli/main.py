@@ -9,18 +9,9 @@ import traceback
 from collections.abc import Sequence
 from typing import Final
 
-from rmqio.cli import completion, programs
-from rmqio.cli.find import find, trace
-from rmqio.cli.groups import listing as groups
-from rmqio.cli.groups import offsets
-from rmqio.cli.messages import produce, reading
-from rmqio.cli.queues import describe
-from rmqio.cli.topics import listing as topics
-from rmqio.command_line.commands import add_common
-from rmqio.command_line.exits import FAILED, INTERRUPTED, OK, WRONG_USAGE
-from rmqio.command_line.output import allow_any_text, one_line
-from rmqio.command_line.parser import Parser
-from rmqio.command_line.terminal import with_short_words
+from rmqio.cli import completion, find, groups, offsets, peek, produce, programs, queues, topics, trace
+from rmqio.command_line.output import FAILED, INTERRUPTED, OK, WRONG_USAGE, allow_any_text, one_line, with_short_words
+from rmqio.command_line.parser import Parser, add_common
 from rmqio.errors import LocalError, RmqioError, TransportError
 
 _NAME: Final = "rmqio"
@@ -31,7 +22,7 @@ def make_parser() -> Parser:
     """Return the parser of the whole command line. Its help fits on a screen of 30 lines."""
     parser = Parser(prog="rmqio", usage="rmqio [OPTIONS] COMMAND ...", add_help=False)
     commands = parser.add_subparsers(prog="rmqio", metavar="COMMAND", title="commands, each with its own --help")
-    for module in (topics, groups, describe, reading, find, trace, produce, offsets, programs, completion):
+    for module in (topics, groups, queues, peek, find, trace, produce, offsets, programs, completion):
         module.add_commands(commands)
     options = add_common(parser)
     options.add_argument("--version", action="store_true", help="show the version and exit")

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqio.command_line.commands import new_command
-from rmqio.command_line.parser import Parser
+from rmqio.command_line.parser import Parser, new_command
 from rmqio.errors import LocalError
 
 

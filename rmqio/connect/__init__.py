@@ -12,13 +12,10 @@ if TYPE_CHECKING:
     from rmqio.connect.files.write import WriteToFiles, WriteToFilesResult
     from rmqio.connect.kafka.read import ReadFromKafka
     from rmqio.connect.kafka.records import KafkaRecord
-    from rmqio.connect.kafka.write import WriteToKafka
-    from rmqio.connect.search.transform import WriteToElasticsearch
-    from rmqio.connect.sink.base import BatchSink, RowRefused, Verdict, Written
-    from rmqio.connect.sink.options import Batching, Retry
-    from rmqio.connect.sink.transform import WriteToSink, WriteToSinkResult
+    from rmqio.connect.sink import Batching, BatchSink, Retry, RowRefused, Verdict, Written
     from rmqio.connect.sql.read import ReadFromSql
-    from rmqio.connect.sql.transform import WriteToSql
+    from rmqio.connect.transform import WriteToSink, WriteToSinkResult
+    from rmqio.connect.write import WriteToElasticsearch, WriteToKafka, WriteToSql
 
 _HOMES: Final = {
     "BatchSink": "sink.base",

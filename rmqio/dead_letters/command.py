@@ -15,14 +15,16 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.command_line.arguments import (
     add_connection,
     client_options,
+    parse_group,
+    parse_regex,
+    parse_topic,
     start_parser,
     stop_parser,
     whole_number,
 )
-from rmqio.command_line.connect import require_topics
+from rmqio.command_line.cluster import require_topics
+from rmqio.command_line.output import line_width
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.terminal import line_width
-from rmqio.command_line.values import parse_group, parse_regex, parse_topic
 from rmqio.dead_letters.replay import LARGE_BODY_BYTES, Choice, Replay, ReplayResult
 from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import ClientFactory

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from rmqio.command_line.terminal import COLUMNS, cut, with_short_names
+from rmqio.command_line.output import COLUMNS, cut, with_short_names
 from rmqio.dead_letters.letters import DeadLetter, Part, ranges_of, read_letter, read_ranges
 from rmqio.errors import CorruptMessage, LocalError
 from rmqio.interfaces import ClientFactory, Producer, QueueClient

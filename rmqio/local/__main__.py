@@ -12,10 +12,9 @@ import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from rmqio.command_line.arguments import parse_port, whole_number
-from rmqio.command_line.exits import FAILED, WRONG_USAGE
+from rmqio.command_line.arguments import parse_port, parse_topic, whole_number
+from rmqio.command_line.output import FAILED, WRONG_USAGE
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import parse_topic
 from rmqio.errors import LocalError, RmqioError
 from rmqio.local.broker import LocalRocketMQ
 from rmqio.local.errors import LocalBrokerError

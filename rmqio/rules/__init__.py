@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rmqio.rules.alerts import alert_id
-    from rmqio.rules.correlation.correlate import Correlate
-    from rmqio.rules.correlation.outputs import Correlated
-    from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
-    from rmqio.rules.ir import And, Atom, Kind, Not, Or, Rule
+    from rmqio.rules.correlation import Correlate, Correlated
+    from rmqio.rules.ir import And, Atom, CorrelationKind, CorrelationRule, Kind, Not, Or, Rule
     from rmqio.rules.ruleset import RuleSet
     from rmqio.rules.transform import Match, MatchedMessage, MatchRules
 

@@ -9,33 +9,26 @@ import msgspec
 
 from rmqio.errors import LocalError, SerdeError
 from rmqio.internal_errors import internal_error
-from rmqio.rules.errors import RuleError
-from rmqio.rules.ir import FIELD_KINDS, Atom, Kind, Rule
-from rmqio.rules.limits import Limits
+from rmqio.rules.errors import Limits, Problem, RuleError, without_problems
+from rmqio.rules.ir import FIELD_KINDS, Atom, Kind, Rule, read_rules, write_rules
 from rmqio.rules.match import regexes
-from rmqio.rules.match.columns import Columns
-from rmqio.rules.match.cuts import CutCounts, Cuts
-from rmqio.rules.match.decode import Broken, event_of, events_of, failure_text
-from rmqio.rules.match.evidence import Evidence
-from rmqio.rules.match.field import FieldIndex
-from rmqio.rules.match.joined import JoinedTexts
+from rmqio.rules.match.atoms import BadAtom, Wild, name_of, parts_of
+from rmqio.rules.match.columns import Broken, Columns, event_of, events_of, failure_text
+from rmqio.rules.match.field import CutCounts, Cuts, FieldIndex
 from rmqio.rules.match.patterns import (
     Database,
     DatabaseStore,
+    JoinedTexts,
     NoStore,
     Patterns,
     PlainPatterns,
     TooManyPatterns,
     VectorscanPatterns,
+    too_large,
 )
-from rmqio.rules.match.regex_text import relaxed, size_of
-from rmqio.rules.match.sizes import too_large
-from rmqio.rules.match.tables import Tables
-from rmqio.rules.plan.atoms import BadAtom, name_of
-from rmqio.rules.plan.flat import read_rules, write_rules
-from rmqio.rules.plan.plan import LATE_KINDS, MEANING, Plan, version_of
-from rmqio.rules.plan.triggers import expected
-from rmqio.rules.plan.wildcards import Wild, parts_of
+from rmqio.rules.match.plan import LATE_KINDS, MEANING, Plan, expected, version_of
+from rmqio.rules.match.regexes import relaxed, size_of
+from rmqio.rules.match.tables import Evidence, Tables
 
 __all__ = ["Broken", "Hit", "Matcher", "compile_rules"]
 
@@ -324,3 +317,37 @@ def _sql_predicate(text: str) -> Callable[[Mapping[str, Any]], Any]:
 
     made: Callable[[Mapping[str, Any]], Any] = sql_predicate(text)
     return made
+
+
+# Rules of a set of which some cannot be used: the others, and what was left out.
+
+
+def compile_usable(
+    source: Any, *, limits: Limits | None = None, store: DatabaseStore | None = None, previous: Matcher | None = None
+) -> tuple[Matcher, tuple[Problem, ...]]:
+    """Returns the rules of a source that can be used, and what is wrong with the others.
+
+    Args:
+      source: a `RuleSet`; of another source, which has no more than `load`, rules that do not compile are left out.
+      limits, store, previous: as for `compile_rules`.
+
+    Raises: `RuleError` if there are rules, and none can be used, or if the source cannot be read.
+    """
+    rules: Iterable[Rule]
+    if hasattr(source, "usable"):
+        found = source.usable()
+        rules, problems = found.rules, [*found.problems]
+    else:
+        rules, problems = source.load(), []
+    while True:
+        rules = tuple(rules)
+        if problems and not rules:
+            raise RuleError(tuple(problems))
+        try:
+            return compile_rules(rules, limits=limits, store=store, previous=previous), tuple(problems)
+        except RuleError as error:
+            problems += error.problems
+            left = [*without_problems(rules, error.problems)]
+            if len(left) == len(rules):
+                raise
+            rules = left

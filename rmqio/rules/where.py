@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from rmqio.rules.ir import Atom, Condition, Kind
-from rmqio.rules.trees import ANYTHING, NOTHING, all_of, any_of, negation
-from rmqio.rules.where_evaluate import NO_CONSTANT, chain, check, constant, sql_predicate
-from rmqio.rules.where_typing import TRUTHS, path_of
+from rmqio.rules.ir import ANYTHING, NOTHING, Atom, Condition, Kind, all_of, any_of, negation
+from rmqio.rules.where_evaluate import NO_CONSTANT, TRUTHS, chain, check, constant, path_of, sql_predicate
 from rmqio.sql.conditions import deep_trees, nodes, parse_condition, placed, span_in
 from rmqio.sql.errors import Refusal
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from rmqio.errors import LocalError
-from rmqio.near_names import nearest
+from rmqio.hints import nearest
 from rmqio.runners.errors import NotReady
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from apache_beam.runners.runner import PipelineState
 
 from rmqio.command_line.arguments import require_usable
-from rmqio.command_line.exits import FAILED, INTERRUPTED, OK, WRONG_USAGE
+from rmqio.command_line.output import FAILED, INTERRUPTED, OK, WRONG_USAGE
 from rmqio.errors import LocalError, RmqioError
 from rmqio.runners.errors import PipelineFailed
 from rmqio.runners.options import connects_from_here

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rmqio import security
 from rmqio.command_line.arguments import require_usable, start_parser, stop_parser
-from rmqio.command_line.exits import OK, WRONG_USAGE
+from rmqio.command_line.output import OK, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, counted
 from rmqio.runners.options import connects_from_here, flags_with_value, known_runner, strict_options, wrong_argument

@@ -6,11 +6,10 @@ import argparse
 import sys
 from typing import Final
 
-from rmqio.command_line.arguments import checked, whole_number
-from rmqio.command_line.connect import open_admin, queue_client
+from rmqio.command_line.arguments import checked, parse_group, parse_seconds, parse_topic, whole_number
+from rmqio.command_line.cluster import open_admin, queue_client
 from rmqio.command_line.output import note, print_json
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import parse_group, parse_seconds, parse_topic
 from rmqio.errors import LocalError
 from rmqio.prometheus.export import metrics_url
 from rmqio.watch.frames import Target
@@ -149,7 +148,7 @@ def _show(watcher: Watcher, arguments: argparse.Namespace) -> int:
 def _print_view(watcher: Watcher) -> None:
     from rich.console import Console
 
-    from rmqio.command_line.terminal import line_width
+    from rmqio.command_line.output import line_width
     from rmqio.watch.terminal import View
 
     Console(highlight=False, width=line_width()).print(View(watcher.frame()))

@@ -2,22 +2,173 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from rmqio.command_line.connect import missing_topic, queues_of
-from rmqio.command_line.contents import QueueState
+from rmqio.command_line.cluster import QueueState, missing_topic, queues_of, time_of
 from rmqio.command_line.output import one_line
 from rmqio.errors import RmqioError, TopicNotExist, TransportError
+from rmqio.hints import did_you_mean
 from rmqio.interfaces import OffsetQuery, QueueClient
 from rmqio.model import MessageQueue
-from rmqio.near_names import did_you_mean
-from rmqio.watch.frames import Frame, PipelineView, Target
-from rmqio.watch.history import History
-from rmqio.watch.pipeline import Pipeline
-from rmqio.watch.unread import UnreadTimes
+from rmqio.prometheus.export import Sample, scrape
+from rmqio.prometheus.values import exported_name
+from rmqio.telemetry import METRICS
+from rmqio.watch.frames import WINDOW_S, Frame, History, Offsets, PipelineView, Target
+
+# The pipeline's own metrics: what its exporter serves, as a view. Pure but for the class that asks.
+
+ERRORS: Final = (
+    "decode_failures",
+    "send_failures",
+    "lookup_failures",
+    "row_failures",
+    "commit_failures",
+    "offsets_skipped",
+    "unknown_outcomes",
+    "weak_acknowledgements",
+    "table_refresh_failures",
+    "pull_retries",
+    "send_retries",
+    "row_write_retries",
+    "dead_letters",
+)
+"""The counters that say that something went wrong, the worst first."""
+
+
+class Pipeline:
+    """Asks the exporter, and remembers what it said."""
+
+    def __init__(self, url: str, every_s: float, timeout_s: float) -> None:
+        self._url, self._timeout_s = url, timeout_s
+        window_s = max(WINDOW_S, 2.5 * every_s)
+        self._read, self._sent = Offsets(window_s), Offsets(window_s)
+        self._last: dict[str, float] = {}
+        self._grown = 0.0
+        self._seen = False
+        self._answered_ms: int | None = None
+        self._lag_s: float | None = None
+        self._watermark_lag_s: float | None = None
+
+    def look(self, now_ms: int) -> PipelineView:
+        """Ask, and return the view; if nobody answers, with the values of the last answer and the reason."""
+        try:
+            self.take(scrape(self._url, self._timeout_s), now_ms)
+        except TransportError as error:
+            return self.view(now_ms, str(error))
+        return self.view(now_ms)
+
+    def take(self, samples: Iterable[Sample], now_ms: int) -> None:
+        """Take in an answer."""
+        counters: dict[str, float] = defaultdict(float)
+        gauges: dict[str, float] = {}
+        for name, _, value in samples:
+            if math.isfinite(value):
+                counters[name] += value
+                gauges[name] = max(gauges.get(name, value), value)
+        self._answered_ms = now_ms
+        self._lag_s = gauges.get(_name("lag_seconds"))
+        self._watermark_lag_s = gauges.get(_name("watermark_lag_seconds"))
+        for offsets, metric in ((self._read, "records_read"), (self._sent, "messages_sent")):
+            if (count := counters.get(_name(metric))) is not None:
+                offsets.add(now_ms / 1000, round(count))
+        found = {name: counters.get(_name(name), 0.0) for name in ERRORS}
+        if self._seen:  # a counter that is smaller than before belongs to a new run
+            self._grown += sum(n - self._last[k] if n >= self._last[k] else n for k, n in found.items())
+        self._last, self._seen = found, True
+
+    def view(self, now_ms: int, error: str | None = None) -> PipelineView:
+        """Return what is known."""
+        return PipelineView(
+            self._url, self._answered_ms, error, self._lag_s, self._watermark_lag_s,
+            self._read.rate(now_ms / 1000), self._sent.rate(now_ms / 1000),
+            {name: value for name, value in self._last.items() if value}, self._grown,
+        )  # fmt: skip
+
+
+def _name(metric: str) -> str:
+    return exported_name(METRICS[metric])
+
+
+# How long messages have waited: looks up when each oldest unread message was stored, beside the polls.
+
+_EVERY_S: Final = 2.0
+"""A look-up is a pull of one message. A message that a broker no longer has in memory is a read of its disk."""
+
+
+class UnreadTimes:
+    """When the oldest message that the group has not read was stored, by queue.
+
+    One thread per broker looks up its queues in turn, so that a broker that hangs holds up its own thread only, and
+    polls never wait. The time of a queue is forgotten when the group has moved on.
+    """
+
+    def __init__(self, client: QueueClient) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._known: dict[MessageQueue, tuple[int, int | None]] = {}
+        self._wanted: dict[str, dict[MessageQueue, int]] = {}
+        self._wakes: dict[str, threading.Event] = {}
+        self._over = threading.Event()
+
+    def want(self, states: Sequence[QueueState]) -> dict[MessageQueue, int | None]:
+        """Look up the times for these states; return the times that are known. Never waits."""
+        wanted: dict[str, dict[MessageQueue, int]] = {}
+        for state in states:
+            places = wanted.setdefault(state.queue.broker, {})
+            if state.error is None and state.committed is not None and state.lag:
+                places[state.queue] = max(state.committed, state.min_offset)
+        found = {}
+        with self._lock:
+            self._wanted = wanted
+            for queue, offset in (pair for places in wanted.values() for pair in places.items()):
+                # A group that reads keeps moving: the last known time is a few polls old, which is near enough.
+                if queue in self._known and offset >= self._known[queue][0]:
+                    found[queue] = self._known[queue][1]
+            for broker, places in wanted.items():
+                if places and not self._over.is_set():
+                    self._wake(broker)
+        return found
+
+    def close(self) -> None:
+        """End the threads, without waiting for those that wait for a broker."""
+        with self._lock:
+            self._over.set()
+            for wake in self._wakes.values():
+                wake.set()
+
+    def _wake(self, broker: str) -> None:
+        if broker not in self._wakes:
+            self._wakes[broker] = threading.Event()
+            threading.Thread(target=self._work, args=(broker,), name=f"rmqio watch {broker}", daemon=True).start()
+        self._wakes[broker].set()
+
+    def _work(self, broker: str) -> None:
+        wake = self._wakes[broker]
+        while wake.wait():
+            wake.clear()
+            with self._lock:
+                if self._over.is_set():
+                    return
+                places = dict(self._wanted.get(broker, {}))
+                known = dict(self._known)
+            for queue, offset in places.items():
+                if self._over.is_set():
+                    return
+                if queue in known and known[queue][0] == offset and known[queue][1] is not None:
+                    continue
+                try:
+                    stored = time_of(self._client, queue, offset)
+                except RmqioError:
+                    break  # the polls show that the broker is away
+                with self._lock:
+                    self._known[queue] = offset, stored
+            self._over.wait(_EVERY_S)
+
 
 ROUTES_EVERY_S: Final = 10.0
 GroupsOf = Callable[[str], list[str]]

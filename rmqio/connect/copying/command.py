@@ -7,12 +7,10 @@ import sys
 from typing import Any, Final
 
 from rmqio import security
-from rmqio.command_line.arguments import require_usable
-from rmqio.command_line.exits import WRONG_USAGE
+from rmqio.command_line.arguments import parse_topic, require_usable
+from rmqio.command_line.output import WRONG_USAGE
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import parse_topic
-from rmqio.connect.copying.checking import check, require_files
-from rmqio.connect.copying.urls import FORMS, End, parse_end
+from rmqio.connect.copying.urls import FORMS, End, check, parse_end, require_files
 from rmqio.errors import LocalError
 from rmqio.runners.options import connects_from_here, known_flags, known_runner, strict_options, wrong_argument
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
+import importlib.util
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,11 +13,84 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from rmqio.connect.files import parquet
-from rmqio.connect.files.avro_values import changed_number, in_utc
-from rmqio.connect.rows import to_json, to_row
-from rmqio.connect.sink.base import RowRefused
+from rmqio.connect.rows import is_beyond_float, to_json, to_row
+from rmqio.connect.sink import RowRefused
 from rmqio.errors import LocalError, SerdeError, reason
-from rmqio.near_names import did_you_mean
+from rmqio.hints import did_you_mean
+
+# Values that fastavro would change: times without a zone, and numbers that no float can hold.
+
+_EXACT: Final = 1 << 53
+"""Up to here, floats hold every integer."""
+
+
+def in_utc(value: Any) -> Any:
+    """Returns a row whose times are in UTC. Those without a zone are: fastavro takes them in the zone of the machine.
+
+    A field of local times gets the time in UTC, as a column of a database without a zone does.
+    """
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
+    if isinstance(value, dict):
+        return {name: in_utc(each) for name, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(in_utc, value))
+    return value
+
+
+def changed_number(row: Any, encoded: bytes, parsed: Any) -> Any:
+    """Returns a number that the encoded row does not have any more, since it has become a float; None: there is none.
+
+    A union takes the first type that fits, so the schema alone does not say it.
+    """
+    large = set(_large(row))
+    if not large:
+        return None
+    import fastavro
+
+    kept = set(_large(fastavro.schemaless_reader(io.BytesIO(encoded), parsed, None)))
+    return next(iter(sorted(large - kept)), None)
+
+
+def _large(value: Any) -> Iterator[Any]:
+    if is_beyond_float(value):
+        yield value
+    elif isinstance(value, int):
+        if abs(value) > _EXACT and float(value) != value:
+            yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _large(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _large(each)
+
+
+# File systems that need more than Beam itself.
+
+_NEEDS: Final = {
+    "s3": ("boto3", "aws"),
+    "gs": ("google.cloud.storage", "gcp"),
+    "hdfs": ("hdfs", "hadoop"),
+    "azfs": ("azure.storage.blob", "azure"),
+}
+"""By scheme: a package that is missing without the extra of Beam, and the extra."""
+
+
+def require_file_system(path: str) -> None:
+    """Raise `LocalError` if a package is missing here that the file system of a path needs; it says what to install."""
+    scheme, is_url, _ = path.partition("://")
+    package, extra = _NEEDS.get(scheme, ("", ""))
+    if is_url and package and not _is_there(package):
+        raise LocalError(f"{scheme}:// needs {package}: pip install 'apache-beam[{extra}]'")
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # of a package around it
+        return False
+
 
 SUFFIXES: Final = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet", ".avro": "avro",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import json
+import os
+import re
 import uuid
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -16,19 +21,141 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints import Tuple
 
 from rmqio import telemetry
-from rmqio.connect.failures import Refusals, failure_of, refusal, warn_refused
-from rmqio.connect.files.formats import FileFormat
-from rmqio.connect.files.residues import FileName, remove, remove_residues, require_same_shards
-from rmqio.connect.files.shards import shard_of
-from rmqio.connect.files.systems import require_file_system
+from rmqio.connect.files.formats import FileFormat, require_file_system
 from rmqio.connect.rows import to_row
-from rmqio.connect.sink.base import RowRefused
-from rmqio.connect.sink.write_fn import ADVICE
-from rmqio.errors import LocalError, RmqioError
+from rmqio.connect.sink import RowRefused
+from rmqio.connect.transform import ADVICE, Refusals, failure_of, refusal, warn_refused
+from rmqio.errors import LocalError, RmqioError, SerdeError
 from rmqio.interfaces import ClientFactory
 from rmqio.security import Security
 from rmqio.transforms import ReadFailure
 from rmqio.transforms.parts import Count, HandlesFailures, observe_process
+
+# Files of earlier attempts and writes: those that new ones replace, and those that would double their rows.
+
+
+class FileName(NamedTuple):
+    """The name of a file of a window: it depends on shard and firing alone."""
+
+    shard: int
+    shards: int
+    firing: int
+    """0, or the number of the firing for rows that came later."""
+    suffix: str
+
+    @property
+    def stem(self) -> str:
+        return f"part-{self.shard:05d}-of-{self.shards:05d}"
+
+    def __str__(self) -> str:
+        return f"{self.stem}-late{self.firing}{self.suffix}" if self.firing else f"{self.stem}{self.suffix}"
+
+    def is_residue(self, name: str) -> bool:
+        """Whether a file of the folder is left from an attempt that this file replaces.
+
+        These are parts of files that no attempt has finished, and all of later firings: an attempt that wrote them had
+        come further, and its rows come again.
+        """
+        pattern = rf"(\.?){self.stem}(?:-late(\d+))?{re.escape(self.suffix)}(\.[0-9a-f]{{32}})?"
+        found = re.fullmatch(pattern, name)
+        if found is None or bool(found[1]) is not bool(found[3]):
+            return False
+        firing = int(found[2] or 0)
+        return firing > self.firing or (firing == self.firing and bool(found[3]))
+
+
+def require_same_shards(folder: str, shards: int, suffix: str) -> None:
+    """Raises `LocalError` if a folder has files of a write with another number of shards: none would replace them."""
+    own = f"of-{shards:05d}{suffix}"
+    pattern = re.compile(rf"part-\d{{5}}-of-(\d{{5}})(?:-late\d+)?{re.escape(suffix)}")
+    for path in sorted(_matching(folder, [f"part-*{suffix}"])):
+        name = os.path.basename(path)
+        if (found := pattern.fullmatch(name)) and int(found[1]) != shards:
+            raise LocalError(
+                f"{folder} has {name}, of a write with shards={int(found[1])}: files that end in {own} would not "
+                f"replace it, and its rows would be there twice. Give shards={int(found[1])}, remove the old files, or "
+                "write into another folder"
+            )
+
+
+def remove_residues(folder: str, name: FileName) -> None:
+    """Removes them from a folder. Call it when the file is there."""
+    for path in list(_files(folder, name)):
+        if name.is_residue(os.path.basename(path)):
+            remove(path)
+
+
+def remove(path: str) -> None:
+    """Removes a file, if it is there."""
+    if FileSystems.get_scheme(path) is None:  # Beam would take the name for a pattern
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+        return
+    try:
+        FileSystems.delete([path])
+    except OSError:  # Beam's errors are some, too
+        if FileSystems.exists(path):
+            raise
+
+
+def _files(folder: str, name: FileName) -> Iterator[str]:
+    return _matching(folder, [f"{name.stem}-late*", f".{name.stem}*"])
+
+
+def _matching(folder: str, patterns: Iterable[str]) -> Iterator[str]:
+    """The files of a folder; on other file systems than the local one, only those that match a pattern."""
+    if FileSystems.get_scheme(folder) is None:  # Beam would look through all folders below
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            yield from (FileSystems.join(folder, each) for each in os.listdir(folder))
+        return
+    escaped = re.sub(r"([*?\[])", r"[\1]", folder)
+    for result in FileSystems.match([FileSystems.join(escaped, each) for each in patterns]):
+        yield from (each.path for each in result.metadata_list)
+
+
+# The shard of a row, by the row alone, in each process: a row that comes again goes to the same file.
+
+
+def shard_of(row: Mapping[Any, Any], shards: int) -> int:
+    """Returns a number below `shards`. Neither the order of fields nor that of sets counts."""
+    if shards == 1:
+        return 0
+    try:
+        text = _text(row)
+    except (ValueError, RecursionError):  # it contains itself, or is too deep: no format takes it
+        return 0
+    return zlib.crc32(text.encode()) % shards
+
+
+def _text(value: Any) -> str:
+    try:
+        return json.dumps(value, sort_keys=True, default=_plain)
+    except TypeError:  # keys that are not text, or cannot be sorted
+        return json.dumps(_plain_keys(value), sort_keys=True, default=_plain)
+
+
+def _plain_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_text(key): _plain_keys(each) for key, each in value.items()}
+    return [_plain_keys(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _plain(value: Any) -> Any:
+    """Returns what JSON can write. `repr` is not used where it can depend on the process: on hashes and addresses."""
+    if isinstance(value, Set):
+        return sorted(map(_text, value))
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    if hasattr(value, "tolist"):  # NumPy's
+        return value.tolist()
+    try:
+        return to_row(value)
+    except SerdeError:
+        known = type(value).__module__ in ("datetime", "decimal", "uuid", "fractions", "zoneinfo", "ipaddress")
+        return repr(value) if known else type(value).__qualname__
+
 
 _FAILED = "failed"
 _LABELS = ("files",)

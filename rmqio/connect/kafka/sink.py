@@ -6,10 +6,9 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 from rmqio.connect.kafka.client import Cluster, KafkaAway, ask, meaning_of
-from rmqio.connect.kafka.messages import record_of
-from rmqio.connect.kafka.records import KafkaRecord
+from rmqio.connect.kafka.records import KafkaRecord, record_of
 from rmqio.connect.rows import to_json, to_row
-from rmqio.connect.sink.base import BatchSink, PerhapsRefused, RowRefused, Verdict, Written
+from rmqio.connect.sink import BatchSink, PerhapsRefused, RowRefused, Verdict, Written
 from rmqio.errors import LocalError, RmqioError, SerdeError
 from rmqio.model import Message, Record
 from rmqio.transforms.parts import copy_of

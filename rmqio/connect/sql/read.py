@@ -12,10 +12,9 @@ from typing import Any, Final
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
-from rmqio.connect.sink.options import Retry
-from rmqio.connect.sink.tries import Tries
-from rmqio.connect.sql.engine import Database, DatabaseAway, is_away, reason_of
-from rmqio.connect.sql.options import check_partitions
+from rmqio.connect.outage import Tries
+from rmqio.connect.sink import Retry
+from rmqio.connect.sql.engine import Database, DatabaseAway, check_partitions, is_away, reason_of
 from rmqio.errors import LocalError
 from rmqio.security import SecretSource
 from rmqio.serde.strict_json import json_value

@@ -7,9 +7,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from rmqio.command_line.commands import Run, optional_command
-from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import parse_count, parse_from, parse_seconds, parse_topic
+from rmqio.command_line.arguments import parse_count, parse_from, parse_seconds, parse_topic
+from rmqio.command_line.parser import Parser, Run, optional_command
 from rmqio.errors import LocalError
 from rmqio.rules.formats import FORMATS
 from rmqio.start import Position
@@ -100,27 +99,27 @@ def show_help(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     with _explained():
         from rmqio.rules.command import check
-    return check.run(arguments)
+    return check.run_check(arguments)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from rmqio.rules.command import explain, given
+    from rmqio.rules.command import check
 
-    with given.each_on_its_line():
-        return explain.run(arguments)
+    with check.each_on_its_line():
+        return check.run_explain(arguments)
 
 
 def _fields(arguments: argparse.Namespace) -> int:
-    from rmqio.rules.command import explain, given
+    from rmqio.rules.command import check
 
-    with given.each_on_its_line():
-        return explain.run_fields(arguments)
+    with check.each_on_its_line():
+        return check.run_fields(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     with _explained():
-        from rmqio.rules.command import given, run
-    with given.each_on_its_line():
+        from rmqio.rules.command import check, run
+    with check.each_on_its_line():
         return run.run(arguments)
 
 

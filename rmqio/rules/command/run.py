@@ -10,19 +10,25 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from rmqio.command_line.connect import queue_client, queues_of, short
-from rmqio.command_line.contents import Item, Range, for_all, items_of, place_in_time, resolve
-from rmqio.command_line.exits import INTERRUPTED
-from rmqio.command_line.output import note, print_json, time_text
-from rmqio.command_line.terminal import COLUMNS, cut, safe_line
+from rmqio.command_line.cluster import (
+    Item,
+    Range,
+    for_all,
+    items_of,
+    place_in_time,
+    queue_client,
+    queues_of,
+    resolve,
+    short,
+)
+from rmqio.command_line.output import COLUMNS, INTERRUPTED, cut, note, print_json, safe_line, time_text
 from rmqio.errors import OffsetOutOfRange, RmqioError, counted
 from rmqio.interfaces import QueueClient, QueueReader
 from rmqio.model import MessageFilter, Record
 from rmqio.rules.alerts import json_value
-from rmqio.rules.command.given import ruleset_of
-from rmqio.rules.engine import Hit, Matcher, compile_rules
+from rmqio.rules.command.check import ruleset_of
+from rmqio.rules.engine import Hit, Matcher, compile_rules, compile_usable
 from rmqio.rules.ruleset import RuleSet
-from rmqio.rules.usable import compile_usable
 
 _WAIT_MS: Final = 1_000
 _BATCH: Final = 512

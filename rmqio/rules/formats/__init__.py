@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Final
 
 from rmqio.errors import LocalError
-from rmqio.near_names import did_you_mean
+from rmqio.hints import did_you_mean
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import Parsed, RuleText, joined
 from rmqio.rules.formats.mapping import Mapping

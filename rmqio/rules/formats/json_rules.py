@@ -12,11 +12,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rmqio.errors import LocalError
-from rmqio.near_names import did_you_mean
-from rmqio.rules.correlation.rule import OPERATORS, CorrelationKind, CorrelationRule
+from rmqio.hints import did_you_mean
 from rmqio.rules.errors import Problem
-from rmqio.rules.formats.base import LEVELS, Parsed, RuleText, joined, level_refused, line_and_column, line_with_caret
-from rmqio.rules.ir import FIELD_KINDS, And, Atom, Condition, Kind, Not, Or, Place, Rule
+from rmqio.rules.formats.base import (
+    LEVELS,
+    Parsed,
+    RuleText,
+    joined,
+    level_refused,
+    line_and_column,
+    line_with_caret,
+)
+from rmqio.rules.ir import (
+    FIELD_KINDS,
+    OPERATORS,
+    And,
+    Atom,
+    Condition,
+    CorrelationKind,
+    CorrelationRule,
+    Kind,
+    Not,
+    Or,
+    Place,
+    Rule,
+)
 
 _RULE_KEYS: Final = ("id", "title", "level", "tags", "source", "condition", "correlation")
 _ATOM_KEYS: Final = ("field", "is", "value", "ignore_case", "flags")

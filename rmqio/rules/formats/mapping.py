@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmqio.errors import LocalError, reason
-from rmqio.near_names import did_you_mean
-from rmqio.rules.correlation.aliases import with_fields
+from rmqio.hints import did_you_mean
 from rmqio.rules.formats.base import Parsed
-from rmqio.rules.ir import FIELD_KINDS, Atom, Condition, Kind, Rule
-from rmqio.rules.trees import all_of, any_of, rebuilt
+from rmqio.rules.ir import FIELD_KINDS, Atom, Condition, Kind, Rule, all_of, any_of, rebuilt, with_fields
 
 Fields = tuple[tuple[str, tuple[str, ...]], ...]
 _KEYS: Final = ("fields", "sources")

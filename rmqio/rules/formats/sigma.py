@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rmqio.errors import LocalError
-from rmqio.rules.correlation.aliases import with_fields
 from rmqio.rules.errors import Problem
 from rmqio.rules.formats.base import Parsed, RuleText, line_with_caret
-from rmqio.rules.ir import Rule
+from rmqio.rules.ir import Rule, with_fields
 
 _NEEDS: Final = "Sigma rules need the extra 'sigma': pip install 'rmqio[sigma]'"
 
@@ -41,7 +40,7 @@ def parse(texts: Sequence[RuleText], pipeline: Any = None) -> Parsed:
         from rmqio.rules.formats import sigma_conditions, sigma_documents
     except ImportError as error:
         raise LocalError(f"{_NEEDS} ({error})") from error
-    from rmqio.rules.formats import sigma_correlations
+    from rmqio.rules.formats import sigma_conditions
 
     problems: list[Problem] = []
     documents = [each for text in texts for each in sigma_documents.documents(text, problems)]
@@ -62,7 +61,7 @@ def parse(texts: Sequence[RuleText], pipeline: Any = None) -> Parsed:
     by_id = {each.id: each.rule for each in documents if each.kind == "rule"}
     for each in documents:
         if each.kind == "correlation":
-            correlation = sigma_correlations.correlation_of(each, known, good)
+            correlation = sigma_conditions.correlation_of(each, known, good)
             if pipeline is not None and not isinstance(correlation, Problem):
                 correlation = with_fields(correlation, functools.partial(sigma_conditions.fields_of, by_id, pipeline))
             if isinstance(correlation, Problem):

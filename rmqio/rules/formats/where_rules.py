@@ -15,9 +15,17 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from rmqio.errors import LocalError
-from rmqio.near_names import did_you_mean
+from rmqio.hints import did_you_mean
 from rmqio.rules.errors import Problem
-from rmqio.rules.formats.base import LEVELS, Parsed, RuleText, joined, level_refused, line_and_column, line_with_caret
+from rmqio.rules.formats.base import (
+    LEVELS,
+    Parsed,
+    RuleText,
+    joined,
+    level_refused,
+    line_and_column,
+    line_with_caret,
+)
 from rmqio.rules.ir import Place, Rule
 
 _NEEDS: Final = "rules as SQL need the extra 'sql': pip install 'rmqio[sql]'"

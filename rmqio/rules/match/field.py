@@ -2,17 +2,222 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import functools
+import ipaddress
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
+from typing import Any, Final, NamedTuple
 
+from rmqio.rules.errors import Limits
 from rmqio.rules.ir import Atom, Kind
-from rmqio.rules.limits import Limits
-from rmqio.rules.match.affixes import Beginnings
-from rmqio.rules.match.cuts import Cuts
-from rmqio.rules.match.ordered import Networks, Thresholds
+from rmqio.rules.match.atoms import (
+    ORDER_KINDS,
+    cut,
+    everything,
+    flat,
+    folded,
+    is_number,
+    number_of,
+    text_of,
+    values_at,
+    whole_text,
+)
 from rmqio.rules.match.patterns import PATTERN_KINDS, Patterns
-from rmqio.rules.plan.atoms import ORDER_KINDS
-from rmqio.rules.plan.values import folded, is_number, number_of, text_of, whole_text
+
+# Beginnings: which of many texts another text begins with, by one binary search.
+
+
+class Beginnings:
+    """Texts with numbers.
+
+    All texts that a text begins with stand in order before it, and each begins with the one before. So the nearest text
+    before it leads to all of them, by links from each to the longest other one that it begins with.
+    """
+
+    def __init__(self, texts: Iterable[tuple[str, int]]) -> None:
+        by_text: dict[str, list[int]] = {}
+        for text, number in texts:
+            by_text.setdefault(text, []).append(number)
+        self._texts = sorted(by_text)
+        self._numbers = [by_text[text] for text in self._texts]
+        self._links: list[int] = []
+        open_: list[int] = []
+        for at, text in enumerate(self._texts):
+            while open_ and not text.startswith(self._texts[open_[-1]]):
+                open_.pop()
+            self._links.append(open_[-1] if open_ else -1)
+            open_.append(at)
+
+    def __bool__(self) -> bool:
+        return bool(self._texts)
+
+    def of(self, text: str) -> Sequence[int]:
+        """Returns the numbers of all that a text begins with."""
+        texts = self._texts
+        at = bisect_right(texts, text) - 1
+        if at < 0:
+            return ()
+        links = self._links
+        found: list[int] = []
+        while at >= 0:
+            if text.startswith(texts[at]):
+                found += self._numbers[at]
+            at = links[at]
+        return found
+
+
+# Thresholds, by binary search, and networks, by a look-up for each length of prefix.
+
+_LONGEST_ADDRESS: Final = 64
+
+
+class Thresholds:
+    """Less, at most, greater, at least: with constants that compare with each other."""
+
+    def __init__(self, atoms: Iterable[tuple[int, Atom]]) -> None:
+        self._rows: list[tuple[Kind, list[Any], list[int]]] = []
+        given = [*atoms]
+        for kind in (Kind.LESS, Kind.AT_MOST, Kind.GREATER, Kind.AT_LEAST):
+            pairs = sorted(((atom.value, number) for number, atom in given if atom.kind is kind), key=_value)
+            if pairs:
+                self._rows.append((kind, [value for value, _ in pairs], [number for _, number in pairs]))
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def of(self, value: Any) -> list[int]:
+        """Returns the numbers of the thresholds that a value meets."""
+        found: list[int] = []
+        for kind, values, numbers in self._rows:
+            if kind is Kind.LESS:
+                found += numbers[bisect_right(values, value) :]
+            elif kind is Kind.AT_MOST:
+                found += numbers[bisect_left(values, value) :]
+            elif kind is Kind.GREATER:
+                found += numbers[: bisect_left(values, value)]
+            else:
+                found += numbers[: bisect_right(values, value)]
+        return found
+
+
+class Networks:
+    """Networks of IPv4 and IPv6."""
+
+    def __init__(self, atoms: Iterable[tuple[int, Atom]]) -> None:
+        self._by_shift: dict[tuple[int, int], dict[int, list[int]]] = {}
+        for number, atom in atoms:
+            network = ipaddress.ip_network(str(atom.value))
+            shift = network.max_prefixlen - network.prefixlen
+            table = self._by_shift.setdefault((network.version, shift), {})
+            table.setdefault(int(network.network_address) >> shift, []).append(number)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_shift)
+
+    def of(self, text: str) -> list[int]:
+        """Returns the numbers of the networks that an address is in."""
+        if len(text) > _LONGEST_ADDRESS:
+            return []
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return []
+        whole, version = int(address), address.version
+        found: list[int] = []
+        for (of_version, shift), table in self._by_shift.items():
+            if of_version == version:
+                found += table.get(whole >> shift, ())
+        return found
+
+
+def _value(pair: tuple[Any, int]) -> Any:
+    return pair[0]
+
+
+# Long texts and long lists in events: what is looked at of them, and how many there were.
+
+
+class CutCounts(NamedTuple):
+    """Of how much only the beginning was looked at, since it was last asked for."""
+
+    texts: int = 0
+    lists: int = 0
+
+
+class Cuts:
+    """Cuts, and notes that it has; what was cut is counted afterwards, in the events where there was something.
+
+    A look at an event can come to a text more than once: a count there would count it twice.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._max_bytes = limits.max_value_bytes
+        self._most = limits.max_values
+        self.noted = 0
+        """Another number after something was cut, also if several threads cut."""
+        self._start = functools.partial(_steps, limits.max_values, self._note)
+        self._lock = threading.Lock()
+        self._counts = CutCounts()
+
+    def text(self, text: str) -> str:
+        """Returns what is looked at of a text."""
+        found = cut(text, self._max_bytes)
+        if len(found) < len(text):
+            self._note()
+        return found
+
+    def values(self, values: Iterator[Any]) -> list[Any]:
+        """Returns the values that are looked at."""
+        found = list(islice(values, self._most + 1))
+        if len(found) > self._most:
+            found.pop()
+            self._note()
+        return found
+
+    def values_at(self, event: Any, path: str) -> list[Any] | None:
+        """Returns what a path leads to, by the members of lists that are looked at."""
+        return values_at(event, path, self._start)
+
+    def count(self, events: Iterable[Mapping[str, Any] | None], fields: Iterable[str | None]) -> None:
+        """Counts what is cut in events by those who look at some fields; None is all of an event."""
+        fields = [*fields]
+        counts = [self._of_event(event, fields) for event in events if event is not None]
+        with self._lock:
+            self._counts = CutCounts(*map(sum, zip(self._counts, *counts, strict=True)))
+
+    def taken(self) -> CutCounts:
+        """Returns the counts, and begins anew."""
+        with self._lock:
+            counts, self._counts = self._counts, CutCounts()
+        return counts
+
+    def _note(self) -> None:
+        self.noted += 1
+
+    def _of_event(self, event: Mapping[str, Any], fields: Iterable[str | None]) -> CutCounts:
+        long: set[int] = set()
+        lists = 0
+        for field in fields:
+            values = everything(event)
+            more: list[None] = []
+            if field is not None:
+                note = functools.partial(more.append, None)
+                found = values_at(event, field, functools.partial(_steps, self._most, note))
+                values = (leaf for value in found or () for leaf in flat(value))
+            leaves = list(islice(values, self._most + 1))
+            lists += bool(more) or len(leaves) > self._most
+            texts = (each for each in leaves[: self._most] if isinstance(each, str))
+            long.update(id(each) for each in texts if len(cut(each, self._max_bytes)) < len(each))
+        return CutCounts(len(long), lists)
+
+
+def _steps(most: int, note: Callable[[], object]) -> Iterator[None]:
+    """Steps that may be taken; it notes if more are wanted."""
+    yield from repeat(None, most)
+    note()
+
 
 MakePatterns = Callable[[Sequence[tuple[int, Atom]]], Patterns]
 

@@ -7,21 +7,22 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, product
 from typing import Any
 
+from rmqio.rules.errors import Limits
 from rmqio.rules.ir import FIELD_KINDS, Atom, Kind
-from rmqio.rules.limits import Limits
-from rmqio.rules.plan.atoms import ORDER_KINDS
-from rmqio.rules.plan.values import (
+from rmqio.rules.match.atoms import (
+    ORDER_KINDS,
     cut,
     folded,
     is_number,
     leaves_at,
+    matches,
     number_of,
+    parts_of,
     related,
     same,
     text_of,
     whole_text,
 )
-from rmqio.rules.plan.wildcards import matches, parts_of
 
 Find = Callable[[str, str, str], bool]
 

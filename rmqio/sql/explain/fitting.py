@@ -8,7 +8,7 @@ import sys
 import textwrap
 from typing import Final
 
-from rmqio.carets import character_width
+from rmqio.hints import character_width
 
 _TREE: Final = re.compile(r"[│├└─ ]*")
 _FILLER: Final = "\ue000"

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from rmqio.command_line.arguments import whole_number
+from rmqio.command_line.output import safe
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.terminal import safe
 from rmqio.errors import LocalError
-from rmqio.near_names import did_you_mean
+from rmqio.hints import did_you_mean
 from rmqio.runners.options import strict_options
 from rmqio.sql.jobs.listing import table
 from rmqio.sql.jobs.log import follow, last_lines

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rmqio.command_line.terminal import GAP, cut, display_width, line_width, safe_line
+from rmqio.command_line.output import GAP, cut, display_width, line_width, safe_line
 from rmqio.sql.jobs.state import Status
 
 _TITLES: Final = ("job", "state", "since", "restarts", "pid")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from rmqio.command_line.terminal import GAP, display_width, line_width, safe_line
+from rmqio.command_line.output import GAP, display_width, line_width, safe_line
 from rmqio.sql import types
 from rmqio.sql.compile.expressions.casts import text_of
 from rmqio.sql.planning.plan import Field

@@ -16,7 +16,7 @@ from rmqio.enrich.store import Pointer, Store
 from rmqio.enrich.table.building import build
 from rmqio.enrich.table.mapped import MappedTable
 from rmqio.enrich.table.rows import Spec
-from rmqio.rules.sources import files
+from rmqio.rules import ruleset
 from rmqio.sql.jobs.state import StateFolder, Status
 from rmqio.sql.runtime.kept_signature import check_signature
 from rmqio.sql.scripts.script import Script
@@ -117,11 +117,11 @@ def _claimed(folder: Path) -> list[bytes]:
 
 def _keep_rules(folder: Path) -> None:
     (folder / "a.json").write_text(_RULE)
-    files.write_manifest(folder / "manifest.json", [folder / "a.json"])
+    ruleset.write_manifest(folder / "manifest.json", [folder / "a.json"])
 
 
 def _rules(folder: Path) -> list[str]:
-    return [each.text for each in files.Files((str(folder / "manifest.json"),)).texts()]
+    return [each.text for each in ruleset.Files((str(folder / "manifest.json"),)).texts()]
 
 
 FOLDERS: Final[dict[str, Folder]] = {

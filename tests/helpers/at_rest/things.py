@@ -19,20 +19,19 @@ from rmqio import Batch, Message, MessageQueue, Record, SendResult, StartFrom, S
 from rmqio.audit import sketch, transform
 from rmqio.batches import place_ids, record_id
 from rmqio.claims import check
-from rmqio.connect.copying.messages import KeyId
-from rmqio.connect.kafka import messages as kafka_messages
-from rmqio.connect.kafka.ranges import Partition
+from rmqio.connect.copying.job import KeyId
+from rmqio.connect.kafka import records as kafka_messages
+from rmqio.connect.kafka.consumers import Partition
+from rmqio.connect.kafka.read import PartitionWatermarks, Seen, SeenCoder
 from rmqio.connect.kafka.records import KafkaRecord, KafkaRecordCoder
-from rmqio.connect.kafka.watch import Seen, SeenCoder
-from rmqio.connect.kafka.watermark import PartitionWatermarks
 from rmqio.dead_letters.letters import Failed, letter_id, make_letter, read_letter
 from rmqio.model import SendStatus
 from rmqio.pyspark.progress import Position
-from rmqio.rules.correlation.outputs import Correlated, CorrelatedCoder
+from rmqio.rules.correlation import Correlated, CorrelatedCoder
 from rmqio.rules.engine import Matcher, compile_rules
 from rmqio.rules.formats import json_rules
 from rmqio.rules.formats.base import RuleText
-from rmqio.rules.transform.outputs import Match, MatchCoder, MatchedMessage, MatchedMessageCoder
+from rmqio.rules.transform import Match, MatchCoder, MatchedMessage, MatchedMessageCoder
 from rmqio.runners.spark.streaming import checkpoint, micro_batch
 from rmqio.runners.spark.streaming.micro_batch import BatchHeader, Cuts, MicroBatch, PlannedOffset, SourcePlan
 from rmqio.runners.spark.streaming.model import Learned

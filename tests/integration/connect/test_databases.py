@@ -20,7 +20,7 @@ pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-database
 import sqlalchemy
 
 from rmqio.connect import Batching, ReadFromSql, Retry, WriteToSql
-from rmqio.connect.copying.messages import ToMessage
+from rmqio.connect.copying.job import ToMessage
 from rmqio.connect.rows import to_json
 from rmqio.connect.sql.engine import Database, DatabaseAway
 from tests.helpers.pipelines.held import Hold, during

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from rmqio.cli.main import main, make_parser, parse
-from rmqio.command_line.connect import attended_options
+from rmqio.command_line.arguments import QueueName, parse_from, parse_queue, parse_to
+from rmqio.command_line.cluster import attended_options
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.values import QueueName, parse_from, parse_queue, parse_to
 from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.schemas.__main__ import LEVELS
 from rmqio.security import EnvironmentCredentials

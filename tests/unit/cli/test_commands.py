@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from rmqio.cli import peek, produce
 from rmqio.cli.main import make_parser, parse
-from rmqio.cli.messages import produce, reading
-from rmqio.cli.messages.produce import _lines_of
-from rmqio.command_line.contents import Item
+from rmqio.cli.produce import _lines_of
+from rmqio.command_line.cluster import Item
 from rmqio.errors import TopicNotExist
 from rmqio.model import MessageFilter, Record, decode_properties
 from rmqio.testing import BrokerSettings, FakeBroker, InMemoryClientFactory, InMemoryCluster
@@ -125,8 +125,8 @@ def test_what_is_wrong_is_one_line(broker: FakeBroker, rmqio: Tool, arguments: s
 
 
 def test_tail_finds_queues_that_are_added_and_rides_out_that_none_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_DISCOVERY_ROUNDS", 1)
-    monkeypatch.setattr(reading, "_TAIL_WAIT_MS", 10)
+    monkeypatch.setattr(peek, "_DISCOVERY_ROUNDS", 1)
+    monkeypatch.setattr(peek, "_TAIL_WAIT_MS", 10)
     with InMemoryCluster() as cluster:
         cluster.create_topic("orders", 1)
         cluster.append("orders", b"0")
@@ -145,7 +145,7 @@ def test_tail_finds_queues_that_are_added_and_rides_out_that_none_are_known(monk
 
         arguments = parse(make_parser(), ["tail", "orders", "--from", "earliest", "-n", "3"])
         client = InMemoryClientFactory(cluster.name).queue_client()
-        reading._follow(client, arguments, Printer(), MessageFilter())  # type: ignore[arg-type]
+        peek._follow(client, arguments, Printer(), MessageFilter())  # type: ignore[arg-type]
         client.close()
     assert seen == [b"0", b"1", b"2"]
 

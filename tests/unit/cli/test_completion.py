@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.cli.completion import commands_of
-from rmqio.cli.completion_scripts import SCRIPTS
+from rmqio.cli.completion import SCRIPTS, commands_of
 from rmqio.cli.main import main, make_parser
 from tests.helpers.waiting import at_most
 

@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rmqio.command_line.output import note
-from rmqio.command_line.watch import watch
+from rmqio.command_line.output import note, watch
 from rmqio.errors import TransportError
 from rmqio.testing import FakeBroker
 from tests.helpers.command_line import Tool

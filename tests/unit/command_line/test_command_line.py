@@ -6,12 +6,11 @@ import argparse
 
 import pytest
 
-from rmqio.command_line.arguments import add_connection, client_options, position_parser, whole_number
+from rmqio.command_line.arguments import add_connection, client_options, parse_selector, position_parser, whole_number
+from rmqio.command_line.output import cut, display_width, with_short_words
 from rmqio.command_line.parser import Parser
-from rmqio.command_line.terminal import cut, display_width, with_short_words
-from rmqio.command_line.values import parse_selector
 from rmqio.errors import LocalError
-from rmqio.near_names import did_you_mean
+from rmqio.hints import did_you_mean
 from rmqio.options import NAME_SERVER_VARIABLE
 from rmqio.start import Position
 

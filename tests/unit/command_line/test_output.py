@@ -9,11 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.cli.messages.bodies import Shown, avro_reader, body_fields, show_body
-from rmqio.cli.messages.printing import Printer
-from rmqio.command_line.contents import Item
-from rmqio.command_line.output import duration, one_line, print_json, print_table, shortened, size, time_text
-from rmqio.command_line.terminal import safe, safe_line
+from rmqio.cli.printing import Printer, Shown, avro_reader, body_fields, show_body
+from rmqio.command_line.cluster import Item
+from rmqio.command_line.output import (
+    duration,
+    one_line,
+    print_json,
+    print_table,
+    safe,
+    safe_line,
+    shortened,
+    size,
+    time_text,
+)
 from rmqio.errors import CorruptMessage, LocalError
 from rmqio.model import MessageQueue, Record
 from rmqio.testing import InMemoryCluster

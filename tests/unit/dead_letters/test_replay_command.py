@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rmqio.command_line.terminal import display_width
+from rmqio.command_line.output import display_width
 from rmqio.dead_letters.command import main
 from rmqio.dead_letters.replay import Replay, ReplayResult, ReplayRow
 from rmqio.testing import InMemoryCluster

@@ -17,14 +17,12 @@ pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 
 from rmqio.errors import LocalError
 from rmqio.rules.engine import Broken, Engine, Matcher, compile_rules
-from rmqio.rules.errors import RuleError
+from rmqio.rules.errors import Limits, RuleError
 from rmqio.rules.formats import RuleText, parse
 from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Place, Rule
-from rmqio.rules.limits import Limits
 from rmqio.rules.match import regexes
-from rmqio.rules.match.regex_text import relaxed, size_of
-from rmqio.rules.match.regexes import has_vectorscan
-from rmqio.rules.plan.wildcards import matches, parts_of
+from rmqio.rules.match.atoms import matches, parts_of
+from rmqio.rules.match.regexes import has_vectorscan, relaxed, size_of
 from tests.helpers.own_process import in_own_process
 
 needs_vectorscan = pytest.mark.skipif(not has_vectorscan(), reason="hyperscan has no wheel here")
@@ -227,7 +225,7 @@ def test_compiled_rules_of_another_meaning_are_refused(monkeypatch: pytest.Monke
     version = compile_rules(rules).version
     with monkeypatch.context() as patched:
         patched.setattr("rmqio.rules.engine.MEANING", 1)
-        patched.setattr("rmqio.rules.plan.plan.MEANING", 1)
+        patched.setattr("rmqio.rules.match.plan.MEANING", 1)
         old = compile_rules(rules)
         raw = old.dump()
     assert old.version != version

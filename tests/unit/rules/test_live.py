@@ -14,12 +14,10 @@ pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 
 from rmqio.errors import LocalError
 from rmqio.rules.engine import compile_rules
-from rmqio.rules.errors import Problem, RuleError
+from rmqio.rules.errors import Limits, Problem, RuleError
 from rmqio.rules.ir import Atom, Kind, Place, Rule
-from rmqio.rules.limits import Limits
-from rmqio.rules.live import LiveRules, live_rules
+from rmqio.rules.live import FolderStore, LiveRules, live_rules
 from rmqio.rules.match.regexes import has_vectorscan
-from rmqio.rules.store import FolderStore
 from rmqio.testing import ManualClock
 from tests.helpers.waiting import at_most
 

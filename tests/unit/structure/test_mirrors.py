@@ -28,8 +28,6 @@ class Elsewhere(NamedTuple):
 
 
 ELSEWHERE: Final = (
-    Elsewhere("cli/messages cli/queues", "unit/cli/test_commands.py", "all commands run on one fake cluster"),
-    Elsewhere("rules/plan", "unit/rules/match/test_engines_agree.py", "a plan is right if its matches are"),
     Elsewhere(
         "sql/analysis/joins sql/analysis/ranks sql/analysis/sinks sql/analysis/subqueries sql/analysis/values "
         "sql/analysis/windows",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.watch.figures import Offsets, bar, short_age, short_count, short_rate, spark, total
+from rmqio.watch.frames import Offsets, bar, short_age, short_count, short_rate, spark, total
 
 
 def seen(*pairs: tuple[float, int], window_s: float = 10) -> Offsets:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-from rmqio.command_line.contents import QueueState
+from rmqio.command_line.cluster import QueueState
 from rmqio.model import MessageQueue
-from rmqio.watch.frames import Frame, Target
-from rmqio.watch.history import KEPT, History
+from rmqio.watch.frames import KEPT, Frame, History, Target
 
 A0, A1, B0 = (MessageQueue("orders", broker, number) for broker, number in (("a", 0), ("a", 1), ("b", 0)))
 DEAD = MessageQueue("%DLQ%billing", "a", 0)

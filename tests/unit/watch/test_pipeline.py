@@ -14,7 +14,7 @@ pytest.importorskip("prometheus_client", reason="the extra watch")
 from rmqio.errors import LocalError, TransportError
 from rmqio.prometheus.export import metrics_url, scrape
 from rmqio.telemetry import METRICS, Kind
-from rmqio.watch.pipeline import ERRORS, Pipeline
+from rmqio.watch.watcher import ERRORS, Pipeline
 
 PAGE = """\
 # HELP rmqio_records_read messages

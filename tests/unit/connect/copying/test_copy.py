@@ -21,8 +21,7 @@ from apache_beam.transforms.window import TimestampedValue
 pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-databases'")
 
 from rmqio.cli.main import main
-from rmqio.connect.copying.job import copy
-from rmqio.connect.copying.sinks import apply, target_of
+from rmqio.connect.copying.job import apply, copy, target_of
 from rmqio.connect.copying.urls import parse_end
 from rmqio.model import TOMBSTONE, Message
 from rmqio.pipelines import copy_job

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmqio.connect import KafkaRecord
-from rmqio.connect.copying.messages import PrintFn, RowId, ToMessage, kafka_id
+from rmqio.connect.copying.job import PrintFn, RowId, ToMessage, kafka_id
 from rmqio.errors import SerdeError
 from rmqio.model import Message
 

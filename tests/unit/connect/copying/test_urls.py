@@ -11,8 +11,7 @@ from apache_beam.internal import pickler
 pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-databases'")
 
 from rmqio.cli.main import main
-from rmqio.connect.copying.sinks import target_of
-from rmqio.connect.copying.sources import source_of
+from rmqio.connect.copying.job import source_of, target_of
 from rmqio.connect.copying.urls import parse_end
 from rmqio.errors import LocalError
 

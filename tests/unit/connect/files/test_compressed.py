@@ -15,7 +15,7 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio.connect import ReadFromFiles
-from rmqio.connect.files.compressed import decompressed
+from rmqio.connect.files.read import decompressed
 from rmqio.errors import SerdeError
 
 zstandard = pytest.importorskip("zstandard", reason="files that end in .zst need zstandard")

@@ -13,7 +13,7 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWa
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from rmqio.connect import WriteToFiles
-from rmqio.connect.files.residues import FileName, remove_residues
+from rmqio.connect.files.write import FileName, remove_residues
 from tests.helpers.pipelines.killed_files import HEX, check_killed_and_started_again, numbers, numbers_of
 
 FIRST = FileName(0, 2, 0, ".jsonl")

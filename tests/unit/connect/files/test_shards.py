@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from rmqio.connect.files.shards import shard_of
+from rmqio.connect.files.write import shard_of
 
 _PROGRAM = """
 import dataclasses, datetime as dt, decimal, uuid
-from rmqio.connect.files.shards import shard_of
+from rmqio.connect.files.write import shard_of
 
 @dataclasses.dataclass
 class Part:

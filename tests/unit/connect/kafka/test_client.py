@@ -13,8 +13,7 @@ pytest.importorskip("confluent_kafka", reason="Kafka needs the extra 'kafka'")
 from confluent_kafka import KafkaError, KafkaException
 
 from rmqio.connect.kafka import client
-from rmqio.connect.kafka.client import Cluster, KafkaAway, ask
-from rmqio.connect.kafka.reports import Reports
+from rmqio.connect.kafka.client import Cluster, KafkaAway, Reports, ask
 from rmqio.errors import LocalError
 
 

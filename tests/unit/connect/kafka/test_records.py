@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from rmqio.connect import KafkaRecord
 from rmqio.connect.kafka.client import Cluster
-from rmqio.connect.kafka.messages import HEADERS as HEADER_LIST
-from rmqio.connect.kafka.messages import KEY, message_of, record_of
-from rmqio.connect.kafka.records import KafkaRecordCoder
+from rmqio.connect.kafka.records import HEADERS as HEADER_LIST
+from rmqio.connect.kafka.records import KEY, KafkaRecordCoder, message_of, record_of
 from rmqio.connect.kafka.sink import KafkaSink
 from rmqio.connect.rows import to_row
 from rmqio.errors import SerdeError, WireError

@@ -22,11 +22,10 @@ pytest.importorskip("confluent_kafka", reason="Kafka needs the extra 'kafka'")
 from confluent_kafka import Producer
 
 from rmqio.connect import ReadFromKafka
-from rmqio.connect.kafka import read_fn, watch
+from rmqio.connect.kafka import read
 from rmqio.connect.kafka.client import Cluster, KafkaAway
-from rmqio.connect.kafka.ranges import Partition
-from rmqio.connect.kafka.read_fn import KafkaReadConfig, UnboundedPartitionFn
-from rmqio.connect.kafka.watch import FindFn, Seen, SeenCoder, WatchFn
+from rmqio.connect.kafka.consumers import Partition
+from rmqio.connect.kafka.read import FindFn, KafkaReadConfig, Seen, SeenCoder, UnboundedPartitionFn, WatchFn
 from rmqio.errors import LocalError, WireError
 from rmqio.start import StartFrom, StopAt
 from tests.helpers.waiting import at_most, until
@@ -118,7 +117,7 @@ def test_a_partition_that_is_read_to_its_end_follows_the_clock_across_bundles(
         lambda: UnboundedPartitionFn(config), Partition("quiet", partition), estimators_of(UnboundedPartitionFn)
     )
     now = time.time()
-    monkeypatch.setattr(read_fn, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
+    monkeypatch.setattr(read, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
     found = until(stream.bundle, "the messages") if partition == 0 else []
     stream.bundle()
     wanted = MIN_TIMESTAMP if partition else (PAST_MS + 2) / 1000
@@ -138,7 +137,7 @@ def test_new_partitions_come_once_and_are_read_from_their_beginning(monkeypatch:
             raise KafkaAway("away")
         return [Partition(topic, number) for number in range(there[topic])]
 
-    monkeypatch.setattr(watch, "partitions_of", partitions)
+    monkeypatch.setattr(read, "partitions_of", partitions)
     now = [time.time()]
     monkeypatch.setattr(time, "time", lambda: now[0])
     stream = Stream(lambda: WatchFn(Cluster("h:1"), ["a", "b"], 30_000), b"", estimators_of(WatchFn))
@@ -170,7 +169,7 @@ def test_the_first_look_fails_if_the_cluster_is_away(monkeypatch: pytest.MonkeyP
     def partitions(*_: Any) -> list[Partition]:
         raise KafkaAway("away")
 
-    monkeypatch.setattr(watch, "partitions_of", partitions)
+    monkeypatch.setattr(read, "partitions_of", partitions)
     stream = Stream(lambda: WatchFn(Cluster("h:1"), ["a"], 30_000), b"", estimators_of(WatchFn))
     with pytest.raises(KafkaAway):
         stream.bundle()

@@ -16,12 +16,20 @@ from hypothesis import strategies as st
 
 from rmqio.batches import record_id
 from rmqio.connect import Retry, RowRefused, Verdict, WriteToElasticsearch
+from rmqio.connect.delivery import Delivery, Item
 from rmqio.connect.rows import to_row
-from rmqio.connect.search.bulk import Document, SearchBusy, SearchTooLarge, body_of, check_status, outcome_of
-from rmqio.connect.search.sink import SearchOptions, SearchSink, rounds_of
-from rmqio.connect.sink.base import PerhapsRefused
-from rmqio.connect.sink.buffer import Item
-from rmqio.connect.sink.delivery import Delivery
+from rmqio.connect.search import (
+    Document,
+    SearchBusy,
+    SearchOptions,
+    SearchSink,
+    SearchTooLarge,
+    body_of,
+    check_status,
+    outcome_of,
+    rounds_of,
+)
+from rmqio.connect.sink import PerhapsRefused
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Record
 

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.connect import Batching, BatchSink, Retry, RowRefused, Verdict, Written
-from rmqio.connect.sink import delivery as deliveries
-from rmqio.connect.sink.base import PerhapsRefused, SinkFailed
-from rmqio.connect.sink.buffer import Buffer, Item
-from rmqio.connect.sink.delivery import Delivery
+from rmqio.connect import delivery as deliveries
+from rmqio.connect.delivery import Buffer, Delivery, Item
+from rmqio.connect.sink import PerhapsRefused, SinkFailed
 from rmqio.errors import LocalError, SerdeError
 
 

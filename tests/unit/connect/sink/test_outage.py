@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from rmqio.connect import BatchSink, Retry
-from rmqio.connect.sink.base import SinkFailed
-from rmqio.connect.sink.buffer import Item
-from rmqio.connect.sink.delivery import Delivery
-from rmqio.connect.sink.outage import Outage, outage_of
+from rmqio.connect.delivery import Delivery, Item
+from rmqio.connect.outage import Outage, outage_of
+from rmqio.connect.sink import SinkFailed
 
 
 class Clock:
@@ -91,8 +90,7 @@ def test_writers_of_one_system_share_the_lines(caplog: pytest.LogCaptureFixture)
 def _sql(url: str) -> Callable[[int], BatchSink]:
     def made(port: int) -> BatchSink:
         pytest.importorskip("sqlalchemy", reason="databases need the extra 'sql-databases'")
-        from rmqio.connect.sql.engine import Database
-        from rmqio.connect.sql.options import TableOptions
+        from rmqio.connect.sql.engine import Database, TableOptions
         from rmqio.connect.sql.sink import SqlSink
 
         return SqlSink(Database(url.format(port)), "users", TableOptions(None, "upsert", None, False))
@@ -102,7 +100,7 @@ def _sql(url: str) -> Callable[[int], BatchSink]:
 
 def _search(port: int) -> BatchSink:
     pytest.importorskip("requests", reason="search engines need the extra 'search'")
-    from rmqio.connect.search.sink import SearchOptions, SearchSink
+    from rmqio.connect.search import SearchOptions, SearchSink
 
     return SearchSink(f"http://127.0.0.1:{port}", "users", SearchOptions(None, "index", None, None, None, None, 5.0))
 

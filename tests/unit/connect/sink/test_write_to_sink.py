@@ -18,10 +18,9 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from rmqio import telemetry
 from rmqio.batches import Batch
 from rmqio.connect import Batching, BatchSink, Retry, RowRefused, WriteToSink, Written
-from rmqio.connect.failures import Refusals
+from rmqio.connect.delivery import Item, Writer
 from rmqio.connect.rows import to_json, to_row
-from rmqio.connect.sink.buffer import Item
-from rmqio.connect.sink.writer import Writer
+from rmqio.connect.transform import Refusals
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, MessageQueue
 from rmqio.serde.strict_json import JsonNumber
@@ -218,7 +217,7 @@ def test_rows_refused_between_two_elements_are_in_the_log_before_the_next_one_co
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the thread of the bundle can raise them or put them out, and it waits for an element."""
-    monkeypatch.setattr("rmqio.connect.sink.writer._UNSEEN_S", 0.05)
+    monkeypatch.setattr("rmqio.connect.delivery._UNSEEN_S", 0.05)
     writer = Writer(Recording(), Batching(max_wait_s=0.01), Retry())
     monkeypatch.setattr(Recording, "write", lambda *_: Written({0: RowRefused("n is 13")}))
     writer.begin()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.connect.sql.groups import statements_of
+from rmqio.connect.sql.sink import statements_of
 
 _EQUAL: dict[str, Callable[[str], str]] = {
     "exact": lambda text: text,

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
 from rmqio.connect import ReadFromSql, WriteToSql
-from rmqio.connect.copying.messages import ToMessage
+from rmqio.connect.copying.job import ToMessage
 from rmqio.connect.sql.columns import converter_of
 from rmqio.connect.sql.read import interval_loader, json_columns
 

@@ -21,11 +21,10 @@ import apache_beam as beam
 import sqlalchemy as sa
 
 from rmqio.connect import KafkaRecord, ReadFromSql, Retry, RowRefused, WriteToSql
-from rmqio.connect.kafka.messages import message_of
-from rmqio.connect.sink.base import Verdict
+from rmqio.connect.kafka.records import message_of
+from rmqio.connect.sink import Verdict
 from rmqio.connect.sql.columns import converter_of
-from rmqio.connect.sql.engine import Database, is_away, verdict_of
-from rmqio.connect.sql.options import TableOptions
+from rmqio.connect.sql.engine import Database, TableOptions, is_away, verdict_of
 from rmqio.connect.sql.sink import SqlSink
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import TOMBSTONE, Message

@@ -17,13 +17,10 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from rmqio.errors import LocalError, WireError
-from rmqio.rules.correlation.correlate import Correlate
-from rmqio.rules.correlation.correlate_fn import CorrelateFn, ToGroupsFn
-from rmqio.rules.correlation.events import event_of
-from rmqio.rules.correlation.outputs import Correlated, CorrelatedCoder
-from rmqio.rules.correlation.rule import CorrelationKind, CorrelationRule
+from rmqio.rules.correlation import Correlate, Correlated, CorrelatedCoder, CorrelateFn, ToGroupsFn, event_of
 from rmqio.rules.errors import RuleError
 from rmqio.rules.formats.json_rules import dumps
+from rmqio.rules.ir import CorrelationKind, CorrelationRule
 from rmqio.rules.ruleset import RuleSet
 from rmqio.rules.transform import MatchRules
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqio.rules.correlation.progress import Found, Progress
-from rmqio.rules.correlation.rule import OPERATORS, CorrelationKind, CorrelationRule
+from rmqio.rules.correlation import Found, Progress
+from rmqio.rules.ir import OPERATORS, CorrelationKind, CorrelationRule
 
 Event = tuple[int, str, Any]
 _SPAN_MS = 5

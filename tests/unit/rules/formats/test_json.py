@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 import rmqio.rules.formats
 from rmqio.errors import LocalError
-from rmqio.rules.correlation.rule import OPERATORS, CorrelationKind, CorrelationRule
 from rmqio.rules.formats import RuleText, parse
 from rmqio.rules.formats.base import LEVELS
 from rmqio.rules.formats.json_rules import dumps
-from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Place, Rule
+from rmqio.rules.ir import OPERATORS, And, Atom, Condition, CorrelationKind, CorrelationRule, Kind, Not, Or, Place, Rule
 
 _SCHEMA = json.loads(Path(rmqio.rules.formats.__file__).with_name("rules.schema.json").read_text())
 _NAME = st.text(min_size=1, max_size=5)

@@ -16,7 +16,7 @@ from rmqio.errors import LocalError
 from rmqio.rules import CorrelationKind, CorrelationRule, Rule, RuleSet
 from rmqio.rules.engine import compile_rules
 from rmqio.rules.errors import RuleError
-from rmqio.rules.formats import Mapping, RuleText, base, parse, whole
+from rmqio.rules.formats import Mapping, RuleText, base, parse
 from rmqio.rules.formats.base import line_and_column, line_with_caret
 from rmqio.rules.ir import Atom, Kind
 
@@ -220,7 +220,7 @@ def test_numbers_of_sigmas_correlations_have_bounds(timespan: str, count: int, r
         f"title: c\nid: {_ID.replace('5', '6')}\ncorrelation:\n  type: event_count\n  rules: [{_ID}]\n"
         f"  timespan: {timespan}\n  condition: {{gte: {count}}}\n"
     )
-    (problem,) = whole.problems_of(parse([RuleText("a.yml", f"{_sigma()}---\n{correlation}")]))
+    (problem,) = base.problems_of(parse([RuleText("a.yml", f"{_sigma()}---\n{correlation}")]))
     assert re.match(reason, problem.reason)
     assert (problem.file, problem.line) == ("a.yml", 9)
 

@@ -11,11 +11,10 @@ import pytest
 pytest.importorskip("sigma", reason="the extra sigma is not installed")
 
 from rmqio.errors import LocalError
-from rmqio.rules.correlation.rule import CorrelationKind
+from rmqio.rules.engine import compile_usable
 from rmqio.rules.formats import Mapping, Parsed, RuleText, parse
-from rmqio.rules.ir import Atom, Kind, atoms
+from rmqio.rules.ir import Atom, CorrelationKind, Kind, atoms
 from rmqio.rules.ruleset import RuleSet
-from rmqio.rules.usable import compile_usable
 from tests.helpers.rules.meaning import both_hold as holds
 
 _DATA = Path(__file__).parents[3] / "data" / "sigma"

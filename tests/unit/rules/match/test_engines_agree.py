@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 
 from rmqio.rules.engine import Engine, Matcher, compile_rules
+from rmqio.rules.errors import Limits
 from rmqio.rules.ir import FIELD_KINDS, And, Atom, Condition, Kind, Not, Or, Rule
-from rmqio.rules.limits import Limits
 from rmqio.rules.match.regexes import has_vectorscan, plan_of
 from tests.helpers.rules.meaning import both_hold, matching
 from tests.helpers.rules.regexes import find_by_re

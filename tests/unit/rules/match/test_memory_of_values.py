@@ -12,7 +12,7 @@ pytest.importorskip("re2", reason="the extra rules is not installed")
 
 from rmqio.rules import Atom, Kind, Rule
 from rmqio.rules.engine import compile_rules
-from rmqio.rules.match.lookup import Budget, Cache, Found
+from rmqio.rules.match.tables import Budget, Cache, Found
 
 _SOME = Found((1,), (2,))
 

@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("re2", reason="the extra rules is not installed")
 pytest.importorskip("hyperscan", reason="Vectorscan is not installed")
 
+from rmqio.rules.errors import Limits
 from rmqio.rules.ir import Atom, Kind
-from rmqio.rules.limits import Limits
+from rmqio.rules.match.atoms import BadAtom
 from rmqio.rules.match.patterns import NoStore, PlainPatterns, VectorscanPatterns, compiled
 from rmqio.rules.match.regexes import plan_of
-from rmqio.rules.plan.atoms import BadAtom
 from tests.helpers.rules.regexes import find_by_re
 
 _POSIX = ("alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper",

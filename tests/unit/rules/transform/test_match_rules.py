@@ -19,8 +19,7 @@ from rmqio import Batch, Message, Record
 from rmqio.errors import LocalError
 from rmqio.rules.alerts import alert_id
 from rmqio.rules.ir import Atom, Kind, Rule
-from rmqio.rules.transform import Match, MatchedMessage, MatchRules
-from rmqio.rules.transform.outputs import MatchCoder, MatchedMessageCoder
+from rmqio.rules.transform import Match, MatchCoder, MatchedMessage, MatchedMessageCoder, MatchRules
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster, read
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.command_line.terminal import display_width
+from rmqio.command_line.output import display_width
 from rmqio.sql import types
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.runtime.rows.failed_rows import row_text

@@ -10,11 +10,10 @@ pytest.importorskip("rich", reason="the extra watch")
 
 from rich.console import Console
 
-from rmqio.command_line.contents import QueueState
-from rmqio.command_line.terminal import display_width
+from rmqio.command_line.cluster import QueueState
+from rmqio.command_line.output import display_width
 from rmqio.model import MessageQueue
-from rmqio.watch.frames import Frame, PipelineView, Target
-from rmqio.watch.history import History
+from rmqio.watch.frames import Frame, History, PipelineView, Target
 from rmqio.watch.terminal import View
 
 PIPELINE = PipelineView("http://x/metrics", 1_000_000, None, 3.0, 61.0, 1234.5, None, {"decode_failures": 12.0}, 3.0)

@@ -1,1 +1,0 @@
-"""Consumer groups: their lags and members, and their offsets."""

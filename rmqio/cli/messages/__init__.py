@@ -1,1 +1,0 @@
-"""Messages: showing and sending them."""

@@ -1,1 +1,0 @@
-"""Queues of a topic: what they hold, and where a group is in them."""

@@ -1,1 +1,0 @@
-"""Topics: listing, creating, changing and deleting them."""

@@ -1,1 +1,0 @@
-"""Elasticsearch and OpenSearch, by the bulk interface that both have."""

@@ -1,1 +1,0 @@
-"""The base of all sinks: buffers, batches, retries, failures."""

@@ -1,1 +1,0 @@
-"""From rules to a plan: reduced conditions over numbered atoms, the atoms that trigger a rule, and its check."""
