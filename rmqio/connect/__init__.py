@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from rmqio.connect.write import WriteToElasticsearch, WriteToKafka, WriteToSql
 
 _HOMES: Final = {
-    "BatchSink": "sink.base",
-    "Batching": "sink.options",
+    "BatchSink": "sink",
+    "Batching": "sink",
     "KafkaRecord": "kafka.records",
     "ReadFromFiles": "files.read",
     "ReadFromKafka": "kafka.read",
     "ReadFromSql": "sql.read",
-    "Retry": "sink.options",
-    "RowRefused": "sink.base",
-    "Verdict": "sink.base",
-    "WriteToElasticsearch": "search.transform",
+    "Retry": "sink",
+    "RowRefused": "sink",
+    "Verdict": "sink",
+    "WriteToElasticsearch": "write",
     "WriteToFiles": "files.write",
     "WriteToFilesResult": "files.write",
-    "WriteToKafka": "kafka.write",
-    "WriteToSink": "sink.transform",
-    "WriteToSinkResult": "sink.transform",
-    "WriteToSql": "sql.transform",
-    "Written": "sink.base",
+    "WriteToKafka": "write",
+    "WriteToSink": "transform",
+    "WriteToSinkResult": "transform",
+    "WriteToSql": "write",
+    "Written": "sink",
 }
 
 __all__ = [

@@ -33,10 +33,8 @@ __all__ = [
     "alert_id",
 ]
 _HOMES: Final = {
-    "Correlate": "correlation.correlate",
-    "Correlated": "correlation.outputs",
-    "CorrelationKind": "correlation.rule",
-    "CorrelationRule": "correlation.rule",
+    "Correlate": "correlation",
+    "Correlated": "correlation",
     "Match": "transform",
     "MatchRules": "transform",
     "MatchedMessage": "transform",

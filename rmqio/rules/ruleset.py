@@ -389,7 +389,7 @@ def _place(record: Record) -> str:
     return f"{record.queue}, offset {record.queue_offset}"
 
 
-# The protocol of sources.
+# The protocol of sources. A source is a picklable value; it holds no files or connections.
 
 
 class Source(Protocol):
@@ -402,11 +402,6 @@ class Source(Protocol):
     def signature(self) -> str:
         """Returns a text that changes when the texts do. It is much cheaper than reading them."""
         ...
-
-
-# Sources of rules: where the texts are. A source is a picklable value; it holds no files or connections.
-
-__all__ = ["Files", "Topic", "write_manifest"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -479,8 +479,3 @@ def rules_of_process(
         )
 
     return live_rules(source, made, refresh_s, on_bad_rule, limits, cache_folder)
-
-
-# `MatchRules`, the Beam transform, and what it gives.
-
-__all__ = ["Match", "MatchRules", "MatchRulesResult", "MatchedMessage"]

@@ -357,8 +357,3 @@ def _pipeline(frame: Frame, width: int) -> Iterator[Text]:
 
 def _notes(frame: Frame, width: int) -> Iterator[Text]:
     return (cut(Text(f"note: {safe_line(note)}", WARNING), width * 2) for note in frame.notes)
-
-
-# The view on a terminal.
-
-__all__ = ["View", "watch_on_terminal"]

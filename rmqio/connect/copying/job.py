@@ -25,7 +25,6 @@ from rmqio.connect.copying.urls import (
     range_of,
     table_options,
 )
-from rmqio.connect.files.write import require_same_shards
 from rmqio.connect.kafka.records import KafkaRecord, message_of
 from rmqio.connect.rows import text_of_decimal, to_json, to_row
 from rmqio.errors import LocalError, RmqioError, SerdeError
@@ -223,6 +222,8 @@ def _target_of(end: End, source: End, *, endless: bool, where: dict[str, Any], d
         lateness_s = end.number("lateness_s", _LATENESS_S) if endless else 0
         write = _file_target(end, letters)
         if not window_s:  # folders of windows are looked through by the write
+            from rmqio.connect.files.write import require_same_shards
+
             require_same_shards(end.place, end.number("shards", 1), f".{end.options['format']}")
         return Target(write, window_s or None, lateness_s)
     if end.kind in DATABASES:

@@ -11,12 +11,11 @@ BASE = {
     for name in (
         "addresses",
         "batches",
-        "carets",
         "errors",
+        "hints",
         "internal_errors",
         "logs",
         "model",
-        "near_names",
         "options",
         "interfaces",
         "repeats",
@@ -46,13 +45,9 @@ CONNECT_WITHOUT_BEAM = {
     f"rmqio.connect.{name}"
     for name in (
         "rows",
-        "sink.base",
-        "sink.options",
-        "sink.buffer",
-        "sink.outage",
-        "sink.tries",
-        "sink.delivery",
-        "sink.writer",
+        "sink",
+        "outage",
+        "delivery",
         "sql.sink",
     )
 }
