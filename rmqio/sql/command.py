@@ -14,17 +14,16 @@ from rmqio.command_line.output import OK, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, counted
 from rmqio.runners.options import connects_from_here, flags_with_value, known_runner, strict_options, wrong_argument
-from rmqio.sql.catalog.further import load_catalogs
+from rmqio.sql.catalog.settings import options_of
 from rmqio.sql.errors import SqlError
-from rmqio.sql.explain.fitting import for_terminal
-from rmqio.sql.explain.plans import explain
+from rmqio.sql.explain.plans import explain, for_terminal
 from rmqio.sql.jobs import command as jobs
 from rmqio.sql.jobs.checking import is_same, keeps_checkpoint
 from rmqio.sql.jobs.resuming import obstacles
 from rmqio.sql.jobs.state import UNCHANGED
-from rmqio.sql.planning.files import require_files
+from rmqio.sql.planning.checks import require_files
 from rmqio.sql.planning.pushdown import endless_reads
-from rmqio.sql.scripts.job_options import options_of
+from rmqio.sql.scripts.catalog_file import load_catalogs
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.shell import command as shell
 from rmqio.sql.shell.processes import StatementFailed

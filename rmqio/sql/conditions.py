@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from rmqio.sql import types
+from rmqio.sql.analysis.binder import ExpressionBinder
 from rmqio.sql.analysis.scope import Scope
-from rmqio.sql.analysis.values.binder import ExpressionBinder
 from rmqio.sql.compile.description import Fragment, FromRows, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.compile.steps import Step
 from rmqio.sql.errors import Refusal, Source, Span, SqlError
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.recursion import deep_trees
 from rmqio.sql.syntax import nodes, statements
+from rmqio.sql.syntax.nodes import deep_trees
 from rmqio.sql.syntax.parser import parse
 from rmqio.sql.types import SqlType
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rmqio.errors import LocalError
 from rmqio.hints import line_with_carets
-from rmqio.sql.secret_options import masked_line, masked_message
+from rmqio.sql.secrets import masked_line, masked_message
 
 _LONG_WORD: Final = re.compile(r"(\S{100})\S{100,}")
 

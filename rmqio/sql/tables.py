@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rmqio.sql.analysis.tables import watermark_delay_ms
-from rmqio.sql.catalog.metadata import METADATA, metadata_named
+from rmqio.sql.analysis.definitions import watermark_delay_ms
+from rmqio.sql.catalog.tables import METADATA, metadata_named
 from rmqio.sql.compile.description import ToTable
 from rmqio.sql.errors import Refusal, SqlError, nearest
 from rmqio.sql.runtime.connection import Connection

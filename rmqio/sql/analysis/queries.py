@@ -3,35 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NoReturn
 
 from rmqio.errors import counted
 from rmqio.sql import types
-from rmqio.sql.analysis.column_names import check_names, name_of, renamed
+from rmqio.sql.analysis import conversions, laterals
+from rmqio.sql.analysis.binder import ExpressionBinder, is_aggregate, ranking
 from rmqio.sql.analysis.grouping import Grouping, require_key
-from rmqio.sql.analysis.joins import laterals
-from rmqio.sql.analysis.joins.dimensions import is_versioned, looked_up
-from rmqio.sql.analysis.joins.joined import joined
-from rmqio.sql.analysis.ordering import sorted_query
-from rmqio.sql.analysis.ranks.calls import ranking
-from rmqio.sql.analysis.ranks.ranked import Ranked, field_of
-from rmqio.sql.analysis.scope import Scope, ScopeColumn
-from rmqio.sql.analysis.sets import set_operation
-from rmqio.sql.analysis.subqueries.joining import parted
-from rmqio.sql.analysis.values import conversions
-from rmqio.sql.analysis.values.binder import ExpressionBinder, is_aggregate
-from rmqio.sql.analysis.windows.emits import emit_of
-from rmqio.sql.analysis.windows.named import with_windows
-from rmqio.sql.analysis.windows.over import with_results
-from rmqio.sql.analysis.windows.windowing import WINDOW_FUNCTIONS, partition_of, refuse_rows, table_window
+from rmqio.sql.analysis.joins import is_versioned, joined, looked_up
+from rmqio.sql.analysis.over import Ranked, field_of, with_results
+from rmqio.sql.analysis.scope import Scope, ScopeColumn, check_names, name_of, renamed
+from rmqio.sql.analysis.set_operations import set_operation, sorted_query
+from rmqio.sql.analysis.subqueries import parted
+from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, emit_of, partition_of, refuse_rows, table_window
 from rmqio.sql.catalog.connectors import DATABASE, FILES
+from rmqio.sql.catalog.settings import EmitSettings
 from rmqio.sql.catalog.tables import Catalog, Table, View
-from rmqio.sql.errors import Refusal, Span
+from rmqio.sql.errors import Refusal, Span, nearest
 from rmqio.sql.expressions import Expr, InputRef, is_processing_time
 from rmqio.sql.planning.plan import Aggregate, Calc, Constants, Field, Relation, Scan, Union, Windowed, window_fields
-from rmqio.sql.scripts.emitting import EmitSettings
 from rmqio.sql.syntax import nodes
+
+# Windows that WINDOW names: `SUM(a) OVER w ... WINDOW w AS (PARTITION BY k ORDER BY ts)`.
+
+
+def with_windows(select: nodes.Select) -> nodes.Select:
+    """Returns the SELECT with each named window where it is used. Raises `Refusal` for a name that is not there."""
+    known: dict[str, nodes.Over] = {}
+    for name, window in select.windows:
+        if name.text in known:
+            raise Refusal(f"WINDOW has {name} twice", name.span)
+        known[name.text] = window
+    items, having = (_replaced(each, known) for each in (select.items, select.having))
+    if items is select.items and having is select.having:
+        return select
+    return replace(select, items=items, having=having)
+
+
+def _replaced(node: Any, known: dict[str, nodes.Over]) -> Any:
+    if isinstance(node, tuple):
+        found = tuple(_replaced(each, known) for each in node)
+        return node if all(new is old for new, old in zip(found, node, strict=True)) else found
+    if not isinstance(node, nodes.Node) or isinstance(node, nodes.Query):
+        return node
+    if isinstance(node, nodes.Over):
+        if node.name is None:
+            return node
+        if node.name.text not in known:
+            hint = nearest(node.name.text, known) or ": WINDOW defines it, before ORDER BY and LIMIT"
+            raise Refusal(f"there is no window {node.name}{hint}", node.name.span)
+        return replace(known[node.name.text], span=node.span)
+    changes: dict[str, Any] = {}
+    for each in fields(node):
+        before = getattr(node, each.name)
+        if isinstance(before, (tuple, nodes.Node)):
+            after = _replaced(before, known)
+            if after is not before:
+                changes[each.name] = after
+    return replace(node, **changes) if changes else node
 
 
 @dataclass(frozen=True)

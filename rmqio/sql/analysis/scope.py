@@ -1,14 +1,78 @@
-"""The columns that a name can mean."""
+"""Names in queries: the columns that a name can mean, and the names that the columns of a query get."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from rmqio.sql.errors import Refusal, listed, nearest
+from rmqio.errors import counted
+from rmqio.sql.errors import Refusal, Span, listed, nearest
 from rmqio.sql.expressions import Expr, InputRef, Operation
-from rmqio.sql.planning.plan import Field
+from rmqio.sql.planning.plan import Calc, Field, Relation
 from rmqio.sql.syntax import nodes
+
+# Names of the columns of a query: what SELECT gives them, lists that rename them, and names that are there twice.
+
+
+def name_of(item: nodes.Item, position: int) -> str:
+    """Returns the name of an item of SELECT at a position."""
+    if item.alias is not None:
+        return item.alias.text
+    if isinstance(item.expression, nodes.Column):
+        return item.expression.name.text
+    if isinstance(item.expression, nodes.Member):
+        return item.expression.name.text
+    return f"EXPR${position}"
+
+
+def renamed(relation: Relation, columns: tuple[nodes.Name, ...], span: Span) -> Relation:
+    """Returns the rows with other names, if there are any. Raises `Refusal` if they do not fit."""
+    if not columns:
+        return relation
+    if len(columns) != len(relation.fields):
+        raise Refusal(f"{counted(len(columns), 'name')} for {counted(len(relation.fields), 'column')}", span)
+    if (again := _second(each.text for each in columns)) is not None:
+        raise Refusal(f"the name {columns[again]} is listed twice", columns[again].span)
+    fields = tuple(each._replace(name=name.text) for name, each in zip(columns, relation.fields, strict=True))
+    return Calc(fields, relation, None, tuple(InputRef(each.type, i) for i, each in enumerate(relation.fields)))
+
+
+def check_names(name: nodes.Name, columns: tuple[nodes.Name, ...], query: nodes.Query, fields: Sequence[Field]) -> None:
+    """Raises `Refusal` if a column that a view or a query of WITH names has the name of another, as in Flink.
+
+    Columns of `*` can have the same name: `SELECT *` reads them, and only a use of the name is ambiguous.
+    """
+    if columns:
+        return
+    names = [each.name for each in fields]
+    for position, item in enumerate(_items(query)):
+        if isinstance(item, nodes.Item) and names.count(again := name_of(item, position)) > 1:
+            message = f"{name} has two columns {again}: give one of them another name with AS"
+            raise Refusal(message, _place(query, again))
+
+
+def _second(names: Iterable[str]) -> int | None:
+    """The position of the first name that has come before."""
+    seen: set[str] = set()
+    for position, each in enumerate(names):
+        if each in seen:
+            return position
+        seen.add(each)
+    return None
+
+
+def _items(query: nodes.Query) -> tuple[nodes.Item | nodes.Star, ...]:
+    body: nodes.Body = query
+    while isinstance(body, nodes.Query | nodes.SetOperation):
+        body = body.body if isinstance(body, nodes.Query) else body.left
+    return body.items if isinstance(body, nodes.Select) else ()
+
+
+def _place(query: nodes.Query, name: str) -> Span | None:
+    """The last item of SELECT with a name."""
+    items = [each for i, each in enumerate(_items(query)) if isinstance(each, nodes.Item) and name_of(each, i) == name]
+    return items[-1].span if items else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +176,23 @@ def field_of(expression: Expr, name: nodes.Name) -> Expr:
 def _listing(names: list[str]) -> str:
     shown = list(dict.fromkeys(names))
     return f"; there are {', '.join(shown[:10])}{' ...' if len(shown) > 10 else ''}" if shown else ""
+
+
+# The interface of what binds queries, for modules that it calls and that call it.
+
+
+class Queries(Protocol):
+    """Binds queries to a catalog. All methods raise `Refusal`."""
+
+    @property
+    def ttl_ms(self) -> int:
+        """How long a row waits for partners; 0: it was not said."""
+
+    def query(self, query: nodes.Query) -> Relation:
+        """Returns the relation of a query."""
+
+    def body(self, body: nodes.Body) -> Relation:
+        """Returns the relation of a body."""
+
+    def from_of(self, select: nodes.Select) -> tuple[Relation, Scope]:
+        """Returns the rows of FROM, and the columns that expressions can name."""

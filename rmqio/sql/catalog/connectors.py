@@ -9,9 +9,9 @@ from typing import Final
 
 from rmqio.addresses import NO_PORT, wrong_port
 from rmqio.security import holds_password
+from rmqio.sql.catalog.settings import _duration_ms
 from rmqio.sql.errors import Refusal, listed, nearest
-from rmqio.sql.scripts.settings import _duration_ms
-from rmqio.sql.secret_options import masked_value
+from rmqio.sql.secrets import masked_value
 from rmqio.sql.syntax.statements import Option
 
 FILES: Final = "filesystem"

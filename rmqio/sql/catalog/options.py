@@ -17,7 +17,7 @@ from rmqio.errors import LocalError
 from rmqio.model import MessageFilter
 from rmqio.sql.catalog import connectors, option_checks
 from rmqio.sql.catalog.connectors import ConnectorOptions
-from rmqio.sql.catalog.names import check_names
+from rmqio.sql.catalog.option_checks import check_names
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.syntax.statements import Option
 from rmqio.start import StartFrom, time_of

@@ -11,10 +11,9 @@ from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.compile.statement import Statement, current
 from rmqio.sql.compile.steps import Step as Step
 from rmqio.sql.compile.timing import Timing
-from rmqio.sql.expressions import Expr
-from rmqio.sql.planning.depth import leaves_first
-from rmqio.sql.planning.expanding import Expand, Shape
+from rmqio.sql.expressions import Expr, leaves_first
 from rmqio.sql.planning.plan import AggregateCall, Field, Window
+from rmqio.sql.planning.relations import Expand, Shape
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import session_zone
 

@@ -46,8 +46,8 @@ from rmqio.sql.compile.windowing import no_time, windowed
 from rmqio.sql.expressions import InputRef
 from rmqio.sql.planning.identity import id_position
 from rmqio.sql.planning.plan import Field, window_fields
-from rmqio.sql.recursion import deep_trees
 from rmqio.sql.rows import has_floats, key_bytes, null_key, pack, with_distinct_nans
+from rmqio.sql.syntax.nodes import deep_trees
 from rmqio.sql.types import APPROXIMATE, TIMESTAMPS, SqlType, has_required_parts
 from rmqio.sql.user.loading import FunctionError
 from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_years, in_zone, last_instant_in, well_formed

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from rmqio.sql.compile.expressions.code import value
 from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.expressions import Expr, InputRef
-from rmqio.sql.planning.expanding import ELEMENT, ENTRY, ROW, Shape
+from rmqio.sql.planning.relations import ELEMENT, ENTRY, ROW, Shape
 from rmqio.sql.types import SqlType
 
 

@@ -21,7 +21,7 @@ from rmqio.sql.compile.fragment import compiled, within
 from rmqio.sql.compile.look_ups import LookUp, begun
 from rmqio.sql.compile.nullable import nullable
 from rmqio.sql.expressions import Conditional, Conversion, Expr, InputRef, Operation, inputs, transform
-from rmqio.sql.recursion import deep_trees
+from rmqio.sql.syntax.nodes import deep_trees
 from rmqio.sql.types import BITS
 from rmqio.sql.values import DECIMALS, ValueFailure, in_zone
 

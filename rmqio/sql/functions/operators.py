@@ -1,10 +1,12 @@
-"""Operators: comparisons, arithmetic, and what SQL writes as operators."""
+"""Operators: comparisons, arithmetic, what SQL writes as operators, and functions that no statement can name."""
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import math
 import re
+import time
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
@@ -12,10 +14,41 @@ from typing import Any, Final
 
 from rmqio.sql import types, values
 from rmqio.sql.functions.registry import define
-from rmqio.sql.regexes.limited import Pattern, compiled
-from rmqio.sql.rows import once, with_distinct_nans
+from rmqio.sql.regexes import Pattern, compiled
+from rmqio.sql.rows import key_bytes, once, pack_group, with_distinct_nans
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure, shown
+
+# Ids of rows, for the planner: no statement can name it.
+
+
+def row_id(*parts: Any) -> str:
+    """Returns 32 upper-case hexadecimal digits, like RocketMQ's ids, that depend on the values only."""
+    try:
+        data = key_bytes(parts)
+    except (OverflowError, TypeError):  # an integer of more than 64 bits
+        data = pack_group((), [parts])
+    return hashlib.blake2b(data, digest_size=16).hexdigest().upper()
+
+
+define("ROW ID", "any ...", row_id, is_strict=False, returns=lambda given: types.VARCHAR.nullable(False))
+
+
+# Functions that have no name for a script: what the order of arrival is computed by.
+
+_last_ns = 0
+
+
+def arrival() -> int:
+    """Returns the nanoseconds of now, more than ever before in this process."""
+    global _last_ns
+    _last_ns = max(_last_ns + 1, time.time_ns())
+    return _last_ns
+
+
+define("TIME OF ARRIVAL", "-> l", arrival, is_pure=False)
+define("OFFSET OF MESSAGE", "-> l", inline="getattr(record, 'queue_offset', 0)")  # rows of Python have none
+
 
 # ---- comparisons: both sides have one type --------------------------------------------------------------------------
 

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from rmqio.sql.catalog.further import load_catalogs
+from rmqio.sql.catalog.settings import options_of
 from rmqio.sql.errors import SqlError
 from rmqio.sql.jobs.resuming import new_groups, obstacles
-from rmqio.sql.planning.compatibility import compared
 from rmqio.sql.planning.plan import Sink
 from rmqio.sql.planning.pushdown import endless_reads
-from rmqio.sql.planning.signature import Signature, signature_of
-from rmqio.sql.scripts.job_options import options_of
+from rmqio.sql.planning.signature import Signature, compared, signature_of
+from rmqio.sql.scripts.catalog_file import load_catalogs
 from rmqio.sql.scripts.script import Script
 
 _OTHERWISE: Final = (

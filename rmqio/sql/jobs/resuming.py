@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.planning.expanding import Expand
 from rmqio.sql.planning.plan import Calc, Constants, LookupJoin, Relation, Scan, Sink, Union, Windowed, tables_of
+from rmqio.sql.planning.relations import Expand
 
 
 def obstacles(sinks: Sequence[Sink]) -> list[str]:

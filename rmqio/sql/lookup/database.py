@@ -13,7 +13,7 @@ from rmqio.security import password_from
 from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.errors import SqlError
 from rmqio.sql.lookup.files import CHUNK, Line
-from rmqio.sql.secret_options import masked_value
+from rmqio.sql.secrets import masked_value
 
 
 def rows_of(options: ConnectorOptions, names: Sequence[str]) -> Iterator[list[Line]]:

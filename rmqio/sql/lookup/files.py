@@ -15,7 +15,7 @@ from rmqio.sql.errors import SqlError, nearest
 from rmqio.sql.formats.base import RowFailure, reason_of
 from rmqio.sql.formats.csv import CsvOptions
 from rmqio.sql.formats.options import FormatOptions
-from rmqio.sql.secret_options import masked_message
+from rmqio.sql.secrets import masked_message
 
 CHUNK: Final = 512
 """Rows that are decoded together."""

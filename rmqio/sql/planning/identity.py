@@ -12,10 +12,8 @@ from typing import Final
 
 from rmqio.sql import types
 from rmqio.sql.catalog.connectors import DATABASE
-from rmqio.sql.catalog.metadata import Metadata
-from rmqio.sql.catalog.tables import Column
+from rmqio.sql.catalog.tables import Column, Metadata
 from rmqio.sql.expressions import Constant, Expr, InputRef, Operation, shifted
-from rmqio.sql.planning.expanding import Expand
 from rmqio.sql.planning.plan import (
     Aggregate,
     Calc,
@@ -29,7 +27,7 @@ from rmqio.sql.planning.plan import (
     Union,
     Windowed,
 )
-from rmqio.sql.planning.relations import Analytic, Over, Sorted, SubqueryJoin
+from rmqio.sql.planning.relations import Analytic, Expand, Over, Sorted, SubqueryJoin
 
 ROW_ID: Final = "ROW ID"
 _TEXT: Final = types.VARCHAR.nullable(False)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
-from rmqio.sql.analysis.ranks.limits import with_limits, without_limits
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
 from rmqio.sql.compile.expressions.purity import is_pure
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import (
+    Constant,
     Expr,
     InputRef,
+    Is,
+    Logical,
+    Membership,
+    Not,
+    NotNull,
     Operation,
     all_of,
     conjuncts,
@@ -18,9 +27,7 @@ from rmqio.sql.expressions import (
     transform,
     walk,
 )
-from rmqio.sql.planning.expanding import Expand
-from rmqio.sql.planning.folding import folded
-from rmqio.sql.planning.lookup_rules import prune_lookup, push_lookup
+from rmqio.sql.functions import registry
 from rmqio.sql.planning.plan import (
     Aggregate,
     Calc,
@@ -36,8 +43,263 @@ from rmqio.sql.planning.plan import (
     Union,
     Windowed,
 )
-from rmqio.sql.planning.pruning import pruned
-from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.planning.ranks import with_limits, without_limits
+from rmqio.sql.planning.relations import (
+    Analytic,
+    AnalyticCall,
+    Expand,
+    Over,
+    OverCall,
+    Repeated,
+    Sorted,
+    SubqueryJoin,
+)
+from rmqio.sql.user.definition import UserCall
+
+# Constant expressions are computed once, when the statement is planned.
+#
+# Only what is the same whenever it is computed. An expression that fails and was not refused
+# (`analysis/values/failing`) stays as it is: it stands where not every row gets to, and is an error of the rows that
+# do, as in Flink.
+
+_KEPT: Final = ("ARRAY", "MAP", "ROW", "MULTISET", "NULL")
+"""Values of these types are made anew for each row."""
+
+
+def folded(relation: Relation) -> Relation:
+    """Returns the relation with its constant expressions computed."""
+    relation = relation.with_inputs(tuple(map(folded, relation.inputs())))
+    match relation:
+        case Calc():
+            return replace(
+                relation,
+                condition=all_of([each for each in map(fold, conjuncts(relation.condition)) if not _is_true(each)]),
+                projections=tuple(map(fold, relation.projections)),
+            )
+        case Join() if relation.residual is not None:
+            return replace(relation, residual=fold(relation.residual))
+    return relation
+
+
+def _is_true(condition: Expr) -> bool:
+    return isinstance(condition, Constant) and condition.value is True
+
+
+def fold(expression: Expr) -> Expr:
+    """Returns the expression with its constant parts computed."""
+    return transform(expression, _folded)
+
+
+def _folded(expression: Expr) -> Expr:
+    children = expression.children()
+    if not children or isinstance(expression, NotNull) or expression.type.kind in _KEPT:
+        return expression
+    if not all(isinstance(each, Constant) and each.type.kind not in _KEPT for each in children):
+        return expression
+    if isinstance(expression, UserCall) and not expression.function.is_deterministic:
+        return expression
+    if isinstance(expression, Operation):
+        function = registry.load().get(expression.name)
+        if function is not None and not function.is_pure:
+            return expression
+    mapped = compiled(Fragment(FromRows(()), (Step(None, (expression,)),), ToRows()))([()])
+    if mapped.failed or not mapped.values:
+        return expression
+    ((value,),) = mapped.values
+    return Constant(expression.type.nullable(value is None), value)
+
+
+# The optimizer's rules for dimension tables: what is filtered before the look-up, and what is kept in memory.
+
+_SAFE: Final = ("=", "<>", "<", "<=", ">", ">=", "LIKE", "IS NOT DISTINCT FROM")
+
+
+def push_lookup(
+    calc: Calc,
+    join: LookupJoin,
+    filtered: Callable[[Relation, list[Expr]], Relation],
+    is_pure: Callable[[Expr], bool],
+) -> Calc:
+    """Returns the Calc over the join with conditions moved: those of the row before it, those of the dimension into it.
+
+    A condition that can fail is not computed on the dimension's rows when it is loaded, since nobody may look for them.
+    """
+    width = len(join.input.fields)
+    before, loaded, rest = [], [], []
+    for each in conjuncts(calc.condition):
+        used = inputs(each)
+        if used and max(used) < width and is_pure(each):
+            before.append(each)
+        elif used and min(used) >= width and join.kind == "INNER" and _cannot_fail(each):
+            loaded.append(shifted(each, -width))
+        else:
+            rest.append(each)
+    residual = []
+    for each in conjuncts(join.residual):
+        used = inputs(each)
+        if used and min(used) >= width and _cannot_fail(each):
+            loaded.append(shifted(each, -width))
+        elif used and max(used) < width and join.kind == "INNER" and is_pure(each):
+            before.append(each)
+        else:
+            residual.append(each)
+    found = replace(
+        join,
+        input=filtered(join.input, before),
+        dimension=filtered(join.dimension, loaded),
+        residual=all_of(residual),
+    )
+    return replace(calc, input=found, condition=all_of(rest))
+
+
+def _cannot_fail(expression: Expr) -> bool:
+    return all(
+        isinstance(each, (InputRef, Constant, Logical, Not, Is, Membership))
+        or (isinstance(each, Operation) and each.name in _SAFE)
+        for each in walk(expression)
+    )
+
+
+def prune_lookup(
+    join: LookupJoin,
+    needed: set[int],
+    prune: Callable[[Relation, set[int]], tuple[Relation, dict[int, int]]],
+    moved: Callable[[Expr, dict[int, int]], Expr],
+) -> tuple[Relation, dict[int, int]]:
+    """Returns the join with the needed columns, and their new positions."""
+    width = len(join.input.fields)
+    needed = needed | {i for each in conjuncts(join.residual) for i in inputs(each)}
+    left_needed = {each for each in needed if each < width} | {i for key, _ in join.keys for i in inputs(key)}
+    right_needed = {each - width for each in needed if each >= width} | {place for _, place in join.keys}
+    left, left_places = prune(join.input, left_needed)
+    right, right_places = prune(join.dimension, right_needed)
+    places = {old: new for old, new in left_places.items() if old in left_needed}
+    places |= {old + width: new + len(left.fields) for old, new in right_places.items() if old in right_needed}
+    by_new = {new: join.fields[width + old] for old, new in right_places.items() if old in right_needed}
+    fields = tuple(by_new.get(i, Field(each.name, each.type.nullable())) for i, each in enumerate(right.fields))
+    return replace(
+        join,
+        fields=left.fields + fields,
+        input=left,
+        dimension=right,
+        keys=tuple((moved(key, left_places), right_places[place]) for key, place in join.keys),
+        residual=None if join.residual is None else moved(join.residual, places),
+    ), places
+
+
+# Columns that nothing needs, in the relations of `rmqio.sql.planning.relations`.
+
+Pruned = tuple[Relation, dict[int, int]]
+Prune = Callable[[Relation, set[int]], Pruned]
+"""Returns a relation with the needed columns, and their new positions."""
+
+
+def pruned(relation: Relation, needed: set[int], prune: Prune) -> Pruned:
+    """Does so for a relation of ours. `prune`: for any relation."""
+    match relation:
+        case SubqueryJoin():
+            return _lookup(relation, needed, prune)
+        case Over():
+            return _over(relation, needed, prune)
+        case Analytic():
+            return _analytic(relation, needed, prune)
+        case Sorted():
+            found, places = prune(relation.input, needed | {each.column for each in relation.keys})
+            keys = tuple(each._replace(column=places[each.column]) for each in relation.keys)
+            fields = _fields(relation, places, len(found.fields))
+            return replace(relation, fields=fields, input=found, keys=keys), places
+    every = set(range(len(relation.fields) + isinstance(relation, Repeated)))
+    found, places = prune(relation.inputs()[0], every)
+    assert all(old == new for old, new in places.items())
+    return relation.with_inputs((found,)), {each: each for each in range(len(relation.fields))}
+
+
+def _fields(relation: Relation, places: dict[int, int], width: int) -> tuple[Field, ...]:
+    """The fields at their new positions."""
+    at = {new: old for old, new in places.items()}
+    return tuple(relation.fields[at[each]] for each in range(width))
+
+
+def _lookup(lookup: SubqueryJoin, needed: set[int], prune: Prune) -> Pruned:
+    width = len(lookup.left.fields)
+    read = {i for each in conjuncts(lookup.residual) for i in inputs(each)}
+    added = [each for each in range(width, len(lookup.fields)) if each in needed or lookup.kind != "SCALAR"]
+    values = tuple(lookup.values[each - width] for each in added) if lookup.kind == "SCALAR" else ()
+    left_needed = {each for each in needed | read if each < width} | {left for left, _ in lookup.keys}
+    right_needed = {each - width for each in read if each >= width} | {right for _, right in lookup.keys} | {*values}
+    left, left_places = prune(lookup.left, left_needed)
+    right, right_places = prune(lookup.right, right_needed)
+    columns = {old: new for old, new in left_places.items() if old in left_needed}
+    columns |= {old + width: new + len(left.fields) for old, new in right_places.items()}
+    found = replace(
+        lookup,
+        fields=tuple(each._replace(is_time=False) for each in left.fields) + tuple(lookup.fields[i] for i in added),
+        left=left,
+        right=right,
+        keys=tuple((left_places[one], right_places[other]) for one, other in lookup.keys),
+        residual=None if lookup.residual is None else _moved(lookup.residual, columns),
+        values=tuple(right_places[each] for each in values),
+    )
+    places = {old: new for old, new in left_places.items() if old in left_needed}
+    places |= {old: len(left.fields) + i for i, old in enumerate(added)}
+    return found, places
+
+
+def _over(over: Over, needed: set[int], prune: Prune) -> Pruned:
+    width = len(over.input.fields)
+    kept = [each for i, each in enumerate(over.calls) if width + i in needed]
+    if not kept:  # nothing but the rows, which are those of the input
+        return prune(over.input, needed)
+    read = {each for each in needed if each < width} | {over.time, *over.keys}
+    for each in kept:
+        read |= {at for at in (each.call.argument, each.call.condition, each.default) if at is not None}
+    found, places = prune(over.input, read)
+    calls = tuple(_call(each, places) for each in kept)
+    results = tuple(over.fields[width + i] for i, each in enumerate(over.calls) if each in kept)
+    fields = tuple(each._replace(is_time=False) for each in found.fields) + results
+    keys = tuple(places[each] for each in over.keys)
+    columns = {old: new for old, new in places.items() if old in read}
+    columns |= {width + over.calls.index(each): len(found.fields) + i for i, each in enumerate(kept)}
+    return replace(over, fields=fields, input=found, keys=keys, time=places[over.time], calls=calls), columns
+
+
+def _analytic(analytic: Analytic, needed: set[int], prune: Prune) -> Pruned:
+    width = len(analytic.input.fields)
+    kept = [each for i, each in enumerate(analytic.calls) if width + i in needed]
+    if not kept:  # nothing but the rows, which are those of the input
+        return prune(analytic.input, needed)
+    read = {each for each in needed if each < width} | {*analytic.keys, *(each.column for each in analytic.order)}
+    for each in kept:
+        read |= {at for at in (each.call.argument, each.call.condition, each.default) if at is not None}
+    found, places = prune(analytic.input, read)
+    results = tuple(analytic.fields[width + i] for i, each in enumerate(analytic.calls) if each in kept)
+    columns = {old: new for old, new in places.items() if old in read}
+    columns |= {width + analytic.calls.index(each): len(found.fields) + i for i, each in enumerate(kept)}
+    pruned = replace(
+        analytic,
+        fields=tuple(each._replace(is_time=False) for each in found.fields) + results,
+        input=found,
+        keys=tuple(places[each] for each in analytic.keys),
+        order=tuple(each._replace(column=places[each.column]) for each in analytic.order),
+        calls=tuple(_analytic_call(each, places) for each in kept),
+    )
+    return pruned, columns
+
+
+def _analytic_call(given: AnalyticCall, places: dict[int, int]) -> AnalyticCall:
+    def place(at: int | None) -> int | None:
+        return None if at is None else places[at]
+
+    call = replace(given.call, argument=place(given.call.argument), condition=place(given.call.condition))
+    return replace(given, call=call, default=place(given.default))
+
+
+def _call(over: OverCall, places: dict[int, int]) -> OverCall:
+    def place(at: int | None) -> int | None:
+        return None if at is None else places[at]
+
+    call = replace(over.call, argument=place(over.call.argument), condition=place(over.call.condition))
+    return replace(over, call=call, default=place(over.default))
 
 
 def optimize(relation: Relation) -> Relation:

@@ -12,9 +12,8 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 
 from rmqio.runners.checkpoints import CheckpointOptions
 from rmqio.sql.errors import SqlError
-from rmqio.sql.planning.compatibility import compared
 from rmqio.sql.planning.plan import Sink
-from rmqio.sql.planning.signature import VERSION, signature_of
+from rmqio.sql.planning.signature import VERSION, compared, signature_of
 
 _FILE: Final = "rmqio-sql.json"
 

@@ -9,13 +9,13 @@ from typing import Any
 import apache_beam as beam
 
 from rmqio.batches import Batch
-from rmqio.sql.analysis.sinks.endings import GIVES_END
 from rmqio.sql.compile.description import Fragment, FromRows, Step, Target, ToKeys, ToRows
 from rmqio.sql.errors import Refusal
 from rmqio.sql.explain.plans import named_fields
-from rmqio.sql.planning.delays import delay_us
+from rmqio.sql.planning.checks import GIVES_END
 from rmqio.sql.planning.plan import Calc, Relation, Sink
 from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.planning.watermarks import delay_us
 from rmqio.sql.runtime.joins.subquery_join_fn import SemiFn, SubqueryJoinFn, SubqueryJoinSpec, copied, divided, fewest
 from rmqio.sql.runtime.over.analytic_fn import AnalyticFn, AnalyticSpec
 from rmqio.sql.runtime.over.over_fn import ExpiringOverFn, OverAllFn, OverFn, OverSpec

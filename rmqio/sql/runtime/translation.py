@@ -14,9 +14,8 @@ from apache_beam.runners.runner import PipelineRunner
 
 from rmqio.model import Record
 from rmqio.options import ReadOptions
-from rmqio.sql.analysis.sinks.endings import require_ends, table_ends
-from rmqio.sql.analysis.sinks.upserts import APPEND_ONLY, NO_TABLE, Kind, check_sink, kind_of, named
-from rmqio.sql.analysis.tables import watermark_delay_ms
+from rmqio.sql.analysis.definitions import watermark_delay_ms
+from rmqio.sql.analysis.sinks import APPEND_ONLY, NO_TABLE, Kind, check_sink, kind_of, named
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.description import (
     Fragment,
@@ -33,8 +32,7 @@ from rmqio.sql.compile.description import (
 from rmqio.sql.compile.statement import Statement, current, strictest, translating
 from rmqio.sql.errors import Refusal, Span, SqlError
 from rmqio.sql.explain.plans import named_fields
-from rmqio.sql.planning.delays import delayed
-from rmqio.sql.planning.expanding import Expand
+from rmqio.sql.planning.checks import require_ends, table_ends
 from rmqio.sql.planning.plan import (
     Aggregate,
     Calc,
@@ -50,7 +48,8 @@ from rmqio.sql.planning.plan import (
     tables_of,
 )
 from rmqio.sql.planning.pushdown import Use, pushed_of, uses_of
-from rmqio.sql.planning.relations import Analytic, Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.planning.relations import Analytic, Expand, Over, Repeated, Sorted, SubqueryJoin
+from rmqio.sql.planning.watermarks import delayed
 from rmqio.sql.runtime import bounded
 from rmqio.sql.runtime.connection import Connection, Input
 from rmqio.sql.runtime.groups.grouping import Grouping

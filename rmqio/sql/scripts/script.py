@@ -7,26 +7,83 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from rmqio.sql.analysis import names
-from rmqio.sql.analysis.column_names import check_names
+from rmqio.sql.analysis import definitions
+from rmqio.sql.analysis.definitions import check_scans, check_table
 from rmqio.sql.analysis.queries import QueryBinder
-from rmqio.sql.analysis.ranks.limits import check_limits
-from rmqio.sql.analysis.sinks.feedback import feedback
-from rmqio.sql.analysis.sinks.inserts import sink_of
-from rmqio.sql.analysis.sinks.once import require_one_writer
-from rmqio.sql.analysis.tables import check_scans, check_table
+from rmqio.sql.analysis.scope import check_names
+from rmqio.sql.analysis.sinks import sink_of
+from rmqio.sql.catalog.settings import Settings
 from rmqio.sql.catalog.tables import Catalog, View
-from rmqio.sql.errors import Refusal, Span
-from rmqio.sql.planning.depth import check_depth
+from rmqio.sql.compile.expressions.places import shortened
+from rmqio.sql.errors import Refusal, Source, Span, SqlError
+from rmqio.sql.expressions import check_depth
+from rmqio.sql.planning.checks import feedback, require_one_writer
 from rmqio.sql.planning.optimizer import optimize
 from rmqio.sql.planning.plan import Relation, Sink
+from rmqio.sql.planning.ranks import check_limits
 from rmqio.sql.planning.relations import with_places
-from rmqio.sql.recursion import deep_trees
-from rmqio.sql.scripts.settings import Settings
-from rmqio.sql.scripts.texts import Texts
 from rmqio.sql.syntax import nodes, statements
+from rmqio.sql.syntax.nodes import deep_trees
+from rmqio.sql.syntax.parser import parse
 from rmqio.sql.user import loading
 from rmqio.sql.values import in_zone
+
+# Several texts of one script: a catalog's and a job's, or the statements of a shell.
+#
+# The spans of a later text begin where the earlier ones end. So a span says which text it is in: the query of a view
+# that is used in another text is shown where it stands.
+
+
+class Texts:
+    """The texts so far."""
+
+    def __init__(self) -> None:
+        self._sources: list[tuple[int, Source]] = [(0, Source(""))]
+        self._newest = self._sources[0][1]
+        self._end = 0
+
+    def parse(self, text: str, file: str = "", *, is_made: bool = False) -> list[statements.Statement]:
+        """Adds a text and returns its statements. Raises `SqlError` at the first place that is not valid.
+
+        `is_made`: it was made for a statement of the text before, such as the table of a registry that it names.
+        """
+        begin = self._end
+        try:
+            statements = parse(" " * begin + text, file)
+        except SqlError:
+            parse(text, file)  # its error has the line of this text
+            raise
+        self._sources.append((begin, Source(text, file)))
+        if not is_made:
+            self._newest = self._sources[-1][1]
+        self._end += len(text)
+        return statements
+
+    def error(self, message: str, span: Span | None) -> SqlError:
+        """Returns an error that shows the line of the span; without one, the name of the newest text's file."""
+        if span is None:
+            return self._newest.error(message, None)
+        begin, source = self._of(span)
+        if source is not self._newest and not source.file:
+            source = Source(source.text, "an earlier statement")
+        return source.error(message, Span(span.start - begin, span.end - begin))
+
+    def text_of(self, span: Span) -> str:
+        """Returns the piece of text of a span."""
+        begin, source = self._of(span)
+        return source.text[span.start - begin : span.end - begin]
+
+    def line_of(self, span: Span) -> str:
+        """Returns `line 7` of a span, or `job.sql:7`."""
+        error = self.error("", span)
+        return f"{error.file}:{error.line}" if error.file else f"line {error.line}"
+
+    def named(self, span: Span) -> str:
+        """Returns the line of a span and its text in one line: `job.sql:7: (SELECT ...)`."""
+        return f"{self.line_of(span)}: {shortened(' '.join(self.text_of(span).split()))}"
+
+    def _of(self, span: Span) -> tuple[int, Source]:
+        return next(each for each in reversed(self._sources) if each[0] <= span.start)
 
 
 @contextlib.contextmanager
@@ -108,7 +165,7 @@ class Script:
         raise Refusal("a statement set has only INSERT INTO: write END before other statements", statement.span)
 
     def _run(self, statement: statements.Statement) -> None:
-        statement = names.resolved(statement, self.catalog.functions)
+        statement = definitions.resolved(statement, self.catalog.functions)
         if not isinstance(statement, (statements.CreateTable, statements.CreateView, statements.Insert)):
             self._checked.clear()  # what they mean can have changed
         match statement:
@@ -150,7 +207,7 @@ class Script:
                 how = "INSERT INTO ... SELECT; `rmqio sql -e` and the shell print them"
                 raise Refusal(f"a query of a script needs a table for its rows: {how}", statement.span)
             case statements.CreateFunction():
-                names.create(self.catalog, statement, self.folders or loading.folder_of(""))
+                definitions.create(self.catalog, statement, self.folders or loading.folder_of(""))
             case _:
                 works = "in the shell, with `rmqio sql -e` and on its standard input"
                 raise Refusal(f"this statement works only {works}, and not in a job", statement.span)

@@ -11,9 +11,8 @@ from typing import Final
 
 from rmqio.errors import LocalError
 from rmqio.runners.options import strict_options
-from rmqio.sql.catalog.file import CatalogFile
-from rmqio.sql.catalog.further import file_of, further_of
 from rmqio.sql.errors import SqlError
+from rmqio.sql.scripts.catalog_file import CatalogFile, file_of, further_of
 from rmqio.sql.shell.session import End, Session, is_command
 from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rmqio.sql.analysis.values.functions import function_names
+from rmqio.sql.analysis.functions import function_names
 from rmqio.sql.catalog.option_checks import folded_key
 from rmqio.sql.catalog.options import FORMATS, ON_ERROR, STARTS, option_keys
+from rmqio.sql.catalog.settings import NAME, TTL
 from rmqio.sql.catalog.tables import Catalog, Table
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.scripts.settings import NAME, TTL
 from rmqio.sql.shell.listings import columns_of, quoted
 from rmqio.sql.shell.settings import OWN
 from rmqio.sql.syntax import nodes
-from rmqio.sql.syntax.expected import Expected, expected_after
+from rmqio.sql.syntax.parser import Expected, expected_after
 from rmqio.sql.syntax.pieces import open_token, pieces
 
 _WORD: Final = re.compile(r"(?:`[^`]*|(?<!\w)[^\W\d]\w*)?\Z")

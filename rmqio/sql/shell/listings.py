@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rmqio.sql.analysis.functions import function_names
 from rmqio.sql.analysis.queries import scan_of
-from rmqio.sql.analysis.values.functions import function_names
 from rmqio.sql.catalog.tables import Catalog, Table
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.scripts.texts import Texts
+from rmqio.sql.scripts.script import Texts
 from rmqio.sql.syntax.parser import RESERVED
 
 Listing = tuple[tuple[str, ...], list[tuple[str, ...]]]

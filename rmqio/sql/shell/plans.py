@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.description import Fragment, FromRows, FromTable, Step, ToRows, step_of
-from rmqio.sql.planning.expanding import Expand
 from rmqio.sql.planning.plan import Calc, Constants, Relation, Scan, Union
+from rmqio.sql.planning.relations import Expand
 from rmqio.sql.shell.settings import Scan as ScanSettings
 from rmqio.start import StartFrom, StopAt
 

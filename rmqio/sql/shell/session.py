@@ -16,16 +16,15 @@ from typing import Any, Final
 from rmqio import security
 from rmqio.interfaces import ClientFactory, QueueClient
 from rmqio.options import options_of_cluster
-from rmqio.sql.catalog.file import KINDS, CatalogFile, Created
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, SqlError, nearest
-from rmqio.sql.explain.fitting import for_terminal
-from rmqio.sql.explain.plans import explain
-from rmqio.sql.planning.files import require_files
+from rmqio.sql.explain.plans import explain, for_terminal
+from rmqio.sql.planning.checks import require_files
 from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.planning.pushdown import endless_reads
+from rmqio.sql.scripts.catalog_file import KINDS, CatalogFile, Created
 from rmqio.sql.scripts.script import Script
-from rmqio.sql.secret_options import masked
+from rmqio.sql.secrets import masked
 from rmqio.sql.shell import listings
 from rmqio.sql.shell.plans import Bounds, branches, for_reading, tables
 from rmqio.sql.shell.rendering import RowPrinter, print_names, print_table

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, field
 
+from rmqio.sql.catalog.settings import Settings
 from rmqio.sql.planning.plan import Relation, Sink
-from rmqio.sql.scripts.settings import Settings
-from rmqio.sql.scripts.texts import Texts
+from rmqio.sql.scripts.script import Texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,97 @@ from typing import Any, Final
 
 from lark import Token, v_args
 from lark.tree import Meta
+from lark.visitors import Transformer_NonRecursive
 
 from rmqio.sql.errors import Refusal, Span
 from rmqio.sql.syntax import nodes
-from rmqio.sql.syntax.json_builder import JsonBuilder
 from rmqio.sql.syntax.nodes import Name, TypeName
-from rmqio.sql.syntax.quantified import instead_of
-from rmqio.sql.syntax.tokens import span_of, text_of, words
+
+# Tokens of the parser: their places and texts.
+
+
+def span_of(meta: Meta | Token) -> Span:
+    """Returns the characters of a rule or a token."""
+    if isinstance(meta, Token):
+        return Span(meta.start_pos or 0, meta.end_pos or 0)
+    return Span(meta.start_pos, meta.end_pos) if not meta.empty else nodes.NOWHERE
+
+
+def text_of(token: Token) -> str:
+    """Returns the text of a string literal."""
+    return token[1:-1].replace("''", "'")
+
+
+def words(tokens: list[Any]) -> str:
+    """Returns keywords in upper case, with one space between them."""
+    return " ".join(str(each).upper() for each in tokens)
+
+
+# Builds the nodes of functions of JSON.
+
+
+@v_args(meta=True)
+class JsonBuilder(Transformer_NonRecursive[Token, Any]):
+    """Functions of JSON with the clauses behind their arguments, and IS JSON."""
+
+    def is_json(self, meta: Meta, children: list[Any]) -> nodes.IsTest:
+        kind = words(children[-1].split())
+        return nodes.IsTest(children[0], kind if " " in kind else "JSON VALUE", len(children) == 3, span=span_of(meta))
+
+    def json_clauses(self, meta: Meta, children: list[Any]) -> nodes.JsonClauses:
+        return nodes.JsonClauses(children[0], tuple(children[1:]), span=span_of(meta))
+
+    def json_returning(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
+        return "RETURNING", children[0]
+
+    def json_event(self, meta: Meta, children: list[Any]) -> str:
+        return str(children[0]).upper()
+
+    def json_default(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
+        return children[1], children[0]
+
+    def json_result(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
+        return children[1], words(children[0].split())
+
+    def json_wrapper(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
+        return "WRAPPER", words(children[0].split())
+
+    def json_nulls(self, meta: Meta, children: list[Any]) -> tuple[str, Any]:
+        return "NULL", words(children[0].split()[:1])
+
+    def json_pair(self, meta: Meta, children: list[Any]) -> nodes.Expression:
+        key, value, *clauses = children
+        pair = nodes.JsonPair(key, value, span=span_of(meta))
+        return nodes.JsonClauses(pair, tuple(clauses), span=span_of(meta)) if clauses else pair
+
+
+# Quantified comparisons that are not supported, and the way out for each.
+
+
+def instead_of(operator: str, quantifier: str, items: Any) -> str:
+    """Returns the way out for a quantified comparison that is not supported."""
+    is_all = quantifier == "ALL"
+    smallest = (operator[0] == ">") != is_all
+    if isinstance(items, tuple):
+        values = [_brief(each) for each in items]
+        shown = values if None not in values and len(values) <= 3 else ["a", "b"][: len(values)]
+        way = f"write {(' AND ' if is_all else ' OR ').join(f'value {operator} {each}' for each in shown)}"
+        if operator[0] in "<>" and operator != "<>" and len(items) > 1:
+            way += f", or value {operator} {'LEAST' if smallest else 'GREATEST'}({', '.join(map(str, shown))})"
+        return way
+    if operator == "<>":  # ANY, SOME
+        return "use EXISTS (SELECT ... WHERE column <> value), or NOT IN for <> ALL"
+    if operator == "=":  # ALL
+        return "use NOT EXISTS (SELECT ... WHERE column <> value), or IN for = ANY"
+    return f"compare with the aggregate, value {operator} (SELECT {'MIN' if smallest else 'MAX'}(column) FROM ...)"
+
+
+def _brief(item: nodes.Node) -> str | None:
+    """Returns the text of a short literal."""
+    if not isinstance(item, nodes.Literal) or item.kind not in ("number", "string") or len(item.value) > 20:
+        return None
+    return str(item.value) if item.kind == "number" else "'" + item.value.replace("'", "''") + "'"
+
 
 _LITERAL: Final = re.compile(r"'(?:[^']|'')*'|[^\s,]+")
 """One of the literals of the terminal LITERALS."""

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rmqio.sql.errors import Span
+
+# Room for deep trees: a chain of operators is as deep as it is long, and Python stops at a thousand calls.
+
+_DEEPEST: Final = 20_000
+
+
+@contextlib.contextmanager
+def deep_trees() -> Iterator[None]:
+    """Lets calls be nested more deeply in this block."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
 
 NOWHERE = Span(0, 0)
 

@@ -2,24 +2,168 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
+import hashlib
+import json
+import os
 import re
+import tempfile
 import unicodedata
+from collections.abc import Mapping
 from importlib import resources
-from typing import Any, Final, cast
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
 
+import lark
+import platformdirs
 from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.exceptions import VisitError
+from lark.grammar import Rule
+from lark.lexer import TerminalDef
 
 from rmqio.sql.errors import Refusal, Source, Span, SqlError, listed, nearest
-from rmqio.sql.recursion import deep_trees
-from rmqio.sql.secret_options import PARSERS
+from rmqio.sql.secrets import PARSERS
 from rmqio.sql.syntax import statements
-from rmqio.sql.syntax.builder import Builder
-from rmqio.sql.syntax.other_forms import OPERATORS, UNICODE, message_for
-from rmqio.sql.syntax.refused_words import REFUSED
-from rmqio.sql.syntax.tables import parser_of
+from rmqio.sql.syntax.builder import REFUSED, Builder
+from rmqio.sql.syntax.nodes import deep_trees
+
+# The parser's tables, kept from one process to the next: Lark takes a second to compute them from the grammar.
+#
+# They are in a file of the user's cache folder, as JSON. A file of another grammar or of another Lark is replaced. If
+# the folder cannot be used, each process computes its own.
+
+_WITH_NUMBERS: Final = "#"
+"""The only key of an object that stands for a mapping with numbers for keys, which JSON does not have."""
+
+
+def parser_of(grammar: str, callbacks: Mapping[str, Any], *, folder: Path | None = None, **options: Any) -> Lark:
+    """Returns the parser of a grammar. `callbacks`: of Lark's lexer, by terminal. `options`: of Lark; no functions."""
+    file = (folder or _folder()) / "grammar.json"
+    key = hashlib.sha256(repr((lark.__version__, grammar, sorted(options.items()))).encode()).hexdigest()
+    # A file that somebody has damaged can raise anything
+    with contextlib.suppress(Exception):
+        kept = json.loads(file.read_bytes(), object_hook=_unnamed)
+        if kept["key"] == key:
+            found: Lark = Lark._load_from_dict(kept["data"], kept["memo"], lexer_callbacks=dict(callbacks))  # type: ignore[no-untyped-call]
+            return found
+    made = Lark(grammar, lexer_callbacks=dict(callbacks), **options)
+    with contextlib.suppress(OSError):
+        _write(file, key, made)
+    return made
+
+
+def _folder() -> Path:
+    given = os.environ.get("RMQIO_CACHE")
+    return (Path(given) if given else platformdirs.user_cache_path("rmqio")) / "sql"
+
+
+def _write(file: Path, key: str, parser: Lark) -> None:
+    data, memo = parser.memo_serialize([TerminalDef, Rule])
+    data["options"] = data["options"] | {"lexer_callbacks": {}}
+    text = json.dumps(_named({"key": key, "data": data, "memo": memo}), separators=(",", ":"))
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=file.stem, delete=False) as part:
+        part.write(text)
+    try:
+        os.replace(part.name, file)
+    except OSError:
+        os.unlink(part.name)
+        raise
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, dict):
+        named = {key: _named(each) for key, each in value.items()}
+        return {_WITH_NUMBERS: named} if any(isinstance(key, int) for key in value) else named
+    return [_named(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _unnamed(value: dict[str, Any]) -> dict[Any, Any]:
+    numbered = value.get(_WITH_NUMBERS)
+    return value if numbered is None else {int(key): each for key, each in numbered.items()}
+
+
+# Forms of other systems that the grammar does not have: by the text up to the place that is not valid.
+
+_LONGEST: Final = 300
+_NO_BITS: Final = "there are no operators of bits"
+OPERATORS: Final = {
+    "::": "a cast is CAST(... AS type), and not ::", "&": _NO_BITS, "|": f"{_NO_BITS}, and text is joined by ||",
+    "^": f"{_NO_BITS}, and powers are POWER(a, b)",
+}  # fmt: skip
+"""Operators of other systems."""
+UNICODE: Final = "U&'...' is not supported: write the characters themselves, as SQL is UTF-8 text"
+_FORMS: Final = tuple(
+    (re.compile(rf"(?:^|[;\s])({pattern})$", re.IGNORECASE | re.DOTALL), message)
+    for pattern, message in (
+        (
+            r"(?:FROM|JOIN|INTO|TABLE|VIEW|DESCRIBE)\s+(?:`[^`]+`|\w+)\.",
+            "a table's name has one part, and catalogs are given by --catalog",
+        ),
+        (
+            r"CREATE\s+OR",
+            "CREATE OR REPLACE is not supported: DROP TABLE IF EXISTS, or DROP VIEW IF EXISTS, comes before",
+        ),
+        (
+            r"CREATE\s+(?:TEMPORARY\s+)?TABLE\s[^;]*\sLIKE",
+            "CREATE TABLE ... LIKE is not supported: write the columns, as SHOW CREATE TABLE shows them",
+        ),
+        (
+            r"CREATE\s+(?:TEMPORARY\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?[^\s(]+\s+(?:WITH|AS)",
+            "a table needs its columns: CREATE TABLE t (a INT) WITH (...), then INSERT INTO t SELECT ...",
+        ),
+        (
+            r"CREATE\s+(?:TEMPORARY\s+)?TABLE\s[^;]*\)\s*AS",
+            "CREATE TABLE ... AS SELECT is not supported: INSERT INTO the table follows in a statement of its own",
+        ),
+        (
+            r"WITH\s+RECURSIVE\s+(?:`[^`]+`|\w+)",
+            "WITH RECURSIVE is not supported: no query reads its own rows; a fixed depth is as many joins",
+        ),
+        (r"INSERT\s+INTO\s+\S+\s+PARTITION", "PARTITION is not supported: a topic is not partitioned by columns"),
+        (
+            r"EXPLAIN\s+(?:ESTIMATED_COST|CHANGELOG_MODE|JSON_EXECUTION_PLAN|PLAN_ADVICE)",
+            "EXPLAIN takes nothing else: it shows the whole plan, with the kind of each relation",
+        ),
+        (r"SET\s+(?:[\w\-]+(?:\.[\w\-]+)+|[\w.\-]+\s*=[^;]*)", "SET takes quotes: SET 'key' = 'value'"),
+        (r"(?:ADD|REMOVE)", "jars are not supported: CREATE FUNCTION f AS 'module.name' LANGUAGE PYTHON"),
+        (r"CREATE\s[^;]*\sUSING", "jars are not supported: CREATE FUNCTION f AS 'module.name' LANGUAGE PYTHON"),
+        (r"(?:LOAD|UNLOAD)", "modules are not supported: all functions are there"),
+        (
+            r"SHOW\s+(?:TABLES|VIEWS|FUNCTIONS)\s+(?:NOT|LIKE|FROM|IN)",
+            "SHOW TABLES, SHOW VIEWS and SHOW FUNCTIONS take nothing else: they show all names",
+        ),
+        (
+            r"SHOW\s+(?:CURRENT|CATALOGS|DATABASES|SCHEMAS)",
+            "there are no catalogs and databases to show: --catalog gives tables, and SHOW TABLES shows them",
+        ),
+        (
+            r"SHOW\s+(?:FULL\s+)?COLUMNS",
+            "SHOW COLUMNS is not supported: DESCRIBE t shows the columns of t",
+        ),
+        (r"SHOW\s+JOBS?", "SHOW JOBS is not supported: rmqio sql ps --jobs DIR shows the jobs of a folder"),
+        (r"SHOW\s+USER", "SHOW USER FUNCTIONS is not supported: SHOW FUNCTIONS shows first what was created"),
+        (r"SHOW\s+CREATE\s+\w+", "SHOW CREATE takes TABLE or VIEW, and a name"),
+        (
+            r"DESC(?:RIBE)?\s+(?:TABLE|(?:EXTENDED|FORMATTED|FUNCTION|CATALOG|DATABASE|JOB)\s+(?:`[^`]+`|\w+))",
+            "DESCRIBE takes a table or a view: DESCRIBE t shows its columns, SHOW CREATE TABLE t also its options",
+        ),
+        (r"COMPILE", "COMPILE PLAN is not supported: plans are made when a job starts, and --explain shows them"),
+        (r"[^;]*\sMULTISET\s*<", "MULTISET is not a type of columns: use ARRAY, or MAP<..., INT>"),
+    )
+)
+
+
+def message_for(text: str) -> tuple[str, int] | None:
+    """Returns the message for a text that ends at what is not valid, and where the form begins; None: there is none."""
+    cut = max(0, len(text) - _LONGEST)
+    for form, message in _FORMS:
+        if (found := form.search(text, cut)) is not None:
+            return message, found.start(1)
+    return None
+
 
 RESERVED: Final = frozenset(
     {
@@ -225,3 +369,48 @@ def _misspelt_before(source: Source, start: int, accepted: Any) -> str:
     keywords = [each for each in accepted if each.isalpha() and each not in _SHOWN]
     found = difflib.get_close_matches(word[1].upper(), keywords, n=1, cutoff=0.7)
     return f": did you mean {found[0]!r} instead of {word[1]!r}?" if found else ""
+
+
+# For completion: the keywords and names that can follow a text that is not complete.
+
+_WORDS: Final = {
+    "PHASE": ("BEFORE", "AFTER"), "ROWS": ("ROWS", "RANGE"), "SIMILAR": ("SIMILAR TO",), "LIKE": ("LIKE", "RLIKE"),
+    "CAST": ("CAST(", "TRY_CAST("), "WITHOUT_ZONE": ("WITHOUT TIME ZONE",), "WITH_ZONE": (), "WITH_LOCAL_ZONE": (),
+    "ORDINALITY": ("WITH ORDINALITY",), "HEADER": (), "PERIOD": (), "GROUPING_SETS": ("GROUPING SETS (",),
+    "QUANTIFIER": ("ANY (", "SOME (", "ALL ("), "_FETCH": ("FETCH FIRST",),
+}  # fmt: skip
+"""Terminals that are no keyword of their name."""
+
+
+class Expected(NamedTuple):
+    """The words that can follow.
+
+    Attributes:
+      keywords: in upper case.
+      is_name: a name can follow.
+      is_value: a value can: a column, a function, a constant.
+    """
+
+    keywords: frozenset[str]
+    is_name: bool
+    is_value: bool
+
+
+def expected_after(text: str) -> Expected | None:
+    """Returns what can follow the beginning of a statement; None: the text is not the beginning of one."""
+    parser = _parser().parse_interactive(text)
+    try:
+        with deep_trees():
+            for _ in parser.iter_parse():
+                pass
+            accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
+    except (UnexpectedInput, Refusal, RecursionError):
+        return None
+    keywords = {word for each in accepted for word in _WORDS.get(each, (each,) if each in _keywords() else ())}
+    return Expected(frozenset(keywords), "WORD" in accepted, "NUMBER" in accepted and "WORD" in accepted)
+
+
+def _keywords() -> frozenset[str]:
+    return frozenset(
+        each.name for each in _parser().terminals if each.name.isalpha() and each.pattern.value.upper() == each.name
+    )

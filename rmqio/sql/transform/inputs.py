@@ -13,9 +13,8 @@ from apache_beam.utils.timestamp import Timestamp
 from rmqio.batches import Batch
 from rmqio.model import Record
 from rmqio.sql import types
-from rmqio.sql.catalog.metadata import Metadata
 from rmqio.sql.catalog.options import TableOptions
-from rmqio.sql.catalog.tables import Column, Table
+from rmqio.sql.catalog.tables import Column, Metadata, Table
 from rmqio.sql.compile.description import Fragment, FromTable, Step, Target
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.planning.plan import Scan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rmqio.sql.analysis import names
+from rmqio.sql.analysis import definitions
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, Source, Span, SqlError
 from rmqio.sql.planning.plan import Relation
@@ -24,7 +24,7 @@ class QueryScript(Script):
             raise Refusal("nothing can follow the query whose rows are the output", statement.span)
         match statement:
             case statements.QueryStatement():
-                resolved = names.resolved(statement, self.catalog.functions)
+                resolved = definitions.resolved(statement, self.catalog.functions)
                 assert isinstance(resolved, statements.QueryStatement)
                 self.selected, self.span = self.query(resolved.query), statement.span
             case statements.Insert():

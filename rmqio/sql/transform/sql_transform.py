@@ -14,8 +14,8 @@ from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.security import Security
 from rmqio.sql.errors import Refusal, SqlError, nearest
-from rmqio.sql.planning.expanding import Expand
 from rmqio.sql.planning.plan import Calc, LookupJoin, Relation, Scan, Union, Windowed
+from rmqio.sql.planning.relations import Expand
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.syntax import statements

@@ -38,7 +38,7 @@ from rmqio.runners.spark.streaming.model import Learned
 from rmqio.runners.spark.streaming.worker import BucketWatermarks
 from rmqio.sending.batches import FailedMessage
 from rmqio.skew.salted import PartCoder
-from rmqio.sql.functions.identity import row_id
+from rmqio.sql.functions.operators import row_id
 from rmqio.sql.jobs.state import Status
 from rmqio.transforms.coders import (
     BatchCoder,

@@ -110,8 +110,8 @@ message Money { int64 units = 1; string currency = 2; }
 def test_subjects_of_all_types_are_tables_of_sql(registry: RestRegistry, apicurio: Apicurio) -> None:
     """`rmqio sql --catalog URL`: rows of JSON Schema, Protobuf and Avro have the ids of their schemas."""
     pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
-    from rmqio.sql.catalog.further import load_catalogs
     from rmqio.sql.errors import SqlError
+    from rmqio.sql.scripts.catalog_file import load_catalogs
     from rmqio.sql.scripts.script import Script
     from tests.unit.sql.catalog import test_typed_subjects as tables
     from tests.unit.sql.formats.protobufs import MONEY, descriptor, message, of_file

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rmqio.sql.analysis.sinks.endings import ends_by_itself, require_ends
-from rmqio.sql.analysis.sinks.upserts import check_sink
+from rmqio.sql.analysis.sinks import check_sink
 from rmqio.sql.errors import Refusal
+from rmqio.sql.planning.checks import ends_by_itself, require_ends
 from rmqio.sql.planning.plan import Sink
 from rmqio.sql.scripts.script import Script
 

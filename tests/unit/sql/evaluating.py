@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqio.sql import types
+from rmqio.sql.analysis.binder import ExpressionBinder
 from rmqio.sql.analysis.scope import Scope
-from rmqio.sql.analysis.values.binder import ExpressionBinder
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import Refusal, Source

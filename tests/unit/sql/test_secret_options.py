@@ -12,8 +12,7 @@ from rmqio.sql.errors import Source, Span, SqlError
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.lookup.files import Line
 from rmqio.sql.scripts.script import Script
-from rmqio.sql.secret_options import HIDDEN, masked
-from rmqio.sql.secret_values import is_secret
+from rmqio.sql.secrets import HIDDEN, is_secret, masked
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,7 @@ class Elsewhere(NamedTuple):
 
 ELSEWHERE: Final = (
     Elsewhere(
-        "sql/analysis/joins sql/analysis/ranks sql/analysis/sinks sql/analysis/subqueries sql/analysis/values "
-        "sql/analysis/windows",
+        "sql/analysis/values sql/analysis/windows",
         "unit/sql/analysis",
         "a statement is analyzed as a whole, and is refused as a whole",
     ),

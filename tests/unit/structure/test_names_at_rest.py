@@ -19,7 +19,7 @@ from rmqio.enrich.table import manifest
 from rmqio.pyspark.options import WRITE_NAMES
 from rmqio.pyspark.read_options import READ_NAMES
 from rmqio.runners.spark.streaming import checkpoint
-from rmqio.sql.catalog import metadata, options
+from rmqio.sql.catalog import options, tables
 from rmqio.sql.planning import signature
 from rmqio.telemetry import METRICS
 from rmqio.transforms.reading import restriction
@@ -61,7 +61,7 @@ FOUND: Final = {
     "options": _quoted("--[a-z][a-z0-9_-]+"),
     "settings of SQL": _quoted(r"(?:table|pipeline|sql-client|execution)\.[a-z.-]+"),
     "options of tables": sorted({name for names in options._NAMES.values() for name in names}),
-    "columns of metadata": sorted({*metadata.METADATA, *metadata.ALIASES}),
+    "columns of metadata": sorted({*tables.METADATA, *tables.ALIASES}),
     "options of PySpark": sorted({*READ_NAMES, *WRITE_NAMES}),
     "metrics": sorted(f"{each.name} {each.kind.value}" for each in METRICS.values()),
 }

@@ -30,7 +30,7 @@ from rmqio.sql.expressions import (
     Operation,
 )
 from rmqio.sql.functions import registry
-from rmqio.sql.functions.time.times import now_us
+from rmqio.sql.functions.times import now_us
 from rmqio.sql.types import BITS, INTERVALS
 from rmqio.sql.user.definition import UserCall
 from rmqio.sql.values import ValueFailure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqio.sql.compile.expressions.emitter import Emitter
 from rmqio.sql.expressions import Constant, Conversion, Operation
 from rmqio.sql.functions.operators import like_pattern
-from rmqio.sql.functions.time.times import FIRST_INSTANT, LAST_INSTANT
+from rmqio.sql.functions.times import FIRST_INSTANT, LAST_INSTANT
 from rmqio.sql.types import BITS
 
 _DIGITS = {8: 2, 16: 4, 32: 9, 64: 18}

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rmqio.sql.catalog.json_schema_columns import JsonSchemaColumns
+from rmqio.sql.catalog.columns import JsonSchemaColumns
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import confluent

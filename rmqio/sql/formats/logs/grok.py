@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from rmqio.sql.errors import nearest
 from rmqio.sql.formats.logs.patterns import PATTERNS
-from rmqio.sql.regexes.limited import TIMEOUT_S, import_regex, in_time
-from rmqio.sql.regexes.sizes import LARGEST, size_of
+from rmqio.sql.regexes import LARGEST, TIMEOUT_S, import_regex, in_time, size_of
 from rmqio.sql.values import ValueFailure, shown
 
 _REFERENCE: Final = re.compile(r"%\{([^{}]*)\}")

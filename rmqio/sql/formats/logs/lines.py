@@ -25,7 +25,7 @@ from rmqio.sql.formats.base import (
 from rmqio.sql.formats.logs import cef, grok, syslog
 from rmqio.sql.formats.options import PATTERN, FormatOptions
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.regexes.limited import TIMEOUT_S
+from rmqio.sql.regexes import TIMEOUT_S
 from rmqio.sql.values import ValueFailure
 
 FORMATS: Final = ("grok", "syslog", "cef")

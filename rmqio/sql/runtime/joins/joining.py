@@ -13,8 +13,8 @@ from rmqio.sql.compile.description import Fragment, FromRows, Step, Target, ToKe
 from rmqio.sql.compile.timing import Route, Timing
 from rmqio.sql.explain.plans import named_fields
 from rmqio.sql.expressions import InputRef
-from rmqio.sql.planning.delays import bucket_us, delay_us, kept_us
 from rmqio.sql.planning.plan import Interval, Join, SameWindow
+from rmqio.sql.planning.watermarks import bucket_us, delay_us, kept_us
 from rmqio.sql.runtime.joins.grouped_join_fn import GroupedJoinFn
 from rmqio.sql.runtime.joins.interval_join_fn import BY_LEFT, BY_RIGHT, IntervalJoinFn, OuterIntervalJoinFn
 from rmqio.sql.runtime.joins.join_fn import ExpiringJoinFn, JoinFn, JoinSpec

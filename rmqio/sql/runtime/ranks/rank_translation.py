@@ -8,7 +8,9 @@ import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows, GlobalWindows
 from apache_beam.utils.timestamp import Duration
 
-from rmqio.sql.analysis.ranks.forms import (
+from rmqio.sql.compile.description import Fragment, ToRanks
+from rmqio.sql.planning.plan import Rank
+from rmqio.sql.planning.ranks import (
     Form,
     form_of,
     is_by_arrival,
@@ -16,9 +18,7 @@ from rmqio.sql.analysis.ranks.forms import (
     window_and_column,
     window_end,
 )
-from rmqio.sql.compile.description import Fragment, ToRanks
-from rmqio.sql.planning.delays import delay_us
-from rmqio.sql.planning.plan import Rank
+from rmqio.sql.planning.watermarks import delay_us
 from rmqio.sql.runtime.ranks.first_fn import ExpiringFirstFn, ExpiringSeenFn, FirstFn, SeenFn
 from rmqio.sql.runtime.ranks.rank_fn import FirstRowsFn, RankedFn, RankSpec
 from rmqio.sql.runtime.ranks.ranking import Ranking

@@ -24,7 +24,7 @@ from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.formats.csv import CsvEncoder, CsvOptions
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.secret_options import masked_message
+from rmqio.sql.secrets import masked_message
 from rmqio.sql.types import VARCHAR
 
 _SUFFIXES: Final = {"key-value": "txt", "raw": "txt"}

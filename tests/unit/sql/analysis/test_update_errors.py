@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.analysis.sinks.endings import GIVES_END
 from rmqio.sql.errors import SqlError
+from rmqio.sql.planning.checks import GIVES_END
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script

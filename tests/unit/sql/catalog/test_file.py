@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.catalog.file import CatalogFile
 from rmqio.sql.errors import SqlError
+from rmqio.sql.scripts.catalog_file import CatalogFile
 from rmqio.sql.scripts.script import Script
 
 TABLE = "CREATE TABLE t (a INT) -- a comment;\nWITH ('topic' = 't')"

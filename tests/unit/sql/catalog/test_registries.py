@@ -18,13 +18,13 @@ pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 
 from rmqio import Record
 from rmqio.serde.registry import MemoryRegistry
-from rmqio.sql.catalog import asking
-from rmqio.sql.catalog.further import file_of, load_catalogs
-from rmqio.sql.catalog.registries import RegistryTables
 from rmqio.sql.compile.description import Fragment, FromRows, FromTable, ToRows, ToTable
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.planning.plan import Field
+from rmqio.sql.scripts import registries
+from rmqio.sql.scripts.catalog_file import file_of, load_catalogs
+from rmqio.sql.scripts.registries import RegistryTables
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax import nodes
 from tests.helpers.serde.open_schema_server import PREFIX, OpenSchemas
@@ -277,7 +277,7 @@ def test_a_registry_that_is_slow_is_an_error_after_one_deadline(
             given_up.wait()
         return answer(request)
 
-    monkeypatch.setattr(asking, "queue", SimpleNamespace(SimpleQueue=Hurried, Empty=queue.Empty))
+    monkeypatch.setattr(registries, "queue", SimpleNamespace(SimpleQueue=Hurried, Empty=queue.Empty))
     tables = RegistryTables(confluents.url.replace("http://", "http://user:secret@"), Script().texts)
     if path != "/subjects":
         assert "plain" in tables.names()
@@ -290,7 +290,7 @@ def test_a_registry_that_is_slow_is_an_error_after_one_deadline(
                 tables.table("plain")
     finally:
         given_up.set()
-    assert sum(waits[-2:]) == asking.DEADLINE_S
+    assert sum(waits[-2:]) == registries.DEADLINE_S
     assert [each.path for each in confluents.server.requests].count(path) == 1
     told = capsys.readouterr().err
     assert told == f"waiting up to 15 s for schema registry {confluents.url}\n"

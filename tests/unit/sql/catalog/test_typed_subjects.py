@@ -13,11 +13,11 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 pytest.importorskip("fastavro", reason="Avro needs the extra 'avro'")
 
 from rmqio import Record
-from rmqio.sql.catalog.further import load_catalogs
 from rmqio.sql.compile.description import Fragment, FromRows, FromTable, ToRows, ToTable
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.planning.plan import Field
+from rmqio.sql.scripts.catalog_file import load_catalogs
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax import nodes
 from tests.helpers.serde.registry_server import Server, serving

@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from rmqio.sql import types
 from rmqio.sql.compile.description import Fragment, FromRows, Mapped, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
-from rmqio.sql.expressions import Conditional, Constant, Expr, InputRef, Is, Logical, Membership, Not, Operation
+from rmqio.sql.expressions import (
+    Conditional,
+    Constant,
+    Expr,
+    InputRef,
+    Is,
+    Logical,
+    Membership,
+    Not,
+    Operation,
+)
 from rmqio.sql.planning.optimizer import optimize
 from rmqio.sql.planning.plan import Calc, Field, Relation, Scan
 from rmqio.sql.scripts.script import Script

@@ -8,8 +8,7 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.explain.fitting import fitted
-from rmqio.sql.explain.plans import explain
+from rmqio.sql.explain.plans import explain, fitted
 from rmqio.sql.scripts.script import Script
 
 TABLES = """

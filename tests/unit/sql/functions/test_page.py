@@ -9,9 +9,8 @@ import pytest
 
 pytest.importorskip("msgspec", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.analysis.values.aggregates import AGGREGATES, INSTEAD
-from rmqio.sql.analysis.values.elsewhere import ELSEWHERE
-from rmqio.sql.analysis.values.functions import SPECIAL
+from rmqio.sql.analysis.aggregates import AGGREGATES, INSTEAD
+from rmqio.sql.analysis.functions import ELSEWHERE, SPECIAL
 from rmqio.sql.functions import registry
 
 _TEXT = (Path(__file__).parents[4] / "docs/sql/functions.md").read_text()

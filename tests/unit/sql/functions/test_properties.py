@@ -17,10 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqio.sql import values
-from rmqio.sql.functions import collections, json_paths, numbers, operators
+from rmqio.sql.functions import collections, json, numbers, operators, texts, time_formatting, times
 from rmqio.sql.functions.json import quoted, unquoted, value_at, written
-from rmqio.sql.functions.text import texts
-from rmqio.sql.functions.time import fields, formatting, times
 
 MOMENTS = st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1))
 SHORT = st.text("ab%_\\c", max_size=8)
@@ -87,13 +85,13 @@ def test_difference(start: datetime, end: datetime, size: int) -> None:
     ["MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]))  # fmt: skip
 def test_floor_and_ceil(moment: datetime, unit: str) -> None:
     micros = values.micros_of(moment)
-    floor, ceil = fields.floor_time(unit, micros), fields.ceil_time(unit, micros)
+    floor, ceil = times.floor_time(unit, micros), times.ceil_time(unit, micros)
     assert floor <= micros <= ceil
-    assert fields.floor_time(unit, floor) == floor
-    assert fields.floor_time(unit, ceil) == ceil
+    assert times.floor_time(unit, floor) == floor
+    assert times.floor_time(unit, ceil) == ceil
     assert (floor == ceil) == (floor == micros)
     if ceil > micros:
-        assert fields.floor_time(unit, ceil - 1) == floor
+        assert times.floor_time(unit, ceil - 1) == floor
     first = values.datetime_of(floor)
     match unit:
         case "WEEK":
@@ -126,22 +124,22 @@ PATTERNS = [
 @given(st.datetimes(datetime(1000, 1, 1)), st.sampled_from(PATTERNS))
 def test_a_format_and_back(moment: datetime, patterns: tuple[str, str | None]) -> None:
     pattern, python = patterns
-    text = formatting.formatted(values.micros_of(moment), pattern)
+    text = time_formatting.formatted(values.micros_of(moment), pattern)
     assert python is None or text == moment.strftime(python)
     for is_lenient in (False, True):
-        found = formatting.parsed(text, pattern, is_lenient=is_lenient)
+        found = time_formatting.parsed(text, pattern, is_lenient=is_lenient)
         assert found is not None
         if "SSS" not in pattern:  # the older class reads them as milliseconds
-            assert formatting.formatted(found[0], pattern) == text
-    exact = formatting.parsed(text, pattern, is_lenient=False)
+            assert time_formatting.formatted(found[0], pattern) == text
+    exact = time_formatting.parsed(text, pattern, is_lenient=False)
     assert exact is not None
-    assert formatting.formatted(exact[0], pattern) == text
+    assert time_formatting.formatted(exact[0], pattern) == text
 
 
 @given(st.text(max_size=20), st.sampled_from(PATTERNS))
 def test_any_text_in_a_format(text: str, patterns: tuple[str, str | None]) -> None:
     for is_lenient in (False, True):
-        formatting.parsed(text, patterns[0], is_lenient=is_lenient)
+        time_formatting.parsed(text, patterns[0], is_lenient=is_lenient)
     times.timestamp(text)
     times.seconds_of_text(text)
 
@@ -174,7 +172,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_json_is_written_as_it_was_read(document: Any) -> None:
     text = json.dumps(document)
-    assert json.loads(written(json_paths.parsed(text))) == document
+    assert json.loads(written(json.parsed(text))) == document
 
 
 @given(st.text(max_size=30), st.sampled_from(["$", "$.a", "$[0]", "$.a[*].b", "$['x y']"]))

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.planning.depth import DEEPEST, MOST_BLOCKS
+from rmqio.sql.expressions import DEEPEST, MOST_BLOCKS
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.unit.sql.running import put, rows, run

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.planning.files import require_files
+from rmqio.sql.planning.checks import require_files
 from rmqio.sql.scripts.script import Script
 
 TABLES = """

@@ -13,7 +13,7 @@ import apache_beam as beam
 from rmqio import StartFrom, StopAt
 from rmqio.runners import options
 from rmqio.sql.errors import SqlError
-from rmqio.sql.functions.identity import row_id
+from rmqio.sql.functions.operators import row_id
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script

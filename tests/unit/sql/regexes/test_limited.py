@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("regex", reason="a time limit needs the extra 'sql'")
 
-from rmqio.sql.regexes import limited
-from rmqio.sql.regexes.steps import steps_of
+from rmqio.sql import regexes
+from rmqio.sql.regexes import steps_of
 from rmqio.sql.values import ValueFailure
 
 _PARSER: Any = importlib.import_module("re._parser")
@@ -56,7 +56,7 @@ def _tree(pattern: str) -> Any:
             return None
 
 
-def _found(pattern: limited.Pattern, text: str) -> list[Any]:
+def _found(pattern: regexes.Pattern, text: str) -> list[Any]:
     """Places and groups of matches, and what replaces them."""
     first, whole = pattern.search(text), pattern.fullmatch(text)
     return [
@@ -73,8 +73,8 @@ def test_both_engines_give_the_same(pattern: str, text: str) -> None:
     assume(_tree(pattern) is not None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ours = limited.compiled(pattern, re.ASCII, pattern, timeout_s=20.0)
-        by_re, by_regex = ours, limited.compiled(pattern, re.ASCII, pattern, timeout_s=20.0)
+        ours = regexes.compiled(pattern, re.ASCII, pattern, timeout_s=20.0)
+        by_re, by_regex = ours, regexes.compiled(pattern, re.ASCII, pattern, timeout_s=20.0)
         by_re._longest, by_regex._longest = 1000, 0
         assert _found(by_regex, text) == _found(by_re, text)
 
@@ -198,12 +198,12 @@ def test_repeats_with_limits_count_as_long_as_they_are() -> None:
 
 
 def test_an_expression_that_takes_too_long_is_an_error() -> None:
-    slow = limited.compiled("(a|aa)+$", re.ASCII, "(a|aa)+$", timeout_s=0.01)
+    slow = regexes.compiled("(a|aa)+$", re.ASCII, "(a|aa)+$", timeout_s=0.01)
     with pytest.raises(ValueFailure, match=r"the regular expression '\(a\|aa\)\+\$' took longer than 0.01 s for 'aaa"):
         slow.search("a" * 100 + "b")
 
 
 def test_an_expression_that_is_too_large_for_a_time_limit_is_an_error() -> None:
-    large = limited.compiled("(?:(?:a|aa){1000}){1000}b", re.ASCII, "large", timeout_s=0.01)
+    large = regexes.compiled("(?:(?:a|aa){1000}){1000}b", re.ASCII, "large", timeout_s=0.01)
     with pytest.raises(ValueFailure, match="the regular expression 'large' is too large: with its repeats"):
         large.search("a")

@@ -9,11 +9,10 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.cli.main import main
+from rmqio.sql.catalog.settings import Settings, options_of
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain
-from rmqio.sql.scripts.job_options import options_of
 from rmqio.sql.scripts.script import Script
-from rmqio.sql.scripts.settings import Settings
 from rmqio.sql.values import in_zone
 from tests.unit.sql.evaluating import evaluate
 

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.catalog.file import CatalogFile
 from rmqio.sql.errors import SqlError
+from rmqio.sql.scripts.catalog_file import CatalogFile
 from rmqio.sql.shell.session import Session
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 

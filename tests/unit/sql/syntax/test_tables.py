@@ -12,7 +12,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from lark import Lark, UnexpectedInput
 
-from rmqio.sql.syntax.tables import parser_of
+from rmqio.sql.syntax.parser import parser_of
 
 GRAMMAR = resources.files("rmqio.sql.syntax").joinpath("grammar.lark").read_text("utf-8")
 TEXTS = (
@@ -37,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lark, Path]:
 
 def test_a_parser_of_a_file_is_the_one_of_the_grammar(made: tuple[Lark, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     made_, file = made
-    monkeypatch.setattr("rmqio.sql.syntax.tables.Lark.__init__", None)  # none is made of the grammar
+    monkeypatch.setattr("rmqio.sql.syntax.parser.Lark.__init__", None)  # none is made of the grammar
     kept = parser(file.parent)
     assert [kept.parse(text) for text in TEXTS] == [made_.parse(text) for text in TEXTS]
     assert {each.name for each in kept.terminals} == {each.name for each in made_.terminals}
@@ -68,7 +68,7 @@ def test_a_damaged_file_is_replaced(
     file.write_bytes(damage(whole))
     assert file.read_bytes() != whole
     assert parser(tmp_path).parse(TEXTS[0]) == made[0].parse(TEXTS[0])
-    monkeypatch.setattr("rmqio.sql.syntax.tables.Lark.__init__", None)
+    monkeypatch.setattr("rmqio.sql.syntax.parser.Lark.__init__", None)
     assert parser(tmp_path).parse(TEXTS[0]) == made[0].parse(TEXTS[0])
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
 

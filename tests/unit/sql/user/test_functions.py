@@ -25,8 +25,8 @@ from rmqio.sql.compile.description import Fragment, FromRows, Mapped, Step, ToRo
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain
-from rmqio.sql.planning.expanding import Expand
 from rmqio.sql.planning.plan import Calc, Constants, Relation, Scan
+from rmqio.sql.planning.relations import Expand
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.user import running
 from rmqio.sql.user.loading import FunctionError

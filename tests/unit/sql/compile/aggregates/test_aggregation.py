@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqio.sql import types
-from rmqio.sql.analysis.values.aggregates import AGGREGATES, INSTEAD
+from rmqio.sql.analysis.aggregates import AGGREGATES, INSTEAD
 from rmqio.sql.compile.aggregates.aggregation import Merger
 from rmqio.sql.compile.aggregates.exact_floats import merged_floats
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToGroups

@@ -15,7 +15,7 @@ pytest.importorskip("regex", reason="grok needs the extra 'sql'")
 
 from rmqio.sql.formats.logs import grok
 from rmqio.sql.formats.logs.patterns import PATTERNS
-from rmqio.sql.regexes.sizes import size_of
+from rmqio.sql.regexes import size_of
 from rmqio.sql.values import ValueFailure
 
 ACCESS = (

@@ -23,10 +23,9 @@ from rmqio.runners import options
 from rmqio.sql import types
 from rmqio.sql.compile.description import Fragment, FromRows, ToRows
 from rmqio.sql.compile.over.frames import Frames
-from rmqio.sql.planning.compatibility import changes
 from rmqio.sql.planning.plan import AggregateCall, Field
 from rmqio.sql.planning.relations import OverCall
-from rmqio.sql.planning.signature import Signature, signature_of
+from rmqio.sql.planning.signature import Signature, changes, signature_of
 from rmqio.sql.rows import pack
 from rmqio.sql.runtime import expiry
 from rmqio.sql.runtime.connection import Connection

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from rmqio.model import Message
 from rmqio.sql import types
-from rmqio.sql.analysis.ranks.forms import OFFSET
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows, ToTable
 from rmqio.sql.planning.plan import Aggregate, AggregateCall, Calc, Field, Rank, SortKey, Window
+from rmqio.sql.planning.ranks import OFFSET
 from rmqio.sql.rows import pack, pack_group
 from rmqio.sql.runtime import expiry
 from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec

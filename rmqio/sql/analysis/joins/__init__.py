@@ -1,1 +1,0 @@
-"""Items of FROM: joins, dimension tables, and rows that are computed of the row before them."""

@@ -1,1 +1,0 @@
-"""ROW_NUMBER() and its relatives."""

@@ -1,1 +1,0 @@
-"""INSERT INTO: columns, and which kinds of rows a table takes."""

@@ -1,1 +1,0 @@
-"""Sub-queries in expressions."""

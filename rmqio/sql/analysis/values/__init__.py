@@ -1,1 +1,0 @@
-"""Expressions: names, types, conversions and calls."""

@@ -1,1 +1,0 @@
-"""Windows, EMIT, and functions over the rows before a row."""

@@ -1,1 +1,0 @@
-"""Functions of text: its characters, patterns, encodings, URLs and lines of logs."""

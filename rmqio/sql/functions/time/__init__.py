@@ -1,1 +1,0 @@
-"""Functions of dates and times."""

@@ -1,1 +1,0 @@
-"""Regular expressions that rows are matched with: they take a bounded time."""
