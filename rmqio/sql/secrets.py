@@ -152,7 +152,7 @@ def secrets_in_value(value: str, key: str = "") -> Spans:
         is_header = name["sign"] == ":"
         if not may_hide(name["key"]) or (compares and not is_header) or value.startswith(_NO_SECRETS, place):
             continue
-        if name["sign"] is None and not _secret_values_is_given(name, value):
+        if name["sign"] is None and not _value_is_given(name, value):
             place = name.end("key")
             continue
         if (
@@ -167,7 +167,7 @@ def secrets_in_value(value: str, key: str = "") -> Spans:
             place = end
 
 
-def _secret_values_is_given(name: re.Match[str], value: str) -> bool:
+def _value_is_given(name: re.Match[str], value: str) -> bool:
     """Whether a name without a sign has a value: as an option of a command line, or in the last two words."""
     is_first = value[name.start() - 1 : name.start()] in ("", " ", ",", '"', "[")
     return name["key"].startswith("-") or (is_first and _LAST_WORD.match(value, name.end()) is not None)

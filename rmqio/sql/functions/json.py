@@ -440,7 +440,7 @@ define("JSON_STRING", "any any -> s", json_string)
 define("JSON_STRING OF JSON", "s -> s", inline="{0}")
 define("JSON_ARRAY", "any any ... -> s", json_array, is_strict=False)
 define("JSON_OBJECT", "any any ... -> s", json_object, is_strict=False)
-# With what stands behind the arguments: `sql.analysis.values.json_calls`.
+# With what stands behind the arguments: `sql.analysis.calls`.
 define("JSON STATE", "s s -> i", state)
 define("JSON VALUE FAILED", "s s s -> s", value_failed)
 define("JSON QUERY", "s s s s s -> s", query_with, can_be_null=True, constants={1: path_steps})
@@ -448,7 +448,7 @@ define("JSON QUERY ARRAY", "s s s s s -> as", query_array, can_be_null=True, con
 define("JSON EXISTS", "s s s -> b", exists_or, can_be_null=True, constants={1: path_steps})
 define("JSON ARRAY WITH NULLS", "any any ... -> s", json_array_with_nulls, is_strict=False)
 define("JSON OBJECT WITHOUT NULLS", "any any ... -> s", json_object_without_nulls, is_strict=False)
-# Aggregates use the functions from here on: see `sql.analysis.values.json_aggregates`.
+# Aggregates use the functions from here on: see `sql.analysis.aggregates`.
 define("JSON ITEM", "any any -> s", json_item, is_strict=False)
 define("JSON ITEM OR NULL", "any any -> s", json_item_or_null, is_strict=False)
 define("JSON MEMBER", "any any any -> s", json_member, is_strict=False)

@@ -57,8 +57,7 @@ class Function:
 
 FUNCTIONS: Final[dict[str, Function]] = {}
 _MODULES: Final = (
-    "collections", "text.encodings", "time.fields", "identity", "json", "json_kinds", "text.logs", "numbers",
-    "operators", "text.patterns", "text.printf", "streams", "text.texts", "time.times", "text.urls",
+    "collections", "json", "numbers", "operators", "patterns", "printf", "texts", "times",
 )  # fmt: skip
 
 _KINDS: Final[dict[str, tuple[str, ...]]] = {

@@ -39,9 +39,10 @@ from rmqio.sql.types import INTEGERS, TIMESTAMPS
 #
 # - All properties are text. The broker compares text only for equality: of other conditions on a property remains that
 #   it is there.
-# - It compares numbers as DOUBLE. `TRY_CAST` cuts off a fraction, so that its bounds are one further out. A `CAST` stays
-#   here: its bad rows are not the broker's to drop.
-# - A selector that does not compile gives all messages: only names and texts that its grammar is sure to take go into it.
+# - It compares numbers as DOUBLE. `TRY_CAST` cuts off a fraction, so that its bounds are one further out. A `CAST`
+#   stays here: its bad rows are not the broker's to drop.
+# - A selector that does not compile gives all messages: only names and texts that its grammar is sure to take go into
+#   it.
 
 _NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*", re.ASCII)
 _KEYWORDS: Final = frozenset(

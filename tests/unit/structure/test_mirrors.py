@@ -28,11 +28,6 @@ class Elsewhere(NamedTuple):
 
 
 ELSEWHERE: Final = (
-    Elsewhere(
-        "sql/analysis/values sql/analysis/windows",
-        "unit/sql/analysis",
-        "a statement is analyzed as a whole, and is refused as a whole",
-    ),
     Elsewhere("sql/compile/over", "unit/sql/runtime/over/test_over.py", "frames are compared with DuckDB's in jobs"),
     Elsewhere(
         "sql/runtime/reads sql/runtime/rows sql/runtime/writes",

@@ -17,8 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqio.sql import values
-from rmqio.sql.functions import collections, json, numbers, operators, texts, time_formatting, times
-from rmqio.sql.functions.json import quoted, unquoted, value_at, written
+from rmqio.sql.functions import collections, numbers, operators, texts, time_formatting, times
+from rmqio.sql.functions.json import parsed, quoted, unquoted, value_at, written
 
 MOMENTS = st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1))
 SHORT = st.text("ab%_\\c", max_size=8)
@@ -172,7 +172,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_json_is_written_as_it_was_read(document: Any) -> None:
     text = json.dumps(document)
-    assert json.loads(written(json.parsed(text))) == document
+    assert json.loads(written(parsed(text))) == document
 
 
 @given(st.text(max_size=30), st.sampled_from(["$", "$.a", "$[0]", "$.a[*].b", "$['x y']"]))

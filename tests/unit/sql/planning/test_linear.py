@@ -20,7 +20,7 @@ from rmqio.sql.explain.plans import explain
 from rmqio.sql.planning.signature import signature_of
 from rmqio.sql.runtime.connection import Connection
 from rmqio.sql.runtime.translation import _Recorded
-from rmqio.sql.scripts import script
+from rmqio.sql.scripts import script as scripts
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax.parser import parse
 
@@ -90,7 +90,7 @@ def test_a_statement_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         parsed.append(text.strip())
         return parse(text, file)
 
-    monkeypatch.setattr(script, "parse", counting)
+    monkeypatch.setattr(scripts, "parse", counting)
     script = Script()
     given = [TABLES, "INSERT INTO sink SELECT b FROM t;", "CREATE VIEW v AS SELECT b FROM t;"]
     for each in given:
