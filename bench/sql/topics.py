@@ -18,7 +18,7 @@ from rmqio import ClientOptions, MapRecords, Message, ReadFromRocketMQ, Record, 
 from rmqio.client import RemotingQueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.runners import options
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqio.sql.user.decorators import udaf, udf, udtf
+from rmqio.sql.user.hints import udaf, udf, udtf
 
 if TYPE_CHECKING:
     from rmqio.sql.transform import BadRow, SqlResult, SqlTransform, element_time, row_time

@@ -18,11 +18,10 @@ from rmqio.sql.catalog.settings import options_of
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain, for_terminal
 from rmqio.sql.jobs import command as jobs
-from rmqio.sql.jobs.checking import is_same, keeps_checkpoint
-from rmqio.sql.jobs.resuming import obstacles
 from rmqio.sql.jobs.state import UNCHANGED
 from rmqio.sql.planning.checks import require_files
 from rmqio.sql.planning.pushdown import endless_reads
+from rmqio.sql.resuming import is_same, keeps_checkpoint, obstacles
 from rmqio.sql.scripts.catalog_file import load_catalogs
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.shell import command as shell
@@ -212,7 +211,7 @@ def _text_of(file: str, name: str) -> str:
 
 
 def _connection(script: Script, arguments: argparse.Namespace) -> Any:
-    from rmqio.sql.runtime.connection import Connection
+    from rmqio.sql.runtime.scans import Connection
 
     return Connection(
         name_server=arguments.name_server or (_ANY_SERVER if arguments.explain or arguments.check else None),
@@ -227,7 +226,7 @@ def _connection(script: Script, arguments: argparse.Namespace) -> Any:
 def _options(script: Script, arguments: argparse.Namespace) -> Any:
     """The options of the job's pipeline. Raises `LocalError` for flags that contradict the script, or are unknown."""
     from rmqio.runners.submission import ReportOptions
-    from rmqio.sql.runtime.kept_signature import check_signature, checkpoint_of
+    from rmqio.sql.runtime.runners import check_signature, checkpoint_of
 
     runner = arguments.runner or "DirectRunner"
     endless = [] if arguments.stop is not None else endless_reads(script.sinks)
@@ -251,7 +250,7 @@ def _add(script: Script, arguments: argparse.Namespace, pipeline: Any) -> None:
 def run_job(script: Script, arguments: argparse.Namespace) -> int:
     """Runs the statements of a script that write, as one job, and returns its exit status."""
     from rmqio.runners.program import run_program
-    from rmqio.sql.runtime.explain_runner import how_it_runs
+    from rmqio.sql.runtime.runners import how_it_runs
 
     try:
         options = _options(script, arguments)

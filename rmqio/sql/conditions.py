@@ -11,9 +11,8 @@ from typing import Any, Final
 from rmqio.sql import types
 from rmqio.sql.analysis.binder import ExpressionBinder
 from rmqio.sql.analysis.scope import Scope
-from rmqio.sql.compile.description import Fragment, FromRows, ToRows
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
-from rmqio.sql.compile.steps import Step
 from rmqio.sql.errors import Refusal, Source, Span, SqlError
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.syntax import nodes, statements

@@ -14,7 +14,7 @@ from rmqio.sql.analysis.aggregates import AGGREGATES
 from rmqio.sql.analysis.conversions import arithmetic, comparison, conditional, converted, same_type
 from rmqio.sql.analysis.functions import SPECIAL, call_of, check_pattern, require_function
 from rmqio.sql.analysis.scope import Scope, field_of
-from rmqio.sql.compile.expressions.purity import is_pure
+from rmqio.sql.compile.emitter import is_pure
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.expressions import Constant, Expr, InputRef, Is, Logical, Membership, Not, Operation, walk
 from rmqio.sql.planning.ranks import WAY_OUT

@@ -207,7 +207,7 @@ def fold(constant: Constant, wanted: SqlType) -> Constant:
     """Returns the constant as another type. Raises `ValueFailure` if its value does not fit."""
     if constant.value is None:
         return Constant(wanted.nullable(), None)
-    from rmqio.sql.compile.expressions.casts import caster  # needs the compiler's table of conversions
+    from rmqio.sql.casts import caster  # needs the compiler's table of conversions
 
     value = caster(constant.type, wanted)(constant.value)
     return Constant(wanted.nullable(value is None), value)
@@ -294,7 +294,7 @@ def _as_text(expression: Expr, wanted: SqlType) -> Expr:
 
 def _numbers(items: Sequence[Expr], wanted: SqlType) -> dict[int, Any]:
     """The casts of constants that are integers, by the identity of their types: literals share them."""
-    from rmqio.sql.compile.expressions.casts import caster  # needs the compiler's table of conversions
+    from rmqio.sql.casts import caster  # needs the compiler's table of conversions
 
     given = {id(each.type): each.type for each in items if isinstance(each, Constant) and each.value is not None}
     return {

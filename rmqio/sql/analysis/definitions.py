@@ -21,8 +21,8 @@ from rmqio.sql.expressions import Constant, Expr, InputRef, Operation
 from rmqio.sql.functions import registry
 from rmqio.sql.planning.plan import Field, LookupJoin, Relation, Scan
 from rmqio.sql.syntax import nodes, statements
-from rmqio.sql.user.creation import function_of
 from rmqio.sql.user.definition import UserFunction
+from rmqio.sql.user.functions import function_of
 
 # CREATE FUNCTION, and what calls of such functions mean: they are found once, before anything else is looked at.
 #

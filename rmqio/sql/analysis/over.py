@@ -13,7 +13,7 @@ from rmqio.sql.analysis.binder import RANKINGS, ExpressionBinder
 from rmqio.sql.analysis.grouping import require_key, result_type
 from rmqio.sql.analysis.scope import Queries, Scope
 from rmqio.sql.analysis.subqueries import SubqueryJoins, find
-from rmqio.sql.compile.expressions.purity import is_pure
+from rmqio.sql.compile.emitter import is_pure
 from rmqio.sql.errors import Refusal, Span, listed
 from rmqio.sql.expressions import Constant, Expr, InputRef, NotNull, Operation, is_processing_time
 from rmqio.sql.planning.plan import AggregateCall, Calc, Field, Rank, Relation, SortKey, Windowed

@@ -12,7 +12,7 @@ from rmqio.errors import counted
 from rmqio.sql.analysis.conversions import can_overflow, fits, same_but_null
 from rmqio.sql.catalog.connectors import DATABASE, FILES, READ_ONLY_FORMATS
 from rmqio.sql.catalog.tables import METADATA, Column, Table
-from rmqio.sql.compile.expressions.purity import is_pure
+from rmqio.sql.compile.emitter import is_pure
 from rmqio.sql.errors import Refusal, Span, listed, nearest
 from rmqio.sql.expressions import SET_NUMBER, Constant, Conversion, Expr, InputRef, NotNull, conjuncts, inputs
 from rmqio.sql.formats import require_writable

@@ -2,20 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from rmqio.sql.catalog.options import ON_ERROR
 from rmqio.sql.catalog.tables import Column, Table
-from rmqio.sql.compile.expressions.emitter import Emitter
-from rmqio.sql.compile.statement import Statement, current
-from rmqio.sql.compile.steps import Step as Step
-from rmqio.sql.compile.timing import Timing
+from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.expressions import Expr, leaves_first
 from rmqio.sql.planning.plan import AggregateCall, Field, Window
 from rmqio.sql.planning.relations import Expand, Shape
 from rmqio.sql.types import SqlType
-from rmqio.sql.values import session_zone
+from rmqio.sql.values import last_instant_in, session_zone
+
+# The statement that a fragment is a part of: it names the errors of rows, and says what becomes of such rows.
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement, where its rows come from certain tables.
+
+    Attributes:
+      name: such as `INSERT INTO totals, line 7`; empty: it is unknown.
+      on_error: what becomes of a row that cannot be computed. If it comes from several tables, the strictest option of
+        theirs counts.
+      has_nulls: a value that cannot be computed is NULL in one of these tables: NULL can be where types are NOT NULL.
+    """
+
+    name: str = ""
+    on_error: str = "fail"
+    has_nulls: bool = False
+
+    @property
+    def makes_nulls(self) -> bool:
+        """Whether a value that cannot be computed is NULL."""
+        return self.on_error == "null"
+
+
+def strictest(options: Iterable[str]) -> str:
+    """Returns the strictest of the values of `on-error`; `fail` if there are none."""
+    return min(options, key=ON_ERROR.index, default="fail")
+
+
+_NONE: Final = Statement()
+_CURRENT: Final[ContextVar[Statement]] = ContextVar("statement", default=_NONE)
+
+
+def current_statement() -> Statement:
+    """Returns the statement that is translated."""
+    return _CURRENT.get()
+
+
+@contextlib.contextmanager
+def translating(statement: Statement) -> Iterator[None]:
+    """Makes it the statement of the fragments that are made in this block."""
+    token = _CURRENT.set(statement)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+# Steps: they happen to each row on its way.
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A filter and a projection."""
+
+    condition: Expr | None
+    projections: tuple[Expr, ...]
+
+
+# Rows of one side of a join meet those of the other one in windows of Beam, of one size.
+#
+# Beam drops what comes when a window is over, counts it, and forgets the window's state. So the windows are the
+# state's bound. A row of an interval join is in the window of its own time, and in each that has rows of the other
+# side within the interval, by the side whose windows they are (`Route`).
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Windows that a row goes to: those that hold a time from `first_us` to `last_us` after its own.
+
+    `prefix` stands before the key: what goes different ways does not meet.
+    """
+
+    prefix: bytes = b""
+    first_us: int = 0
+    last_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """By which time and into which windows rows go.
+
+    Attributes:
+      time: the position of the time column.
+      size_us: the length of a window, in microseconds.
+      origin_us: a time at which a window begins.
+      shift_us: by how much Beam's windows are later: they are over when no more rows come for them.
+      routes: the ways that a row goes.
+      ends_in: the time column is the end of a window by the clock of this zone, and counts as its last millisecond.
+    """
+
+    time: int
+    size_us: int
+    origin_us: int
+    shift_us: int
+    routes: tuple[Route, ...]
+    ends_in: str | None = None
+
+    def places(self, time_us: int) -> Iterator[tuple[bytes, int]]:
+        """Yields the prefix of the key, and the start of Beam's window, for each window that a row goes to."""
+        size, origin = self.size_us, self.origin_us
+        if self.ends_in is not None:
+            time_us = last_instant_in(self.ends_in, time_us)
+        for route in self.routes:
+            first = (time_us + route.first_us - origin) // size
+            last = (time_us + route.last_us - origin) // size
+            for number in range(first, last + 1):
+                yield route.prefix, number * size + origin + self.shift_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +293,7 @@ class Fragment:
     steps: tuple[Step, ...]
     target: Target
     zone: str = field(default_factory=session_zone)
-    statement: Statement = field(default_factory=current)
+    statement: Statement = field(default_factory=current_statement)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _travelled, (

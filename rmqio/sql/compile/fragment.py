@@ -16,9 +16,10 @@ from rmqio.errors import SerdeError
 from rmqio.internal_errors import internal_error
 from rmqio.model import Record
 from rmqio.sql import expressions
+from rmqio.sql.casts import key_text_of
 from rmqio.sql.catalog.tables import Column, Table
-from rmqio.sql.compile import generating
-from rmqio.sql.compile.aggregates.to_groups import ones_of, require_time, to_groups
+from rmqio.sql.compile.aggregation import no_time, ones_of, require_time, to_groups, windowed
+from rmqio.sql.compile.code import is_null, skip_unless, value
 from rmqio.sql.compile.description import (
     Fragment,
     FromRows,
@@ -27,6 +28,7 @@ from rmqio.sql.compile.description import (
     Mapped,
     OtherSource,
     OtherTarget,
+    Step,
     Target,
     ToGroups,
     ToKeys,
@@ -35,22 +37,89 @@ from rmqio.sql.compile.description import (
     ToTable,
     WindowStep,
 )
-from rmqio.sql.compile.expressions.casts import key_text_of
-from rmqio.sql.compile.expressions.code import is_null, skip_unless, value
-from rmqio.sql.compile.expressions.emitter import Emitter
-from rmqio.sql.compile.expressions.places import Columns, Places, names_of
+from rmqio.sql.compile.emitter import Columns, Emitter, Places, names_of
 from rmqio.sql.compile.look_ups import LookUp, begun, looked_up, variant_of
-from rmqio.sql.compile.nullable import nullable
-from rmqio.sql.compile.steps import Step
-from rmqio.sql.compile.windowing import no_time, windowed
-from rmqio.sql.expressions import InputRef
+from rmqio.sql.expressions import Constant, Expr, InputRef, transform
 from rmqio.sql.planning.identity import id_position
 from rmqio.sql.planning.plan import Field, window_fields
+from rmqio.sql.planning.relations import ELEMENT, ENTRY, ROW, Shape
 from rmqio.sql.rows import has_floats, key_bytes, null_key, pack, with_distinct_nans
 from rmqio.sql.syntax.nodes import deep_trees
 from rmqio.sql.types import APPROXIMATE, TIMESTAMPS, SqlType, has_required_parts
-from rmqio.sql.user.loading import FunctionError
+from rmqio.sql.user.definition import FunctionError
 from rmqio.sql.values import DECIMALS, UTC, ValueFailure, in_years, in_zone, last_instant_in, well_formed
+
+# Fragments of statements in which a value that fails is NULL: there, NULL can be where types are NOT NULL.
+
+
+def nullable(given: Fragment) -> Fragment:
+    """Returns the fragment for rows that have NULL where their types are NOT NULL, if its statement has such rows."""
+    if not given.statement.has_nulls:
+        return given
+    target = given.target
+    if isinstance(target, ToGroups):
+        target = replace(target, fields=_nullable_fields(target.fields))
+    return replace(given, steps=tuple(map(_nullable_step, given.steps)), target=target)
+
+
+def _nullable_step(step: Step) -> Step:
+    condition = None if step.condition is None else transform(step.condition, _nullable)
+    projections = tuple(transform(each, _nullable) for each in step.projections)
+    found = replace(step, condition=condition, projections=projections)
+    if isinstance(found, WindowStep):
+        return replace(found, fields=_nullable_fields(found.fields))
+    if isinstance(found, Generate):
+        return replace(found, rows=transform(found.rows, _nullable))
+    if isinstance(found, LookUp):
+        keys = tuple(transform(each, _nullable) for each in found.keys)
+        residual = None if found.residual is None else transform(found.residual, _nullable)
+        return replace(found, fields=_nullable_fields(found.fields), keys=keys, residual=residual)
+    return found
+
+
+def _nullable(expression: Expr) -> Expr:
+    return expression if isinstance(expression, Constant) else replace(expression, type=expression.type.nullable())
+
+
+def _nullable_fields(fields: Sequence[Field]) -> tuple[Field, ...]:
+    return tuple(each._replace(type=each.type.nullable()) for each in fields)
+
+
+# Rows that become several: a loop over what a row generates, around all that happens to it from there on.
+
+
+def emit_expanded(
+    given: Expr, shape: Shape, types: Sequence[SqlType], columns: list[str], out: Emitter, loops: ExitStack
+) -> list[str]:
+    """Begins the loop over a list. Returns the names of all columns in it.
+
+    Args:
+      types: of the columns that are added.
+      columns: the names of the others.
+    """
+    rows = value(given, out)
+    names = [out.name("g") for _ in types]
+    parts = names[:-1] if shape.has_ordinality else names
+    pattern, null = parts[0], "None"
+    items = f"{rows}.items()" if shape.kind == ENTRY else rows
+    element = out.name("g")
+    if shape.kind == ROW:
+        pattern = element
+    elif shape.kind != ELEMENT:
+        pattern, null = f"({', '.join(parts)},)", f"({'None, ' * len(parts)})"
+    if shape.has_ordinality:
+        pattern, null, items = f"{names[-1]}, {pattern}", f"(None, {null})", f"enumerate({items}, 1)"
+    if shape.is_outer:
+        items = f"({items} if {rows} else ({null},))"
+    elif given.type.is_nullable:
+        items = f"({items} if {rows} else ())"
+    loops.enter_context(out.block(f"for {pattern} in {items}:"))
+    if shape.kind == ROW:
+        nulls = f"({'None, ' * len(parts)})"
+        out.line(f"{', '.join(parts)}, = {nulls} if {element} is None else {element}")
+    for position, (name, kind) in enumerate(zip(names, types, strict=True)):
+        out.remember(InputRef(kind, len(columns) + position), name)
+    return [*columns, *names]
 
 
 def compiled(fragment: Fragment) -> Callable[..., Mapped]:
@@ -315,7 +384,7 @@ def _steps(steps: tuple[Step, ...], columns: list[str], out: Emitter, loops: Exi
             _more_columns([each.name for each in fields], out)
             continue
         if isinstance(step, Generate):
-            columns = generating.emit(step.rows, step.shape, step.types, columns, out, loops)
+            columns = emit_expanded(step.rows, step.shape, step.types, columns, out, loops)
             _more_columns(step.names, out)
             continue
         if step.condition is not None:
@@ -431,7 +500,7 @@ def _to_table(target: ToTable, columns: list[str], out: Emitter, added: str = "{
     if not metadata and not keys and not primary:
         out.line(f"add({added.format(source)})")
         return
-    from rmqio.sql.runtime.writes.messages import message
+    from rmqio.sql.compile.messages import message
 
     fixed = {key: code for key, (code, _) in metadata.items()}
     if primary:

@@ -1,20 +1,131 @@
-"""A look-up within a fragment: a loop over the rows of a dimension table that have the row's key."""
+"""Look-ups in dimension tables: what a worker must know of a table, its keys, and the loop over the rows of a key."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Protocol
 
-from rmqio.sql.compile.expressions.code import skip_unless, value
-from rmqio.sql.compile.expressions.emitter import Emitter
-from rmqio.sql.compile.steps import Step
+from rmqio.interfaces import ClientFactory
+from rmqio.sql.catalog.tables import Column, Table
+from rmqio.sql.compile.code import skip_unless, value
+from rmqio.sql.compile.description import Step
+from rmqio.sql.compile.emitter import Emitter
 from rmqio.sql.expressions import Expr, InputRef
-from rmqio.sql.lookup.definition import Dimension, Lease
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import pack
-from rmqio.sql.types import APPROXIMATE
+from rmqio.sql.types import APPROXIMATE, SqlType
+from rmqio.sql.values import session_zone
+
+# Definitions of dimension tables: all that a worker needs to load one.
+
+Row = tuple[Any, ...]
+
+
+class Lease(Protocol):
+    """A table that somebody uses. It is given back when nothing refers to the lease any more."""
+
+    def getter(self) -> Callable[[Any], Sequence[Row]]:
+        """Returns the function from a key to its rows, of the table as it is now. The first one loads it.
+
+        A key is a value, or a tuple if it has several columns. No column of it is NULL.
+
+        Raises `SqlError`.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """A table to look up in. It travels to the workers.
+
+    Attributes:
+      table: where the rows come from.
+      columns: the columns of the table that are read.
+      steps: filters and projections, from those columns to `fields`.
+      fields: the columns of the rows that are kept.
+      keys: the positions of the key's columns among them.
+      job: the job that loads it: another one loads its own copy.
+      factory: creates clients, if the table is a topic.
+      zone: of the session in which it was planned.
+    """
+
+    table: Table
+    columns: tuple[Column, ...]
+    steps: tuple[Step, ...]
+    fields: tuple[Field, ...]
+    keys: tuple[int, ...]
+    job: str = ""
+    factory: ClientFactory | None = None
+    zone: str = field(default_factory=session_zone)
+
+    def identity(self) -> str:
+        """Returns a text that is the same for dimensions with the same rows."""
+        options = self.table.options
+        primary = self.table.primary_key
+        parts = (
+            options.connector, options.topic, options.name_server, options.format, options.on_error,
+            sorted((name, each.value) for name, each in options.of_format.items()),
+            options.of_connector.path, options.of_connector.url, options.of_connector.table_name,
+            options.of_connector.username, options.of_connector.password, options.of_connector.password_env,
+            options.of_connector.password_file, options.of_connector.refresh_ms,
+            options.of_connector.skips_first_line, options.tag, options.sql, options.zone, primary,
+            [(each.name, str(each.type)) for each in self.table.columns],
+            [each.name for each in self.columns],
+            [(each.condition, each.projections) for each in self.steps],
+            [str(each.type) for each in self.fields], self.keys, self.job, self.zone,
+        )  # fmt: skip
+        return hashlib.blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+# Keys of dimension tables: as Python's values, and as bytes.
+
+
+def key_maker(kinds: Sequence[SqlType], positions: Sequence[int]) -> Callable[[Row], Any]:
+    """Returns the function from a row to its key of these types; None if a column of it is NULL or NaN."""
+    if len(positions) == 1 and kinds[0].kind not in APPROXIMATE:
+        (place,) = positions
+        return lambda row: row[place]
+
+    def of(row: Row) -> Any:
+        found = [row[each] for each in positions]
+        if any(each is None or each != each for each in found):
+            return None
+        return tuple(found) if len(found) > 1 else found[0]
+
+    return of
+
+
+def packed_key(key: Any) -> bytes:
+    """Returns the bytes of a key: the same for keys that are equal, also if one has an integer and one a float.
+
+    Raises `UnicodeEncodeError` for text with half of a surrogate pair.
+    """
+    kind = type(key)
+    if kind is int or kind is str:
+        try:
+            return pack(key)
+        except OverflowError:
+            return pack(str(key))
+    return pack(tuple(map(_plain, key)) if kind is tuple else _plain(key))
+
+
+def _plain(value: Any) -> Any:
+    """A value of which equal ones have the same bytes. No text is compared with a number."""
+    if isinstance(value, (float, Decimal)):
+        try:
+            top, bottom = value.as_integer_ratio()
+        except (OverflowError, ValueError):  # infinite
+            return str(float(value))
+        if bottom != 1:
+            return f"{top}/{bottom}"
+        value = top
+    if type(value) is int and not -(1 << 63) <= value < 1 << 64:
+        return str(value)
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

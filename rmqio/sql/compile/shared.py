@@ -14,12 +14,19 @@ from typing import Any
 
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.compile import fragment
-from rmqio.sql.compile.description import Fragment, FromTable, Generate, Mapped, Step, ToGroups, ToRows, WindowStep
-from rmqio.sql.compile.expressions.emitter import UNSET, Emitter
-from rmqio.sql.compile.expressions.purity import is_pure
-from rmqio.sql.compile.fragment import compiled, within
+from rmqio.sql.compile.description import (
+    Fragment,
+    FromTable,
+    Generate,
+    Mapped,
+    Step,
+    ToGroups,
+    ToRows,
+    WindowStep,
+)
+from rmqio.sql.compile.emitter import UNSET, Emitter, is_pure
+from rmqio.sql.compile.fragment import compiled, nullable, within
 from rmqio.sql.compile.look_ups import LookUp, begun
-from rmqio.sql.compile.nullable import nullable
 from rmqio.sql.expressions import Conditional, Conversion, Expr, InputRef, Operation, inputs, transform
 from rmqio.sql.syntax.nodes import deep_trees
 from rmqio.sql.types import BITS

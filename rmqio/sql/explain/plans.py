@@ -12,7 +12,7 @@ from typing import Final
 from rmqio.errors import counted
 from rmqio.hints import character_width
 from rmqio.sql import types
-from rmqio.sql.compile.expressions.places import shortened
+from rmqio.sql.compile.emitter import shortened
 from rmqio.sql.explain.reads import Reads, look_up_lines, place_of
 from rmqio.sql.explain.relations import (
     column_names,

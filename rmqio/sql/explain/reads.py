@@ -28,7 +28,7 @@ def place_of(table: Table) -> str:
         case connector if connector == FILES:
             return f"files {masked_value(options.of_connector.path, 'path')}, {options.format}"
         case connector if connector == DATABASE:
-            from rmqio.sql.lookup.database import place_of as in_database
+            from rmqio.sql.lookup.sources import place_of as in_database
 
             return in_database(options.of_connector)
     return options.connector

@@ -10,12 +10,10 @@ from typing import Any
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
-from rmqio.sql.formats import csv, key_value, python_rows, raw, texts
+from rmqio.sql.formats import delimited, logs, python_rows, raw, texts
+from rmqio.sql.formats import json as json_registry
 from rmqio.sql.formats.base import Decoder, Encoder, Fields, RequiredParts
-from rmqio.sql.formats.json import registry as json_registry
-from rmqio.sql.formats.json.decoder import JsonDecoder, JsonOptions
-from rmqio.sql.formats.json.encoder import JsonEncoder
-from rmqio.sql.formats.logs import lines
+from rmqio.sql.formats.json import JsonDecoder, JsonEncoder, JsonOptions
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import has_required_parts
@@ -37,7 +35,7 @@ def check(table: Table) -> None:
                 json_registry.check(options)
         case "csv":
             texts.require_scalars(table)
-            csv.CsvOptions.of(options)
+            delimited.CsvOptions.of(options)
         case "raw":
             raw.require_one_column(table)
             found = raw.Raw(fields[0].name, fields[0].type, options)
@@ -45,19 +43,19 @@ def check(table: Table) -> None:
                 raise options.refusal("raw_charset", f"is {found.charset}: files have lines of UTF-8, or of its kin")
         case "key-value":
             texts.require_scalars(table)
-            pairs = key_value.KeyValueOptions.of(options)
-            key_value.require_names(fields, pairs)
+            pairs = delimited.KeyValueOptions.of(options)
+            delimited.require_names(fields, pairs)
             for name, delimiter in (("pair_delimiter", pairs.pair_delimiter), ("key_delimiter", pairs.key_delimiter)):
                 if table.options.connector == FILES and "\n" in delimiter:
                     raise options.refusal(name, "has a line break, which ends the row in a file")
         case "avro" | "avro-confluent" | "avro-openschema":
             _check_avro(table, fields, options)
         case "protobuf" | "protobuf-confluent":
-            from rmqio.sql.formats.protobuf import bodies
+            from rmqio.sql.formats import protobuf
 
-            bodies.check(table, fields, options)
+            protobuf.check(table, fields, options)
         case "grok" | "syslog" | "cef":
-            lines.check(table, fields, options)
+            logs.check(table, fields, options)
 
 
 def require_writable(table: Table, fields: Fields, unset: Collection[str]) -> None:
@@ -67,21 +65,21 @@ def require_writable(table: Table, fields: Fields, unset: Collection[str]) -> No
       unset: names of columns that are NULL in each row.
     """
     options = FormatOptions(table.options.of_format)
-    if table.options.connector == "rocketmq" and table.options.format in lines.FORMATS:
+    if table.options.connector == "rocketmq" and table.options.format in logs.FORMATS:
         raise Refusal(f"{table.name} cannot be written: the format {table.options.format} can only be read", None)
     with _said_of(table, "written"):
         match table.options.format:
             case json_registry.FORMAT:
                 json_registry.require_writable(options)
             case "avro" | "avro-confluent" | "avro-openschema":
-                from rmqio.sql.formats.avro import bodies as avro
+                from rmqio.sql.formats import avro
 
                 if table.options.format != "avro-openschema" or options.has("avro_schema"):  # else the subject's newest
                     avro.writers_of(avro.parsed(avro.given_schema(table, options)), fields, unset)
             case "protobuf" | "protobuf-confluent":
-                from rmqio.sql.formats.protobuf import bodies
+                from rmqio.sql.formats import protobuf
 
-                bodies.require_writable(table, fields, options, unset)
+                protobuf.require_writable(table, fields, options, unset)
 
 
 def require_readable(table: Table, fields: Fields) -> None:
@@ -111,32 +109,32 @@ def _decoder_of(table: Table, fields: Fields) -> Decoder:
         return python_rows.RowDecoder(fields)
     match table.options.format:
         case "csv":
-            return csv.CsvDecoder(table, fields, csv.CsvOptions.of(options))
+            return delimited.CsvDecoder(table, fields, delimited.CsvOptions.of(options))
         case "raw":
             raw.require_one_column(table)
             return raw.RawDecoder(_raw(table, options), fields)
         case "key-value":
-            return key_value.KeyValueDecoder(table, fields, key_value.KeyValueOptions.of(options))
+            return delimited.KeyValueDecoder(table, fields, delimited.KeyValueOptions.of(options))
         case "avro":
-            from rmqio.sql.formats.avro import bodies as avro
+            from rmqio.sql.formats import avro
 
             return avro.AvroDecoder(avro.given_schema(table, options), fields)
         case "avro-confluent":
-            from rmqio.sql.formats.avro import bodies as avro
+            from rmqio.sql.formats import avro
 
             return avro.RegistryDecoder(avro.registry_of(options), fields)
         case "avro-openschema":
-            from rmqio.sql.formats.avro import open_schema
+            from rmqio.sql.formats import avro_openschema
 
-            return open_schema.OpenSchemaDecoder(table, fields, options)
+            return avro_openschema.OpenSchemaDecoder(table, fields, options)
         case "json-confluent":
             return json_registry.RegistryJsonDecoder(fields, JsonOptions.of(options))
         case "protobuf" | "protobuf-confluent":
-            from rmqio.sql.formats.protobuf import bodies
+            from rmqio.sql.formats import protobuf
 
-            return bodies.ProtobufDecoder(table, fields, options)
+            return protobuf.ProtobufDecoder(table, fields, options)
         case "grok" | "syslog" | "cef":
-            return lines.decoder_of(table, fields, options)
+            return logs.decoder_of(table, fields, options)
     return JsonDecoder(fields, JsonOptions.of(options))
 
 
@@ -170,31 +168,31 @@ def _encoder_of(table: Table, fields: Fields) -> Encoder:
     options = FormatOptions(table.options.of_format)
     match table.options.format:
         case "csv":
-            return csv.CsvEncoder(fields, csv.CsvOptions.of(options))
+            return delimited.CsvEncoder(fields, delimited.CsvOptions.of(options))
         case "raw":
             raw.require_one_column(table)
             return raw.RawEncoder(_raw(table, options))
         case "key-value":
-            return key_value.KeyValueEncoder(fields, key_value.KeyValueOptions.of(options))
+            return delimited.KeyValueEncoder(fields, delimited.KeyValueOptions.of(options))
         case "avro":
-            from rmqio.sql.formats.avro import bodies as avro
+            from rmqio.sql.formats import avro
 
             return avro.AvroEncoder(avro.given_schema(table, options), fields)
         case "avro-confluent":
-            from rmqio.sql.formats.avro import bodies as avro
+            from rmqio.sql.formats import avro
 
             registry, subject = avro.registry_of(options), _subject(table, options)
             return avro.AvroEncoder(avro.given_schema(table, options), fields, registry, subject)
         case "avro-openschema":
-            from rmqio.sql.formats.avro import open_schema
+            from rmqio.sql.formats import avro_openschema
 
-            return open_schema.OpenSchemaEncoder(table, fields, options)
+            return avro_openschema.OpenSchemaEncoder(table, fields, options)
         case "json-confluent":
             return json_registry.RegistryJsonEncoder(table, fields, options)
         case "protobuf" | "protobuf-confluent":
-            from rmqio.sql.formats.protobuf import bodies
+            from rmqio.sql.formats import protobuf
 
-            return bodies.ProtobufEncoder(table, fields, options)
+            return protobuf.ProtobufEncoder(table, fields, options)
     return JsonEncoder(fields, JsonOptions.of(options))
 
 
@@ -218,7 +216,7 @@ def _require_keys(field: Field) -> None:
 
 
 def _check_avro(table: Table, fields: list[Field], options: FormatOptions) -> None:
-    from rmqio.sql.formats.avro import bodies as avro
+    from rmqio.sql.formats import avro
 
     options.one_of("avro_encoding", ("binary",), "binary")
     if table.options.format == "avro":
@@ -232,9 +230,9 @@ def _check_avro(table: Table, fields: list[Field], options: FormatOptions) -> No
             raise
         return
     if table.options.format == "avro-openschema":
-        from rmqio.sql.formats.avro import open_schema
+        from rmqio.sql.formats import avro_openschema
 
-        open_schema.registry_of(options)
+        avro_openschema.registry_of(options)
     else:
         avro.registry_of(options)
     avro.parsed(avro.given_schema(table, options))

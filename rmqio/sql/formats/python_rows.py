@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from rmqio.sql import values
-from rmqio.sql.compile.expressions.casts import single
+from rmqio.sql.casts import single
 from rmqio.sql.formats import texts
 from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, reason_of, required, whole
 from rmqio.sql.types import BITS, SqlType

@@ -10,8 +10,8 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any, Final
 
 from rmqio.sql import values
+from rmqio.sql.casts import single
 from rmqio.sql.catalog.tables import Table
-from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats.base import Convert
 from rmqio.sql.types import BITS, SqlType

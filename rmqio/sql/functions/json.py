@@ -415,7 +415,7 @@ def writer(kind: SqlType) -> Writer:
 
 
 def _text_of(kind: SqlType) -> Callable[[Any], str]:
-    from rmqio.sql.compile.expressions.casts import text_of  # the compiler imports the functions
+    from rmqio.sql.casts import text_of  # the compiler imports the functions
 
     return text_of(kind)
 

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from rmqio.sql.formats.logs import cef, grok, syslog
+from rmqio.sql.functions import grok, syslog
 from rmqio.sql.functions.registry import define
 from rmqio.sql.regexes import Pattern, compiled, members
 from rmqio.sql.values import ValueFailure, shown
@@ -25,7 +25,7 @@ def grok_fields(text: str, pattern: str) -> dict[str, str] | None:
 def syslog_fields(text: str) -> dict[str, str] | None:
     """Returns the fields of a line of syslog, and the parameters of its structured data by `id.name`."""
     try:
-        found = syslog.parse(text)
+        found = syslog.parse_syslog(text)
         return {**syslog.structured(found.get("structured_data", "")), **found}
     except ValueFailure:
         return None
@@ -34,10 +34,10 @@ def syslog_fields(text: str) -> dict[str, str] | None:
 def cef_fields(text: str) -> dict[str, str] | None:
     """Returns the header and the extension of an event in CEF."""
     try:
-        header, extension = cef.parse(text)
+        header, extension = syslog.parse_cef(text)
     except ValueFailure:
         return None
-    return cef.fields_of(header, extension)
+    return syslog.cef_fields(header, extension)
 
 
 define("GROK", "s s -> ms", grok_fields, can_be_null=True, constants={1: grok.compiled})

@@ -7,23 +7,64 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from rmqio.command_line.arguments import whole_number
-from rmqio.command_line.output import safe
+from rmqio.command_line.output import GAP, cut, display_width, line_width, safe, safe_line
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 from rmqio.hints import did_you_mean
 from rmqio.runners.options import strict_options
-from rmqio.sql.jobs.listing import table
-from rmqio.sql.jobs.log import follow, last_lines
-from rmqio.sql.jobs.state import DONE, REFUSED, RESTARTING, RUNNING, STOPPED, JobFolder, StateFolder
+from rmqio.sql.jobs.process import Timing, follow, last_lines
+from rmqio.sql.jobs.state import (
+    DONE,
+    REFUSED,
+    RESTARTING,
+    RUNNING,
+    STOPPED,
+    JobFolder,
+    StateFolder,
+    Status,
+    Watch,
+    overlooked,
+    scan,
+    wrong_name,
+)
 from rmqio.sql.jobs.supervisor import Supervisor
-from rmqio.sql.jobs.timing import Timing
-from rmqio.sql.jobs.watch import Watch, overlooked, scan, wrong_name
+
+# `rmqio sql ps`: the jobs as a table.
+
+_TITLES: Final = ("job", "state", "since", "restarts", "pid")
+_INDENT: Final = "  "
+
+
+def jobs_table(statuses: Sequence[Status]) -> str:
+    """Returns the table. Below a job stands why its newest text does not run, and its last failure."""
+    rows = [_TITLES, *map(_row, statuses)]
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        (" " * GAP).join(cell + " " * (width - display_width(cell)) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+    for number in range(len(statuses), 0, -1):
+        lines[number + 1 : number + 1] = _notes(statuses[number - 1])
+    return "\n".join(each.rstrip() for each in lines)
+
+
+def _row(status: Status) -> tuple[str, ...]:
+    since = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(status.since))
+    return status.name, status.state, since, str(status.restarts), "-" if status.pid is None else str(status.pid)
+
+
+def _notes(status: Status) -> Iterator[str]:
+    for title, text in (("refused", status.refused), ("last error", status.error)):
+        if text:
+            first = text.splitlines()[0]
+            yield _INDENT + cut(safe_line(f"{title}: {first}"), max(40, line_width() - len(_INDENT)))
+
 
 _OK: Final = 0
 _FAILED: Final = 1
@@ -198,7 +239,7 @@ def _ps(arguments: argparse.Namespace) -> int:
         for each in statuses:
             print(json.dumps(asdict(each)))
     else:
-        print(table(statuses))
+        print(jobs_table(statuses))
     sys.stdout.flush()
     if not state.is_supervised():
         folder = f" for {arguments.jobs}, and none has run a job"

@@ -16,14 +16,13 @@ from rmqio.enrich.following import Follower
 from rmqio.errors import LocalError
 from rmqio.interfaces import FetchedBatch
 from rmqio.model import MessageFilter, MessageQueue, Record
+from rmqio.sql.casts import key_text_of
 from rmqio.sql.compile.description import Fragment, FromRows, FromTable, ToRows
-from rmqio.sql.compile.expressions.casts import key_text_of
 from rmqio.sql.compile.fragment import compiled
+from rmqio.sql.compile.look_ups import Dimension, Row, key_maker
+from rmqio.sql.compile.messages import row_key
 from rmqio.sql.errors import SqlError
-from rmqio.sql.lookup.definition import Dimension, Row
-from rmqio.sql.lookup.keys import key_maker
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.runtime.writes.messages import row_key
 
 _LOGGER: Final = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
-from rmqio.sql.compile.expressions.purity import is_pure
+from rmqio.sql.compile.emitter import is_pure
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import (
     Constant,

@@ -6,33 +6,41 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.runners.runner import PipelineRunner
 
+from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.options import ReadOptions
 from rmqio.sql.analysis.definitions import watermark_delay_ms
 from rmqio.sql.analysis.sinks import APPEND_ONLY, NO_TABLE, Kind, check_sink, kind_of, named
+from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.description import (
     Fragment,
     FromRows,
     FromTable,
+    Statement,
     Step,
     Target,
     ToRanks,
     ToRows,
     ToTable,
     WindowStep,
+    current_statement,
     step_of,
+    strictest,
+    translating,
 )
-from rmqio.sql.compile.statement import Statement, current, strictest, translating
+from rmqio.sql.compile.look_ups import Dimension, LookUp
 from rmqio.sql.errors import Refusal, Span, SqlError
 from rmqio.sql.explain.plans import named_fields
+from rmqio.sql.lookup.dimensions import acquire
 from rmqio.sql.planning.checks import require_ends, table_ends
+from rmqio.sql.planning.identity import is_unique
 from rmqio.sql.planning.plan import (
     Aggregate,
     Calc,
@@ -50,25 +58,105 @@ from rmqio.sql.planning.plan import (
 from rmqio.sql.planning.pushdown import Use, pushed_of, uses_of
 from rmqio.sql.planning.relations import Analytic, Expand, Over, Repeated, Sorted, SubqueryJoin
 from rmqio.sql.planning.watermarks import delayed
-from rmqio.sql.runtime import bounded
-from rmqio.sql.runtime.connection import Connection, Input
-from rmqio.sql.runtime.groups.grouping import Grouping
-from rmqio.sql.runtime.hints import hint_of
-from rmqio.sql.runtime.joins.joining import JoinRows, key_targets, waiting_join
-from rmqio.sql.runtime.joins.subquery_join_fn import copied, divided
-from rmqio.sql.runtime.more_relations import MoreRelations
-from rmqio.sql.runtime.ranks import rank_translation
-from rmqio.sql.runtime.reads.bounds import bounds
-from rmqio.sql.runtime.reads.fragment_fn import ERRORS, FragmentFn
-from rmqio.sql.runtime.reads.shared_fn import SharedFragmentFn
-from rmqio.sql.runtime.reads.shared_scans import ScanUse, SharedScan, SharedScans
-from rmqio.sql.runtime.reads.table_time import TableTime
-from rmqio.sql.runtime.rows.constants_fn import ConstantsFn
-from rmqio.sql.runtime.rows.failed_rows import Computing
-from rmqio.sql.runtime.writes.refused import RefusedFn
-from rmqio.sql.runtime.writes.writing import identified, write
+from rmqio.sql.runtime import ranks
+from rmqio.sql.runtime.groups import Grouping
+from rmqio.sql.runtime.joins import JoinRows, key_targets, waiting_join
+from rmqio.sql.runtime.outputs import Computing, ConstantsFn, hint_of
+from rmqio.sql.runtime.reads import ERRORS, FragmentFn, ReadRowsFn, SharedFragmentFn, parts_of
+from rmqio.sql.runtime.relations import MoreRelations
+from rmqio.sql.runtime.scans import Connection, Input, ScanUse, SharedScan, SharedScans, bounds
+from rmqio.sql.runtime.subquery_joins import copied, divided
+from rmqio.sql.runtime.table_time import TableTime
+from rmqio.sql.runtime.writes import RefusedFn, identified, write
 from rmqio.transforms import ReadFailure, ReadFromRocketMQ, WriteDeadLetters
-from rmqio.transforms.parts import BatchConstraint
+from rmqio.transforms.parts import BatchConstraint, factory_of
+
+# From plans to pipelines: tables that end, and look-ups in dimension tables.
+
+Reach = Callable[[Table], dict[str, Any]]
+"""Returns the arguments of a transform that name the cluster of a table."""
+_MOST_LOOK_UPS: Final = 12
+"""Look-ups of one fragment are nested loops, and Python has at most 20 nested blocks."""
+
+
+class ReadRows(beam.PTransform):
+    """Reads files or a table of a database, as batches of `Line`. Several files are read at the same time."""
+
+    def __init__(self, table: Table, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self._table, self._names = table, names
+
+    def expand(self, begin: Any) -> Any:
+        parts = begin | "Parts" >> beam.Create(parts_of(self._table))
+        return parts | "Rows" >> beam.ParDo(ReadRowsFn(self._table, self._names)).with_output_types(
+            BatchConstraint(Any)
+        )
+
+
+def look_up(join: LookupJoin, job: str, reach: Reach) -> LookUp:
+    """Returns the step of a fragment that joins its rows with a dimension table. Raises `SqlError`."""
+    if _nested(join) > _MOST_LOOK_UPS:
+        raise SqlError(f"there are more than {_MOST_LOOK_UPS} dimension tables in one chain of joins")
+    return LookUp(
+        None,
+        (),
+        dimension=dimension_of(join.dimension, tuple(place for _, place in join.keys), job, reach),
+        acquire=acquire,
+        kind=join.kind,
+        fields=join.input.fields,
+        keys=tuple(key for key, _ in join.keys),
+        residual=join.residual,
+        is_unique=is_unique(join),
+    )
+
+
+def dimension_of(relation: Relation, keys: tuple[int, ...], job: str, reach: Reach) -> Dimension:
+    """Returns what workers need to load the rows of a relation: projections and filters of a table's scan.
+
+    Args:
+      keys: the positions of the columns by which rows are looked up.
+      job: the job, which loads a copy of its own.
+    """
+    fields = relation.fields
+    steps: tuple[Step, ...] = ()
+    while isinstance(relation, Calc):
+        steps = (Step(relation.condition, relation.projections), *steps)
+        relation = relation.input
+    assert isinstance(relation, Scan)
+    table = relation.table
+    factory = None if table.options.connector in (FILES, DATABASE) else _factory(table, reach)
+    return Dimension(table, relation.columns, steps, fields, keys, job, factory)
+
+
+def _factory(table: Table, reach: Reach) -> ClientFactory:
+    given = reach(table)
+    factory, _ = factory_of(
+        given.get("client_factory"),
+        given.get("name_server"),
+        None,
+        ReadOptions(security=given["security"]) if given.get("security") else ReadOptions(),
+        group=None,
+        looks_again=False,
+        writes_letters=False,
+    )
+    return factory
+
+
+def _nested(relation: Relation) -> int:
+    return isinstance(relation, LookupJoin) + max(map(_nested, relation.inputs()), default=0)
+
+
+def require_written(sink: Sink, is_bounded: bool) -> None:
+    """Raises `Refusal` if rows of this input cannot be written to the table."""
+    table = sink.table
+    if table.options.connector != FILES:
+        return
+    if not is_bounded:
+        raise Refusal(
+            f"the files of {table.name} are written when all rows have arrived, but the input does not end: "
+            "add --stop latest",
+            sink.span,
+        )
 
 
 @dataclass(slots=True)
@@ -132,7 +220,7 @@ class Translation:
         label = self._label(f"Write {sink.table.name}")
         self._statement = f"INSERT INTO {sink.table.name}{f', {sink.place}' if sink.place else ''}"
         self._kind = check_sink(sink, self._all_end)
-        bounded.require_written(sink, self._all_end(sink))
+        require_written(sink, self._all_end(sink))
         if sink.table.options.connector == "rocketmq":
             is_stream = self.pipeline.options.view_as(StandardOptions).streaming or not self._all_end(sink)
             has_places = not any(id(each) in self.inputs for each in tables_of(sink))
@@ -172,7 +260,7 @@ class Translation:
             case Expand():
                 return self._rows(relation.input, (step_of(relation), *steps), target, side)
             case LookupJoin():
-                step = bounded.look_up(relation, self._run, self.connection.of)
+                step = look_up(relation, self._run, self.connection.of)
                 return self._rows(relation.input, (step, *steps), target, side)
             case Union():
                 parts = [self._rows(each, steps, target, side) for each in relation.members]
@@ -279,7 +367,7 @@ class Translation:
 
     def _read_rows(self, scan: Scan) -> Any:
         """The rows of files or of a database: of the columns that the statement needs."""
-        read = bounded.ReadRows(scan.table, tuple(each.name for each in scan.columns if each.is_physical))
+        read = ReadRows(scan.table, tuple(each.name for each in scan.columns if each.is_physical))
         return self.pipeline | self._label(f"Read {scan.table.name}") >> read
 
     def _aggregate(self, aggregate: Aggregate, steps: tuple[Step, ...], target: Target, side: int) -> Any:
@@ -294,11 +382,11 @@ class Translation:
         if self._kind.changing == rank and self._kind.groups is not None:
             rows = self._rows(rank.input, (), ToRanks(rank.keys))
             computing = self._computing(rank, target)
-            return rank_translation.of_groups(rank, rows, fragment, computing, self._label("Rank"))
-        rows = self._rows(rank.input, (), rank_translation.target_of(rank))
+            return ranks.of_groups(rank, rows, fragment, computing, self._label("Rank"))
+        rows = self._rows(rank.input, (), ranks.target_of(rank))
         ends = self._all_end(rank)
         computing = self._computing(rank, target)
-        return rank_translation.ranked(rank, rows, fragment, side, computing, self._label("Rank"), ends=ends)
+        return ranks.ranked(rank, rows, fragment, side, computing, self._label("Rank"), ends=ends)
 
     def _all_end(self, relation: Relation) -> bool:
         return all(map(self._ends, tables_of(relation)))
@@ -326,7 +414,7 @@ class Translation:
 
     def _computing(self, relation: Relation, target: Target) -> Computing:
         """Adds DoFns to rows without a place in a topic. Their dead letters go where those of the first table go."""
-        if current().on_error != "dead-letter":
+        if current_statement().on_error != "dead-letter":
             return Computing(hint_of(target))
         table = _table_of_letters(tables_of(relation))
         return Computing(hint_of(target), lambda errors, label: self._write_letters(table, errors, label))

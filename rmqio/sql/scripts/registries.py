@@ -82,8 +82,7 @@ def _of_protobuf(found: TypedSchema, subjects: TypedSubjects) -> tuple[Columns, 
     """The first message of the file is the table, with all files that it imports."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-    from rmqio.sql.formats.protobuf.columns import columns_of
-    from rmqio.sql.formats.protobuf.descriptors import NotDescriptors, messages_of
+    from rmqio.sql.formats.protobuf_schemas import NotDescriptors, columns_of, messages_of
 
     files: dict[str, Any] = {}
     _collect(found, "", subjects, files)

@@ -14,7 +14,7 @@ from rmqio.sql.analysis.scope import check_names
 from rmqio.sql.analysis.sinks import sink_of
 from rmqio.sql.catalog.settings import Settings
 from rmqio.sql.catalog.tables import Catalog, View
-from rmqio.sql.compile.expressions.places import shortened
+from rmqio.sql.compile.emitter import shortened
 from rmqio.sql.errors import Refusal, Source, Span, SqlError
 from rmqio.sql.expressions import check_depth
 from rmqio.sql.planning.checks import feedback, require_one_writer
@@ -25,7 +25,7 @@ from rmqio.sql.planning.relations import with_places
 from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.syntax.nodes import deep_trees
 from rmqio.sql.syntax.parser import parse
-from rmqio.sql.user import loading
+from rmqio.sql.user import definition
 from rmqio.sql.values import in_zone
 
 # Several texts of one script: a catalog's and a job's, or the statements of a shell.
@@ -130,7 +130,7 @@ class Script:
     def run(self, text: str, file: str = "") -> None:
         """Adds the statements of a text. Raises `SqlError` for the first that is not valid."""
         self._open_set = None
-        self.folders = loading.folder_of(file)
+        self.folders = definition.folder_of(file)
         for statement in self.texts.parse(text, file):
             self.run_statement(statement)
         if self._open_set is not None:
@@ -207,7 +207,7 @@ class Script:
                 how = "INSERT INTO ... SELECT; `rmqio sql -e` and the shell print them"
                 raise Refusal(f"a query of a script needs a table for its rows: {how}", statement.span)
             case statements.CreateFunction():
-                definitions.create(self.catalog, statement, self.folders or loading.folder_of(""))
+                definitions.create(self.catalog, statement, self.folders or definition.folder_of(""))
             case _:
                 works = "in the shell, with `rmqio sql -e` and on its standard input"
                 raise Refusal(f"this statement works only {works}, and not in a job", statement.span)

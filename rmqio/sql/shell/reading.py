@@ -15,7 +15,7 @@ from rmqio.interfaces import FetchedBatch, OffsetLookup, QueueClient, QueueReade
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.description import Mapped
-from rmqio.sql.compile.expressions.places import placed
+from rmqio.sql.compile.emitter import placed
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import SqlError
 from rmqio.sql.shell.plans import Bounds, Branch

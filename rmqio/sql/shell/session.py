@@ -25,10 +25,9 @@ from rmqio.sql.planning.pushdown import endless_reads
 from rmqio.sql.scripts.catalog_file import KINDS, CatalogFile, Created
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.secrets import masked
-from rmqio.sql.shell import listings
-from rmqio.sql.shell.plans import Bounds, branches, for_reading, tables
+from rmqio.sql.shell import rendering
+from rmqio.sql.shell.plans import OWN, START, STOP, Bounds, ScanOptions, branches, for_reading, tables
 from rmqio.sql.shell.rendering import RowPrinter, print_names, print_table
-from rmqio.sql.shell.settings import OWN, START, STOP, Scan
 from rmqio.sql.syntax import nodes, statements
 from rmqio.sql.syntax.pieces import open_token, pieces
 from rmqio.start import StartFrom, StopAt
@@ -92,7 +91,7 @@ class Session:
     note: Callable[[str], object]
     catalog: CatalogFile | None = None
     script: Script = field(default_factory=Script)
-    scan: Scan = field(default_factory=Scan)
+    scan: ScanOptions = field(default_factory=ScanOptions)
     client_factory: ClientFactory | None = None
     is_script: bool = False
     _texts: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -262,17 +261,17 @@ class Session:
         if isinstance(statement, statements.Describe):
             found = catalog.relation(statement.name)
             table = found if isinstance(found, Table) else None
-            fields = listings.columns_of(found) if isinstance(found, Table) else (
+            fields = rendering.columns_of(found) if isinstance(found, Table) else (
                 self.script.binder().named(statement.name).fields
             )  # fmt: skip
-            self._list(listings.described(fields, table, self.script.texts))
+            self._list(rendering.described(fields, table, self.script.texts))
         elif statement.kind == "FUNCTIONS":
-            for title, names in listings.functions(catalog).items():
+            for title, names in rendering.list_functions(catalog).items():
                 print_names(title, names, self.write)
         elif statement.name is not None:
             self.write(self._text_of(statement.kind.removeprefix("CREATE "), statement.name))
         else:
-            self._list((listings.tables if statement.kind == "TABLES" else listings.views)(catalog))
+            self._list((rendering.list_tables if statement.kind == "TABLES" else rendering.list_views)(catalog))
 
     def _text_of(self, kind: str, name: nodes.Name) -> str:
         found = self.script.catalog.relation(name)
@@ -285,7 +284,7 @@ class Session:
             text = self.script.catalog.further.text(name.text)
         return f"{masked(text or '')};"
 
-    def _list(self, listing: listings.Listing) -> None:
+    def _list(self, listing: rendering.Listing) -> None:
         names, rows = listing
         print_table(names, rows, self.write, is_read=self._is_read)
 
@@ -324,8 +323,7 @@ class Session:
         return RowReader(parts, bounds, self._client, self.note).rows()
 
     def _run_query(self, plan: Relation, bounds: Bounds) -> Rows:
-        from rmqio.sql.shell.processes import rows_of
-        from rmqio.sql.shell.work import Work
+        from rmqio.sql.shell.processes import Work, rows_of
 
         require_files([plan], runs_here=True)
         work = Work(self._arguments(bounds), self.script.settings, texts=self.script.texts, query=plan)
@@ -362,8 +360,7 @@ class Session:
         return RemotingClientFactory(options_of_cluster(name_server, security.from_arguments(self.arguments)))
 
     def _insert(self, sinks: list[Sink]) -> None:
-        from rmqio.sql.shell.processes import require_success, run
-        from rmqio.sql.shell.work import Work
+        from rmqio.sql.shell.processes import Work, require_success, run
 
         require_files(sinks, runs_here=self.arguments.runner == "DirectRunner")
         bounds = self._bounds()

@@ -13,7 +13,7 @@ from typing import Any
 from rmqio import security
 from rmqio.sql.planning.plan import Relation
 from rmqio.sql.scripts.script import Script
-from rmqio.sql.shell.work import Work
+from rmqio.sql.shell.processes import Work
 from rmqio.sql.values import in_zone
 
 
@@ -29,9 +29,9 @@ def run(work: Work) -> int:
 def _select(work: Work, query: Relation) -> int:
     from rmqio import runners
     from rmqio.runners.program import run_program
-    from rmqio.sql.runtime.connection import Connection
-    from rmqio.sql.runtime.rows.rows_fn import write_rows
+    from rmqio.sql.runtime.scans import Connection
     from rmqio.sql.runtime.translation import Translation
+    from rmqio.sql.runtime.writes import write_rows
 
     arguments = work.arguments
     connection = Connection(

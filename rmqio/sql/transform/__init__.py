@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqio.sql.transform.bad_rows import BadRow, SqlResult
+from rmqio.sql.transform.elements import BadRow, SqlResult
 from rmqio.sql.transform.inputs import element_time, row_time
 from rmqio.sql.transform.sql_transform import PCOLLECTION, SqlTransform
 

@@ -16,15 +16,13 @@ from rmqio.security import Security
 from rmqio.sql.errors import Refusal, SqlError, nearest
 from rmqio.sql.planning.plan import Calc, LookupJoin, Relation, Scan, Union, Windowed
 from rmqio.sql.planning.relations import Expand
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
-from rmqio.sql.transform.bad_rows import BadRow, SqlResult
-from rmqio.sql.transform.elements import ToElements
-from rmqio.sql.transform.inputs import ElementsInput, MessagesInput, element_time
+from rmqio.sql.transform.elements import BadRow, SqlResult, ToElements
+from rmqio.sql.transform.inputs import ElementsInput, MessagesInput, QueryScript, element_time
 from rmqio.sql.transform.row_types import require_names
-from rmqio.sql.transform.script import QueryScript
 from rmqio.sql.values import in_zone
 from rmqio.start import StartFrom, StopAt
 from rmqio.transforms.parts import BatchConstraint

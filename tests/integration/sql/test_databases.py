@@ -14,10 +14,10 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 pytest.importorskip("sqlalchemy", reason="tables of databases need the extra 'sql-databases'")
 
 from rmqio.errors import LocalError
-from rmqio.sql.lookup import shared
+from rmqio.sql.lookup import dimensions
 from rmqio.sql.planning.plan import LookupJoin
-from rmqio.sql.runtime.bounded import dimension_of
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
+from rmqio.sql.runtime.translation import dimension_of
 from rmqio.sql.scripts.script import Script
 from tests.helpers.servers.postgresql import postgresql
 
@@ -66,11 +66,11 @@ def looked_up(url: str, columns: str, key: Any, table: str, more: str = "") -> A
     relation: Any = script.explained[0]
     while not isinstance(relation, LookupJoin):
         (relation,) = relation.inputs()
-    lease = shared.acquire(dimension_of(relation.dimension, (0,), "job", Connection().of))
+    lease = dimensions.acquire(dimension_of(relation.dimension, (0,), "job", Connection().of))
     try:
         return list(lease.getter()(key))
     finally:
-        shared.close_all()
+        dimensions.close_all()
 
 
 def test_every_type_of_postgresql(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

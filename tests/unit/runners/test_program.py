@@ -157,7 +157,7 @@ def test_a_job_elsewhere_that_does_not_end_well(
                 "Select from f: rmqio.errors.SerdeError: in.csv, row 2: column a: 'x' is not a whole number\n"
                 "Traceback (most recent call last):\n"
                 '  File "<sql fragment>", line 11, in fragment\n'
-                '  File "/lib/rmqio/sql/formats/csv.py", line 139, in exact\n'
+                '  File "/lib/rmqio/sql/formats/delimited.py", line 139, in exact\n'
                 "    raise RowFailure(reason_of(error), each.name) from None\n"
                 "rmqio.sql.formats.base.RowFailure: column a: 'x' is not a whole number"
             ),

@@ -23,7 +23,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from rmqio.batches import Batch
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.planning.plan import Sink
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import Translation
 from tests.helpers.transforms.records import record_of
 

@@ -15,7 +15,7 @@ import apache_beam as beam
 
 from rmqio import MessageQueue, Record, StartFrom, StopAt
 from rmqio.runners import options
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster

@@ -10,7 +10,7 @@ import pytest
 from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.errors import Source, Span, SqlError
 from rmqio.sql.explain.plans import explain
-from rmqio.sql.lookup.files import Line
+from rmqio.sql.lookup.sources import Line
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.secrets import HIDDEN, is_secret, masked
 

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqio.sql import values
-from rmqio.sql.compile.expressions.casts import caster, single, text_of
+from rmqio.sql.casts import caster, single, text_of
 from rmqio.sql.values import ValueFailure
 from tests.unit.sql.evaluating import evaluate, type_of
 

@@ -36,7 +36,7 @@ OUTSIDE_WORLD = {
     "ssl",
     "multiprocessing",
 }
-SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform", "rmqio.sql.lookup.files"}
+SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform", "rmqio.sql.lookup.sources"}
 ENRICH_WITH_BEAM = {f"rmqio.enrich.{name}" for name in ("transform", "sources")}
 ENRICH_FOR_SPARK = "rmqio.enrich.lookups"
 SQL_FOR_RULES = ("rmqio.sql.conditions", "rmqio.sql.errors")
@@ -294,12 +294,12 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.transforms.read", "from rmqio.pipelines import province", "nothing imports pipelines"),
     ("rmqio.pipelines.province", "from rmqio.pipelines import arguments", None),
     ("rmqio.sql.planning.plan", "import apache_beam", "only its runtime"),
-    ("rmqio.sql.runtime.joins.join_fn", "import apache_beam", None),
+    ("rmqio.sql.runtime.joins", "import apache_beam", None),
     ("rmqio.sql.runtime.translation", "from rmqio.transforms import ReadFromRocketMQ", None),
     ("rmqio.sql.runtime.translation", "from rmqio.sending.batches import FailedMessage", "sql sees topics"),
     ("rmqio.transforms.read", "from rmqio.sql import types", "nothing but the command line"),
     ("rmqio.yaml.read", "from rmqio.sql.tables import declared", None),
-    ("rmqio.yaml.read", "from rmqio.sql.transform.script import declared", "its tables only"),
+    ("rmqio.yaml.read", "from rmqio.sql.transform.inputs import declared", "its tables only"),
     ("rmqio.rules.where", "from rmqio.sql.conditions import types", None),
     ("rmqio.rules.where", "from rmqio.sql import types", "its conditions"),
     ("rmqio.enrich.transform", "from rmqio.transforms.parts import Count", None),
@@ -307,10 +307,10 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.pyspark.enriching", "from rmqio.enrich.lookups import Spec", None),
     ("rmqio.pyspark.enriching", "from rmqio.enrich.table.rows import Spec", "look-ups only"),
     ("rmqio.enrich.transform", "from rmqio.transforms.metrics import Count", "transforms.parts"),
-    ("rmqio.sql.runtime.hints", "from rmqio.transforms import metrics", "transforms.parts"),
+    ("rmqio.sql.runtime.outputs", "from rmqio.transforms import metrics", "transforms.parts"),
     ("rmqio.sql.planning.plan", "from rmqio.rules import ir", "imports rules"),
     ("rmqio.transforms.read", "from rmqio.enrich import table", "imports enrich"),
-    ("rmqio.sql.lookup.files", "from rmqio.enrich import table", None),
+    ("rmqio.sql.lookup.sources", "from rmqio.enrich import table", None),
     ("rmqio.enrich.store", "import apache_beam", "know Beam"),
     ("rmqio.enrich.transform", "import apache_beam", None),
     ("rmqio.enrich.topic", "from rmqio.wire import frame", "see topics through"),

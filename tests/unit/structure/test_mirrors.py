@@ -28,9 +28,8 @@ class Elsewhere(NamedTuple):
 
 
 ELSEWHERE: Final = (
-    Elsewhere("sql/compile/over", "unit/sql/runtime/over/test_over.py", "frames are compared with DuckDB's in jobs"),
     Elsewhere(
-        "sql/runtime/reads sql/runtime/rows sql/runtime/writes",
+        "sql/runtime/rows",
         "unit/sql/runtime/test_file_tables.py",
         "a job reads and writes",
     ),

@@ -25,7 +25,7 @@ from rmqio.errors import LocalError, RmqioError, TransportError
 from rmqio.model import TOMBSTONE, Message, MessageQueue, Record
 from rmqio.options import ClientOptions
 from rmqio.serde.registry.base import RegistryUnavailable
-from rmqio.sql.runtime.writes.messages import row_key
+from rmqio.sql.compile.messages import row_key
 from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster, faults
 from rmqio.topics import queue_for_key
 from rmqio.wire.command import RequestCode

@@ -9,7 +9,7 @@ from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message_factory import GetMessageClass
 
-from rmqio.sql.formats.protobuf.descriptors import messages_of
+from rmqio.sql.formats.protobuf_schemas import messages_of
 
 MONEY = """
 name: "shop/money.proto" package: "shop" syntax: "proto3"

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rmqio.sql import types
+from rmqio.sql.casts import single
 from rmqio.sql.catalog.options import table_options
 from rmqio.sql.catalog.tables import Column, Table
-from rmqio.sql.compile.expressions.casts import single
 from rmqio.sql.formats import check, decoder_of, encoder_of
 from rmqio.sql.formats.base import Decoder, Fields
 from rmqio.sql.planning.plan import Field

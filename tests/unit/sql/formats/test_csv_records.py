@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rmqio.sql.catalog.tables import Table, table_of
-from rmqio.sql.formats.csv import CsvDecoder, CsvEncoder, CsvOptions
+from rmqio.sql.formats.delimited import CsvDecoder, CsvEncoder, CsvOptions
 from rmqio.sql.formats.options import FormatOptions
-from rmqio.sql.lookup.files import rows_of
+from rmqio.sql.lookup.sources import rows_of_file
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
@@ -33,7 +33,7 @@ def fields(given: Table) -> tuple[Field, ...]:
 def read(given: Table, path: Path) -> list[tuple[Any, ...]]:
     options = CsvOptions.of(FormatOptions(given.options.of_format))
     decoder = CsvDecoder(given, fields(given), options)
-    return [decoder.exact(line.body) for lines in rows_of(given, str(path), COLUMNS) for line in lines]
+    return [decoder.exact(line.body) for lines in rows_of_file(given, str(path), COLUMNS) for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_comments_before_the_first_line_are_not_that_line(
     more = ", 'csv.allow-comments' = 'true'" * has_comments + ", 'csv.ignore-first-line' = 'true'" * skips
     path = tmp_path / "f.csv"
     path.write_bytes(f"{before}k,v\n# two\na,1\n".encode())
-    lines = [line.body for lines in rows_of(table(path, more), str(path), COLUMNS) for line in lines]
+    lines = [line.body for lines in rows_of_file(table(path, more), str(path), COLUMNS) for line in lines]
     if has_comments:
         assert lines == [b"k,v"] * (not skips) + [b"a,1"]
     else:

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqio.sql import types, values
-from rmqio.sql.compile.expressions.casts import single
+from rmqio.sql.casts import single
 from rmqio.sql.formats import texts
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.jobs.listing import table
-from rmqio.sql.jobs.log import Log, follow, last_lines
+from rmqio.sql.jobs.command import jobs_table
+from rmqio.sql.jobs.process import Log, follow, last_lines
 from rmqio.sql.jobs.state import Status
 
 
@@ -69,7 +69,7 @@ def test_a_log_is_followed_over_a_rotation(tmp_path: Path, monkeypatch: pytest.M
         yield
 
     pauses = written_in_a_pause()
-    monkeypatch.setattr("rmqio.sql.jobs.log.time", SimpleNamespace(sleep=lambda _: next(pauses)))
+    monkeypatch.setattr("rmqio.sql.jobs.process.time", SimpleNamespace(sleep=lambda _: next(pauses)))
     lines, found = follow(path), b""
     while not found.endswith(b"after\n"):
         found += next(lines)
@@ -97,11 +97,11 @@ def test_the_table_shows_refusals_and_errors_below_their_job() -> None:
         Status("orders", "running", 1_700_000_000.0, 2, 17, "ended with status 1: x", "a.sql:1:1: no\n  SELECT\n  ^"),
         Status("温度/a", "stopped", 1_700_000_000.0),
     ]
-    assert table(statuses) == (
+    assert jobs_table(statuses) == (
         "job     state    since                 restarts  pid\n"
         "orders  running  2023-11-14 22:13:20Z  2         17\n"
         "  refused: a.sql:1:1: no\n"
         "  last error: ended with status 1: x\n"
         "温度/a  stopped  2023-11-14 22:13:20Z  0         -"
     )
-    assert table([]) == "job  state  since  restarts  pid"
+    assert jobs_table([]) == "job  state  since  restarts  pid"

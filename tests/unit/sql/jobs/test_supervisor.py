@@ -15,9 +15,9 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.jobs.job import ANOTHER_STATE
+from rmqio.sql.jobs.process import Timing
 from rmqio.sql.jobs.state import Lock
-from rmqio.sql.jobs.timing import Timing
+from rmqio.sql.jobs.supervisor import ANOTHER_STATE
 from tests.unit.sql.jobs.supervising import FOREVER, Lab
 
 
@@ -122,7 +122,7 @@ def test_a_new_job_whose_checkpoint_is_of_another_query_does_not_try_again_and_a
     lab.until(lambda: lab.printed("a").count("started, process") == 2, "another try")
 
 
-@pytest.mark.parametrize("module", ["rmqio.runners.spark.streaming.checkpoint", "rmqio.sql.runtime.kept_signature"])
+@pytest.mark.parametrize("module", ["rmqio.runners.spark.streaming.checkpoint", "rmqio.sql.runtime.runners"])
 def test_the_runners_say_it_in_the_words_that_are_looked_for(module: str) -> None:
     found = find_spec(module)  # not imported: an older Beam lacks private names that the Spark runner imports
     assert found is not None

@@ -26,12 +26,11 @@ from rmqio.sql.catalog.connectors import ConnectorOptions
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.explain.plans import explain
-from rmqio.sql.lookup import shared
-from rmqio.sql.lookup.database import rows_of
+from rmqio.sql.lookup import dimensions
+from rmqio.sql.lookup.sources import rows_of_database
 from rmqio.sql.planning.plan import LookupJoin, Scan
-from rmqio.sql.runtime.bounded import dimension_of, look_up
-from rmqio.sql.runtime.connection import Connection
-from rmqio.sql.runtime.translation import Translation
+from rmqio.sql.runtime.scans import Connection
+from rmqio.sql.runtime.translation import Translation, dimension_of, look_up
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
@@ -45,7 +44,7 @@ def cluster() -> Iterator[InMemoryCluster]:
         for topic in ("t", "u", "sink", "letters"):
             made.create_topic(topic, 2)
         yield made
-        shared.close_all()
+        dimensions.close_all()
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet", "sqlite"])
@@ -282,7 +281,7 @@ def test_a_password_is_read_where_its_table_is(tmp_path: Path) -> None:
     ):
         given = replace(options, url=f"sqlite:///{tmp_path}/x.db", table_name="c")
         with pytest.raises(LocalError, match=f"table c of sqlite:.* cannot be read: .*{message}") as raised:
-            list(rows_of(given, ["id"]))
+            list(rows_of_database(given, ["id"]))
         assert "SecretGiven7" not in str(raised.value)
         assert "secret" not in repr(given)
 
@@ -371,10 +370,10 @@ def test_keys_that_are_equal_meet(tmp_path: Path, column: str, value: str, asked
     while not isinstance(relation, LookupJoin):
         (relation,) = relation.inputs()
     dimension = dimension_of(relation.dimension, tuple(place for _, place in relation.keys), "job", Connection().of)
-    get = shared.acquire(dimension).getter()
+    get = dimensions.acquire(dimension).getter()
     try:
         ((_, *row),) = get(asked)
         assert row == ["x", [1.5, None]]
         assert not get("\udcff")
     finally:
-        shared.close_all()
+        dimensions.close_all()

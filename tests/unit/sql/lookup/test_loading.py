@@ -20,11 +20,11 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.enrich import following, refresh
 from rmqio.errors import BrokerSilent
-from rmqio.sql.lookup import shared, topic
-from rmqio.sql.lookup.loading import DimensionRows
+from rmqio.sql.lookup import dimensions, topic
+from rmqio.sql.lookup.dimensions import DimensionRows
 from rmqio.sql.planning.plan import LookupJoin
-from rmqio.sql.runtime.bounded import dimension_of
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
+from rmqio.sql.runtime.translation import dimension_of
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.helpers.own_process import in_own_process
@@ -40,7 +40,7 @@ def cluster() -> Iterator[InMemoryCluster]:
         for topic in ("t", "u", "sink", "letters"):
             made.create_topic(topic, 2)
         yield made
-        shared.close_all()
+        dimensions.close_all()
 
 
 def customers_of(table: str, connection: Connection, column: str = "id") -> Any:
@@ -107,7 +107,7 @@ def test_a_table_is_loaded_again_and_a_failure_keeps_its_last_copy(
 ) -> None:
     dimension = customers_of(customers(tmp_path, "csv", ", 'lookup.cache.ttl' = '20 ms'"), Connection())
     path = tmp_path / "customers.csv"
-    lease = shared.acquire(dimension)
+    lease = dimensions.acquire(dimension)
     try:
         assert list(lease.getter()(1)) == [(1, "Ann")]
         replaced(path, "1,Anne,\n7,Gus,\n")
@@ -120,7 +120,7 @@ def test_a_table_is_loaded_again_and_a_failure_keeps_its_last_copy(
         replaced(path, "1,Ann,\n")
         until(lambda: list(lease.getter()(1)) == [(1, "Ann")], "the row of the newest file")
     finally:
-        shared.close_all()
+        dimensions.close_all()
 
 
 def replaced(path: Path, text: str) -> None:
@@ -136,7 +136,7 @@ def test_threads_and_dofns_of_a_process_share_one_copy(tmp_path: Path) -> None:
 
     def look() -> None:
         barrier.wait()
-        lease = shared.acquire(pickle.loads(pickle.dumps(dimension)))
+        lease = dimensions.acquire(pickle.loads(pickle.dumps(dimension)))
         getter = lease.getter()
         found.append((lease._rows, [list(getter(each)) for each in (1, 2, 3, 4)]))
 
@@ -148,18 +148,18 @@ def test_threads_and_dofns_of_a_process_share_one_copy(tmp_path: Path) -> None:
     try:
         assert len({id(table) for table, _ in found}) == 1
         assert all(rows == [[(1, "Ann")], [(2, "Bob")], [(3, "Cy"), (3, "Cyd")], []] for _, rows in found)
-        other = shared.acquire(replace(dimension, job="another"))
+        other = dimensions.acquire(replace(dimension, job="another"))
         other.getter()
         assert other._rows is not found[0][0]
     finally:
-        shared.close_all()
+        dimensions.close_all()
 
 
 def test_processes_share_the_files_of_a_job_which_go_with_the_last_one(tmp_path: Path) -> None:
     """Another process finds the same folder, whose rows are no longer those of the source."""
     dimension = customers_of(customers(tmp_path, "sqlite"), Connection())
     (tmp_path / "dimension").write_bytes(pickle.dumps(dimension))
-    lease = shared.acquire(dimension)
+    lease = dimensions.acquire(dimension)
     assert list(lease.getter()(1)) == [(1, "Ann")]
     with sqlite3.connect(tmp_path / "customers.sqlite") as connection:
         connection.execute("UPDATE customers SET name = 'Anne' WHERE id = 1")
@@ -173,14 +173,14 @@ def test_processes_share_the_files_of_a_job_which_go_with_the_last_one(tmp_path:
     folder = lease._rows.folder.parent
     assert done.stdout.strip() == f"[(1, 'Ann')] {folder}", done.stderr
     assert folder.exists(), "this process uses it"
-    shared.close_all()
+    dimensions.close_all()
     assert not folder.exists()
     left = folder.parent / "left-by-a-killed-process"
     left.mkdir()
     (left / "users").touch()
     os.utime(left / "users", (1, 1))
-    assert list(shared.acquire(dimension).getter()(1)) == [(1, "Anne")]
-    shared.close_all()
+    assert list(dimensions.acquire(dimension).getter()(1)) == [(1, "Anne")]
+    dimensions.close_all()
     assert not left.exists()
 
 
@@ -204,7 +204,7 @@ def test_files_are_loaded_again_if_they_have_changed_or_a_filter_depends_on_the_
 def test_a_topic_is_kept_up_to_date(cluster: InMemoryCluster) -> None:
     put(cluster, "u", customer(1, "Ann"), queue_id=0)
     connection = Connection(client_factory=InMemoryClientFactory(cluster.name))
-    lease = shared.acquire(customers_of(TOPIC.format(""), connection))
+    lease = dimensions.acquire(customers_of(TOPIC.format(""), connection))
     assert list(lease.getter()(1)) == [(1, "Ann")]
     put(cluster, "u", customer(1, "Anne"), customer(2, "Bob"), queue_id=0)
     until(lambda: lease.getter()(2), "the new row")
@@ -225,7 +225,7 @@ def test_a_broker_that_is_away_holds_up_no_rows_of_others(
     (other, *_) = cluster.create_topic("u", 1, ("broker-b",))[-1:]
     put(cluster, "u", customer(1, "Ann"), queue_id=0)
     cluster.append("u", json.dumps(customer(2, "Bob")).encode(), broker="broker-b", queue_id=0)
-    lease = shared.acquire(
+    lease = dimensions.acquire(
         customers_of(TOPIC.format(""), Connection(client_factory=InMemoryClientFactory(cluster.name)))
     )
     assert list(lease.getter()(2)) == [(2, "Bob")]
@@ -245,7 +245,7 @@ def test_a_topic_that_nobody_looks_up_is_read_no_longer(
     monkeypatch.setattr(refresh, "_IDLE_S", 0.1)
     put(cluster, "u", customer(1, "Ann"), queue_id=0)
     connection = Connection(client_factory=InMemoryClientFactory(cluster.name))
-    lease = shared.acquire(customers_of(TOPIC.format(""), connection))
+    lease = dimensions.acquire(customers_of(TOPIC.format(""), connection))
     lease.getter()
     assert {"read u", "refresh customers"} <= {each.name for each in threading.enumerate()}
     del lease

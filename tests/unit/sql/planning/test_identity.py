@@ -14,7 +14,7 @@ from rmqio import StartFrom, StopAt
 from rmqio.runners import options
 from rmqio.sql.errors import SqlError
 from rmqio.sql.functions.operators import row_id
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster

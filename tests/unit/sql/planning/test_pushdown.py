@@ -17,7 +17,7 @@ from rmqio import StartFrom, StopAt
 from rmqio.sql.compile.description import Fragment, FromTable, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.pushdown import MARGIN_MS, Pushed, pushed_of, uses_of
-from rmqio.sql.runtime.reads.bounds import bounds
+from rmqio.sql.runtime.scans import bounds
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.sql_conditions import CONDITIONS, TABLE, record_with

@@ -11,7 +11,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
 from rmqio.sql.planning.signature import ADDED_LATER, VERSION, Comparison, Signature, changes, compared, signature_of
-from rmqio.sql.runtime.kept_signature import check_signature
+from rmqio.sql.runtime.runners import check_signature
 from rmqio.sql.scripts.script import Script
 
 TABLES = """

@@ -15,7 +15,7 @@ import apache_beam as beam
 from rmqio.errors import counted
 from rmqio.sql.command import summary
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.runtime.rows.failed_rows import row_text
+from rmqio.sql.runtime.outputs import row_text
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import LAST_US
 from rmqio.testing import InMemoryCluster

@@ -19,9 +19,9 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 from rmqio.errors import RmqioError
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import Translation
-from rmqio.sql.runtime.writes.write_files import WriteFileFn
+from rmqio.sql.runtime.writes import WriteFileFn
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.own_process import in_own_process

@@ -19,7 +19,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from rmqio import StartFrom, StopAt
 from rmqio.runners import options
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster

@@ -17,7 +17,7 @@ from bench.nexmark import queries
 from bench.nexmark.generator import AUCTION, BID, DISORDER_MS, PERSON, counts, events
 from rmqio.runners import options
 from rmqio.sql.errors import SqlError
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.oracles.nexmark import QUERIES, Oracle, written

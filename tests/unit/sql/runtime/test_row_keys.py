@@ -9,7 +9,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.sql.runtime.writes.messages import row_key
+from rmqio.sql.compile.messages import row_key
 
 SIMILAR = ["None", "NULL", "%NULL", "%00", "%20"]
 PART = st.none() | st.text(alphabet="_% 0a\u3000\n", max_size=4) | st.sampled_from(SIMILAR)

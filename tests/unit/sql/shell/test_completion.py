@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.scripts.script import Script
-from rmqio.sql.shell.completion import Completion
+from rmqio.sql.shell.terminal import Completion
 
 TABLES = """
 CREATE TABLE orders (id BIGINT, customer STRING, `order` INT, 名 STRING) WITH ('topic' = 'orders');

@@ -15,8 +15,8 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 from rmqio import MessageQueue
 from rmqio.cli.main import make_parser, parse
 from rmqio.sql.shell import processes, worker
+from rmqio.sql.shell.processes import Work
 from rmqio.sql.shell.session import End
-from rmqio.sql.shell.work import Work
 from rmqio.start import StartFrom, StopAt
 from rmqio.testing import InMemoryCluster
 from tests.helpers.waiting import until

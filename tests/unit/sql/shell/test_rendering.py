@@ -15,7 +15,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 from rmqio.command_line.output import display_width
 from rmqio.sql import types
 from rmqio.sql.planning.plan import Field
-from rmqio.sql.runtime.rows.failed_rows import row_text
+from rmqio.sql.runtime.outputs import row_text
 from rmqio.sql.shell.rendering import RowPrinter, print_table, shortened
 from rmqio.sql.types import SqlType
 

@@ -26,7 +26,7 @@ from rmqio import Record, StartFrom, StopAt
 from rmqio.batches import Batch
 from rmqio.runners import options
 from rmqio.sql import SqlTransform, element_time
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax.statements import CreateView

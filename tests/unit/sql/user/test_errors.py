@@ -10,7 +10,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
 from rmqio.sql.scripts.script import Script
-from rmqio.sql.user.loading import HOW
+from rmqio.sql.user.definition import HOW
 from tests.unit.sql.user.test_functions import MODULE, script_of
 
 FUNCTIONS = ["clean", "of_all", "words", "Longest", "Rows", "same_list"]

@@ -28,8 +28,8 @@ from rmqio.sql.explain.plans import explain
 from rmqio.sql.planning.plan import Calc, Constants, Relation, Scan
 from rmqio.sql.planning.relations import Expand
 from rmqio.sql.scripts.script import Script
-from rmqio.sql.user import running
-from rmqio.sql.user.loading import FunctionError
+from rmqio.sql.user import functions
+from rmqio.sql.user.definition import FunctionError
 from tests.unit.sql import user_functions
 
 MODULE = "tests.unit.sql.user_functions"
@@ -315,9 +315,9 @@ def test_a_worker_finds_the_module_beside_the_script(tmp_path: Path) -> None:
 def test_a_worker_with_another_module_says_so(tmp_path: Path) -> None:
     function = script_of("clean").catalog.functions["clean"]
     with pytest.raises(FunctionError, match="function clean: there is no module gone; it is looked for"):
-        running.loaded(dataclasses.replace(function, module="gone"))
+        functions.loaded(dataclasses.replace(function, module="gone"))
     with pytest.raises(FunctionError, match="differs from the one that the job was started with"):
-        running.loaded(dataclasses.replace(function, attribute="known"))
+        functions.loaded(dataclasses.replace(function, attribute="known"))
 
 
 def test_a_module_that_hides_the_one_beside_the_script(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqio.sql.compile.aggregates.aggregation import Merger
+from rmqio.sql.compile.aggregation import Merger
 from rmqio.sql.compile.description import Fragment, FromRows, Step, ToGroups
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Aggregate, Calc

@@ -14,9 +14,8 @@ from rmqio.serde.avro import AvroSerializer
 from rmqio.serde.registry import FolderRegistry
 from rmqio.sql import types
 from rmqio.sql.errors import Refusal
-from rmqio.sql.formats import confluent, decoder_of, encoder_of
-from rmqio.sql.formats.avro import bodies, open_schema
-from rmqio.sql.formats.avro.values import schema_of
+from rmqio.sql.formats import avro, avro_openschema, base, decoder_of, encoder_of
+from rmqio.sql.formats.avro import schema_of
 from rmqio.sql.formats.base import RowFailure
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.syntax.statements import Option
@@ -327,8 +326,8 @@ def test_a_job_does_not_wait_long_for_a_registry(kind: str) -> None:
     path = "/schema-registry/v1" if kind == "avro-openschema" else ""
     options = FormatOptions({"registry_url": Option(f"{kind}.url", f"http://127.0.0.1:1{path}")})
     registry: Any = {
-        "avro-confluent": bodies.registry_of,
-        "json-confluent": lambda given: confluent.registry_of(given, kind),
-        "avro-openschema": open_schema.registry_of,
+        "avro-confluent": avro.registry_of,
+        "json-confluent": lambda given: base.registry_of(given, kind),
+        "avro-openschema": avro_openschema.registry_of,
     }[kind](options)
     assert (registry.timeout_s, registry.retries) == (5.0, 2)

@@ -11,7 +11,7 @@ import pytest
 from rmqio.sql import types
 from rmqio.sql.formats import decoder_of
 from rmqio.sql.formats.base import RowFailure
-from rmqio.sql.formats.json.decoder import JsonDecoder
+from rmqio.sql.formats.json import JsonDecoder
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmqio.sql import types
 from rmqio.sql.formats.base import Fields, RowFailure
-from rmqio.sql.formats.json.decoder import JsonDecoder, JsonOptions
+from rmqio.sql.formats.json import JsonDecoder, JsonOptions
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import SqlType
 from tests.unit.sql.formats.support import any_types, fast_row, shown, values_of

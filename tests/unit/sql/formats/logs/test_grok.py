@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("regex", reason="grok needs the extra 'sql'")
 
-from rmqio.sql.formats.logs import grok
-from rmqio.sql.formats.logs.patterns import PATTERNS
+from rmqio.sql.functions import grok
+from rmqio.sql.functions.grok import PATTERNS
 from rmqio.sql.regexes import size_of
 from rmqio.sql.values import ValueFailure
 

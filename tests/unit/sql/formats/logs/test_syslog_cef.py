@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.sql.formats.logs import cef, syslog
+from rmqio.sql.functions import syslog
 from rmqio.sql.values import ValueFailure
 
 PRIORITY = {"priority": "34", "facility": "4", "facility_label": "auth", "severity": "2", "severity_label": "crit"}
@@ -61,7 +61,7 @@ PRIORITY = {"priority": "34", "facility": "4", "facility_label": "auth", "severi
     ],
 )  # fmt: skip
 def test_syslog_is_read(line: str, expected: dict[str, str]) -> None:
-    assert syslog.parse(line, year=2024) == expected
+    assert syslog.parse_syslog(line, year=2024) == expected
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_syslog_is_read(line: str, expected: dict[str, str]) -> None:
 )
 def test_lines_that_are_no_syslog(line: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueFailure, match=re.escape(message)):
-        syslog.parse(line, **options)
+        syslog.parse_syslog(line, **options)
 
 
 def test_times_without_a_year_are_near_the_present_and_have_a_zone() -> None:
@@ -91,9 +91,9 @@ def test_times_without_a_year_are_near_the_present_and_have_a_zone() -> None:
     for days in (-170, -1, 0, 1, 170):
         moment = (now + dt.timedelta(days=days)).replace(microsecond=0)
         line = f"{syslog._MONTHS[moment.month - 1]} {moment.day:2} {moment:%H:%M:%S} h x"
-        assert syslog.parse(line)["timestamp"] == moment.replace(tzinfo=None).isoformat() + "Z"
+        assert syslog.parse_syslog(line)["timestamp"] == moment.replace(tzinfo=None).isoformat() + "Z"
     zone = zoneinfo.ZoneInfo("Asia/Shanghai")
-    assert syslog.parse("Jan  1 00:00:00 h x", year=2024, zone=zone)["timestamp"] == "2023-12-31T16:00:00Z"
+    assert syslog.parse_syslog("Jan  1 00:00:00 h x", year=2024, zone=zone)["timestamp"] == "2023-12-31T16:00:00Z"
 
 
 def test_structured_data_as_a_map() -> None:
@@ -114,7 +114,7 @@ def test_structured_data_goes_round(elements: dict[str, dict[str, str]], message
     for name, of in elements.items():
         data += f"[{name}" + "".join(f' {key}="{escaped(value)}"' for key, value in of.items()) + "]"
     message = message.rstrip("\r\n").removeprefix("\ufeff")
-    found = syslog.parse(f"<34>1 - h a - - {data} {message}")
+    found = syslog.parse_syslog(f"<34>1 - h a - - {data} {message}")
     assert found.get("message") == message
     assert syslog.structured(found["structured_data"]) == {
         f"{name}.{key}": value for name, of in elements.items() for key, value in of.items()
@@ -141,8 +141,8 @@ def test_structured_data_goes_round(elements: dict[str, dict[str, str]], message
     ],
 )  # fmt: skip
 def test_cef_is_read(line: str, header: list[str], extension: dict[str, str]) -> None:
-    assert cef.parse(line) == (dict(zip(cef.HEADER, header, strict=True)), extension)
-    prefixed, _ = cef.parse(f"Sep 19 08:26:10 host {line}")
+    assert syslog.parse_cef(line) == (dict(zip(syslog.HEADER, header, strict=True)), extension)
+    prefixed, _ = syslog.parse_cef(f"Sep 19 08:26:10 host {line}")
     assert prefixed["prefix"] == "Sep 19 08:26:10 host"
 
 
@@ -158,7 +158,7 @@ def test_cef_is_read(line: str, header: list[str], extension: dict[str, str]) ->
 )
 def test_lines_that_are_no_cef(line: str, message: str) -> None:
     with pytest.raises(ValueFailure, match=re.escape(message)):
-        cef.parse(line)
+        syslog.parse_cef(line)
 
 
 @given(
@@ -174,12 +174,12 @@ def test_cef_goes_round(header: list[str], extension: dict[str, str]) -> None:
         text = value.replace("\\", "\\\\").replace("=", "\\=").replace("\n", "\\n").replace("\r", "\\r")
         pairs.append(f"{key}={text}")
     line = f"CEF:0|{top}|{' '.join(pairs)}"
-    assert cef.parse(line) == (dict(zip(cef.HEADER, ["0", *header], strict=True)), extension)
+    assert syslog.parse_cef(line) == (dict(zip(syslog.HEADER, ["0", *header], strict=True)), extension)
 
 
 @given(st.text(st.sampled_from("CEF:0|\\= \nab"), max_size=60), st.text(max_size=40))
 def test_any_line_is_read_or_refused(line: str, more: str) -> None:
-    for parse in (syslog.parse, cef.parse):
+    for parse in (syslog.parse_syslog, syslog.parse_cef):
         for text in (line, more, f"<34>1 - - - - - {more}", f"CEF:0|a|b|c|d|e|5|{line}"):
             with contextlib.suppress(ValueFailure):
                 parse(text)
@@ -188,7 +188,7 @@ def test_any_line_is_read_or_refused(line: str, more: str) -> None:
 @pytest.mark.parametrize("part", ["a", "=", "a=", " a=", "\\", "|", '" ', '[a b="', "a ", "] "])
 def test_hostile_lines_need_no_step_backwards(part: str) -> None:
     """With one, half a million characters would take hours."""
-    for parse in (syslog.parse, cef.parse):
+    for parse in (syslog.parse_syslog, syslog.parse_cef):
         for head in (
             "",
             "<34>1 - - - - - ",

@@ -18,8 +18,7 @@ from rmqio.sql import types
 from rmqio.sql.errors import Refusal, SqlError
 from rmqio.sql.formats import encoder_of
 from rmqio.sql.formats.base import RowFailure
-from rmqio.sql.formats.protobuf.columns import columns_of
-from rmqio.sql.formats.protobuf.descriptors import messages_of
+from rmqio.sql.formats.protobuf_schemas import columns_of, messages_of
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure

@@ -16,9 +16,9 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from rmqio.sql.rows import pack_group
-from rmqio.sql.runtime import expiry
-from rmqio.sql.runtime.groups.expiring_group_fn import ExpiringGroupFn
-from rmqio.sql.runtime.groups.group_changes_fn import GroupChangesFn, GroupUpdatesFn
+from rmqio.sql.runtime import windows
+from rmqio.sql.runtime.aggregate_fn import ExpiringGroupFn
+from rmqio.sql.runtime.groups import GroupChangesFn, GroupUpdatesFn
 from tests.unit.sql.runtime.groups.test_group_updates import spec_of
 from tests.unit.sql.runtime.ranks.updating import Cell
 
@@ -68,7 +68,7 @@ class Group:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> type[Time]:
-    monkeypatch.setattr(expiry, "time", Time)
+    monkeypatch.setattr(windows, "time", Time)
     return Time
 
 

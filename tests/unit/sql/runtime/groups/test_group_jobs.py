@@ -9,7 +9,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 import apache_beam as beam
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster

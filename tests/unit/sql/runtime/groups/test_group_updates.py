@@ -15,14 +15,13 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from rmqio.model import Message
-from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRanks, ToTable
-from rmqio.sql.compile.statement import Statement
+from rmqio.sql.compile.description import Fragment, FromRows, Statement, Step, ToRanks, ToTable
 from rmqio.sql.explain.plans import named_fields
 from rmqio.sql.planning.plan import Aggregate, Calc
 from rmqio.sql.rows import pack_group
-from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec
-from rmqio.sql.runtime.groups.group_changes_fn import GroupChangesFn, GroupsToRanksFn, GroupUpdatesFn
-from rmqio.sql.runtime.ranks.ranking import rows_of
+from rmqio.sql.runtime.aggregate_fn import AggregateSpec
+from rmqio.sql.runtime.groups import GroupChangesFn, GroupsToRanksFn, GroupUpdatesFn
+from rmqio.sql.runtime.ranking import rows_of
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster

@@ -16,7 +16,7 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeate
 
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain
-from rmqio.sql.runtime.groups import emits
+from rmqio.sql.runtime import windows
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
@@ -191,7 +191,7 @@ def test_windows(window: str, groups: list[list[int]], cluster: InMemoryCluster)
 def test_updates_by_key_hold_all_rows_of_a_key(cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     # Beam's Direct runner has no clock for triggers of processing time, if the input ends.
     often = {"trigger": Repeatedly(AfterCount(1)), "accumulation_mode": AccumulationMode.ACCUMULATING}
-    monkeypatch.setattr(emits, "of_groups", lambda: often)
+    monkeypatch.setattr(windows, "of_groups", lambda: often)
     rows = some_rows(60)
     updating.put(cluster, "t", rows)
     job(

@@ -19,9 +19,8 @@ from rmqio.sql import types
 from rmqio.sql.compile.description import Fragment, FromRows, ToRows
 from rmqio.sql.planning.plan import Aggregate, AggregateCall, Calc, Field, Window
 from rmqio.sql.rows import pack_group
-from rmqio.sql.runtime import expiry
-from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec
-from rmqio.sql.runtime.groups.processing_fn import ProcessingFn
+from rmqio.sql.runtime import windows
+from rmqio.sql.runtime.aggregate_fn import AggregateSpec, ProcessingFn
 from rmqio.sql.values import datetime_of, last_instant_in, local_in, micros_of
 from tests.helpers.transforms.reading import clean_cluster
 from tests.unit.sql.running import put, rows, run
@@ -300,7 +299,7 @@ def test_no_quarter_of_an_hour_changes_what_a_clock_shows() -> None:
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    monkeypatch.setattr(expiry, "time", SimpleNamespace(time_ns=lambda: instant(at) * 1000))
+    monkeypatch.setattr(windows, "time", SimpleNamespace(time_ns=lambda: instant(at) * 1000))
 
 
 _HOUR_US: Final = 3_600_000_000

@@ -14,11 +14,11 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 
 from rmqio.sql import types
-from rmqio.sql.compile.aggregates.aggregation import Merger
+from rmqio.sql.compile.aggregation import Merger
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain
 from rmqio.sql.planning.plan import AggregateCall
-from rmqio.sql.runtime.groups import emits
+from rmqio.sql.runtime import windows
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.types import SqlType
 from rmqio.testing import InMemoryCluster
@@ -116,7 +116,7 @@ def test_rows_of_one_time_are_in_the_order_of_their_queue(cluster: InMemoryClust
 def test_a_row_that_comes_late_changes_no_last_value(cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     # Beam's Direct runner has no clock for triggers of processing time, if the input ends.
     often = {"trigger": Repeatedly(AfterCount(1)), "accumulation_mode": AccumulationMode.ACCUMULATING}
-    monkeypatch.setattr(emits, "of_groups", lambda: often)
+    monkeypatch.setattr(windows, "of_groups", lambda: often)
     data = some_rows(40)
     running.put(cluster, "t", *data)
     updating.run(

@@ -14,9 +14,8 @@ from apache_beam.utils.timestamp import Timestamp
 from rmqio.sql.compile.description import Fragment, FromRows, Step, Target, ToRows, WindowStep
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.planning.plan import Calc, Interval, Join, Relation, SameWindow, Scan, Windowed
-from rmqio.sql.runtime.joins.joining import JoinRows, key_targets
-from rmqio.sql.runtime.rows.failed_rows import Computing
-from rmqio.sql.runtime.rows.outputs import outputs
+from rmqio.sql.runtime.joins import JoinRows, key_targets
+from rmqio.sql.runtime.outputs import Computing, outputs
 from rmqio.sql.scripts.script import Script
 
 FOREVER_US = 1 << 62

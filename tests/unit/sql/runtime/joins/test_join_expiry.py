@@ -12,10 +12,9 @@ from rmqio.sql import types
 from rmqio.sql.compile.description import Fragment, FromRows, ToRows
 from rmqio.sql.planning.plan import Field, Join, Relation
 from rmqio.sql.rows import pack
-from rmqio.sql.runtime.joins import join_fn
-from rmqio.sql.runtime.joins.join_fn import ExpiringJoinFn, JoinFn, JoinSpec
-from rmqio.sql.runtime.joins.joining import waiting_join
-from rmqio.sql.runtime.joins.matching import Matcher, MatchSpec
+from rmqio.sql.runtime import joins
+from rmqio.sql.runtime.joins import ExpiringJoinFn, JoinFn, JoinSpec, waiting_join
+from rmqio.sql.runtime.matching import Matcher, MatchSpec
 from rmqio.sql.scripts.script import Script
 
 FIELDS = (Field("n", types.BIGINT),)
@@ -53,7 +52,7 @@ class Time:
 
 
 def test_a_key_that_always_gets_rows_keeps_those_of_its_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_fn, "time", Time)
+    monkeypatch.setattr(joins, "time", Time)
     fn = ExpiringJoinFn(JoinSpec(MATCH, 1000))
     fn.setup()
     fn.start_bundle()
@@ -72,7 +71,7 @@ def test_a_key_that_always_gets_rows_keeps_those_of_its_time_only(monkeypatch: p
 
 @pytest.mark.parametrize("join", ["t JOIN u ON t.n = u.n", "t CROSS JOIN u"])
 def test_rows_of_an_input_that_ends_are_kept_for_ever(join: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_fn, "time", Time)
+    monkeypatch.setattr(joins, "time", Time)
     script = Script()
     script.run(f"{TABLES} SET 'table.exec.state.ttl' = '1 s'; INSERT INTO sink SELECT t.n, u.n FROM {join};")
     (plan,) = script.sinks
@@ -97,7 +96,7 @@ def test_rows_of_an_input_that_ends_are_kept_for_ever(join: str, monkeypatch: py
 
 
 def test_partners_over_their_time_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_fn, "time", Time)
+    monkeypatch.setattr(joins, "time", Time)
     fn = ExpiringJoinFn(JoinSpec(MATCH, 1000))
     fn.setup()
     fn.start_bundle()
@@ -122,7 +121,7 @@ def test_rows_are_decoded_once_and_pairs_come_in_pieces(monkeypatch: pytest.Monk
 
     rows = Matcher.rows
     monkeypatch.setattr(Matcher, "rows", counting)
-    monkeypatch.setattr(join_fn, "time", Time)
+    monkeypatch.setattr(joins, "time", Time)
     fn = ExpiringJoinFn(JoinSpec(MATCH, ttl_ms)) if ttl_ms else JoinFn(JoinSpec(MATCH, 0))
     fn.setup()
     fn.start_bundle()

@@ -13,8 +13,8 @@ from rmqio.sql.compile.description import Fragment, FromRows, ToRows
 from rmqio.sql.expressions import Expr, InputRef, Operation
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.rows import pack
-from rmqio.sql.runtime.joins import subquery_join_fn
-from rmqio.sql.runtime.joins.subquery_join_fn import SemiFn, SubqueryJoinSpec
+from rmqio.sql.runtime import subquery_joins
+from rmqio.sql.runtime.subquery_joins import SemiFn, SubqueryJoinSpec
 
 FIELDS = (Field("n", types.BIGINT),)
 SMALLER = Operation(types.BOOLEAN, "<", (InputRef(types.BIGINT, 0), InputRef(types.BIGINT, 1)))
@@ -55,7 +55,7 @@ class Key:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, *, ends: tuple[bool, bool] = (False, False), residual: Expr | None = None
     ) -> None:
-        monkeypatch.setattr(subquery_join_fn, "time", Time)
+        monkeypatch.setattr(subquery_joins, "time", Time)
         Time.now_ms = 0
         fragment = Fragment(FromRows(FIELDS), (), ToRows())
         self.fn = SemiFn(SubqueryJoinSpec("SEMI", FIELDS, FIELDS, residual, (), fragment), 1000, ends)

@@ -15,7 +15,7 @@ import apache_beam as beam
 
 from rmqio.runners import options
 from rmqio.sql.errors import SqlError
-from rmqio.sql.runtime.connection import Connection
+from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster

@@ -22,14 +22,14 @@ from rmqio import MessageQueue, StartFrom, StopAt
 from rmqio.runners import options
 from rmqio.sql import types
 from rmqio.sql.compile.description import Fragment, FromRows, ToRows
-from rmqio.sql.compile.over.frames import Frames
+from rmqio.sql.compile.over import Frames
 from rmqio.sql.planning.plan import AggregateCall, Field
 from rmqio.sql.planning.relations import OverCall
 from rmqio.sql.planning.signature import Signature, changes, signature_of
 from rmqio.sql.rows import pack
-from rmqio.sql.runtime import expiry
-from rmqio.sql.runtime.connection import Connection
-from rmqio.sql.runtime.over.over_fn import ExpiringOverFn, OverFn, OverSpec
+from rmqio.sql.runtime import windows
+from rmqio.sql.runtime.over import ExpiringOverFn, OverFn, OverSpec
+from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.values import ValueFailure, in_order
@@ -399,7 +399,7 @@ class Time:
 
 
 def test_a_key_is_forgotten_after_its_time_unless_rows_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "time", Time)
+    monkeypatch.setattr(windows, "time", Time)
     fields = (Field("ts", types.TIMESTAMP), Field("n", BIGINT))
     calls = (
         OverCall(AggregateCall("SUM", BIGINT, 1), "RANGE", None),

@@ -21,14 +21,19 @@ from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows, ToTa
 from rmqio.sql.planning.plan import Aggregate, AggregateCall, Calc, Field, Rank, SortKey, Window
 from rmqio.sql.planning.ranks import OFFSET
 from rmqio.sql.rows import pack, pack_group
-from rmqio.sql.runtime import expiry
-from rmqio.sql.runtime.groups.aggregate_fn import AggregateSpec
-from rmqio.sql.runtime.groups.processing_fn import ProcessingFn
-from rmqio.sql.runtime.groups.windows import bounds_at
-from rmqio.sql.runtime.ranks.first_fn import ExpiringFirstFn, ExpiringSeenFn
-from rmqio.sql.runtime.ranks.rank_fn import RankSpec
-from rmqio.sql.runtime.ranks.ranking import Ranking, payload, rows_of
-from rmqio.sql.runtime.ranks.top_fn import ExpiringTopFn, ExpiringTopOfGroupsFn, TopFn, TopOfGroupsFn
+from rmqio.sql.runtime import windows
+from rmqio.sql.runtime.aggregate_fn import AggregateSpec, ProcessingFn
+from rmqio.sql.runtime.ranking import Ranking, payload, rows_of
+from rmqio.sql.runtime.ranks import (
+    ExpiringFirstFn,
+    ExpiringSeenFn,
+    ExpiringTopFn,
+    ExpiringTopOfGroupsFn,
+    RankSpec,
+    TopFn,
+    TopOfGroupsFn,
+)
+from rmqio.sql.runtime.windows import bounds_at
 from rmqio.sql.scripts.script import Script
 from tests.unit.sql.runtime.ranks.updating import Cell
 
@@ -43,7 +48,7 @@ class Time:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> type[Time]:
-    monkeypatch.setattr(expiry, "time", Time)
+    monkeypatch.setattr(windows, "time", Time)
     Time.now_ms = 0
     return Time
 
@@ -198,7 +203,7 @@ def test_groups_that_are_over_their_time_are_forgotten_but_for_the_first_ones(cl
     for number in range(100):
         clock.now_ms = number * 100
         change(number, -number)
-        groups = rows_of(kept.value[expiry.SIZE :])[::2]
+        groups = rows_of(kept.value[windows.SIZE :])[::2]
         assert len(groups) <= 3 + 10
         assert [table[key]["id"] for key in sorted(table)] == [0, 1, 2][: number + 1]
     change(1, -99)

@@ -18,7 +18,7 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeate
 
 from rmqio.sql.errors import SqlError
 from rmqio.sql.planning.signature import changes, signature_of
-from rmqio.sql.runtime.groups import emits
+from rmqio.sql.runtime import windows
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster
 from tests.helpers.transforms.reading import clean_cluster
@@ -193,7 +193,7 @@ def test_rows_that_no_longer_pass_are_deleted(cluster: InMemoryCluster, monkeypa
     """HAVING, WHERE above groups, and first rows of groups. A group is given with every element."""
     # Beam's Direct runner has no clock for triggers of processing time, if the input ends.
     often = {"trigger": Repeatedly(AfterCount(1)), "accumulation_mode": AccumulationMode.ACCUMULATING}
-    monkeypatch.setattr(emits, "of_groups", lambda: often)
+    monkeypatch.setattr(windows, "of_groups", lambda: often)
     found = some_rows(Random(3), 200, ["a", "b", "c", "d", "e", "f"])
     put(cluster, "t", found)
     counts = "SELECT k, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY k"

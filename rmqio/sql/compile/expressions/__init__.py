@@ -1,1 +1,0 @@
-"""Expressions as Python: values, casts, and calls of the user's functions."""

@@ -1,1 +1,0 @@
-"""OVER: functions over the rows of a partition."""

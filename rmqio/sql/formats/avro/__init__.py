@@ -1,1 +1,0 @@
-"""Avro bodies, alone and behind the id of a schema in a registry."""

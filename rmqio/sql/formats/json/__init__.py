@@ -1,1 +1,0 @@
-"""JSON bodies, alone and behind the id of a schema in a registry."""

@@ -1,1 +1,0 @@
-"""Protobuf bodies: messages of a descriptor, alone (`protobuf`) or behind a schema's id (`protobuf-confluent`)."""

@@ -1,1 +1,0 @@
-"""GROUP BY and windows in workers."""

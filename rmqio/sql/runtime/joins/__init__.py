@@ -1,1 +1,0 @@
-"""Joins in workers."""

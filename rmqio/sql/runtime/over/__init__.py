@@ -1,1 +1,0 @@
-"""OVER in workers, by time and of inputs that end."""

@@ -1,1 +1,0 @@
-"""Ranks in workers."""

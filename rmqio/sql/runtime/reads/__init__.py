@@ -1,1 +1,0 @@
-"""Reads: topics, files and databases, and the fragments of their rows."""

@@ -1,1 +1,0 @@
-"""Writes: messages, files, and updates of a table."""
