@@ -317,8 +317,7 @@ def _load(codes: dict[int, str], fields: Sequence[Field], out: Emitter) -> list[
 
 
 def _decode(table: Table, fields: list[Field], out: Emitter, *, makes_nulls: bool) -> None:
-    from rmqio.sql.formats import decoder_of
-    from rmqio.sql.formats.lenient import LenientDecoder
+    from rmqio.sql.formats import LenientDecoder, decoder_of
 
     decoder = decoder_of(table, fields)
     out.constants.update({"decode": decoder.fast, "exact": decoder.exact})

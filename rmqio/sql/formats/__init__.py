@@ -10,9 +10,8 @@ from typing import Any
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
-from rmqio.sql.formats import delimited, logs, python_rows, raw, texts
-from rmqio.sql.formats import json as json_registry
-from rmqio.sql.formats.base import Decoder, Encoder, Fields, RequiredParts
+from rmqio.sql.formats import delimited, json, logs, python_rows, raw, texts
+from rmqio.sql.formats.base import Decoder, Encoder, Fields, RequiredParts, RowFailure
 from rmqio.sql.formats.json import JsonDecoder, JsonEncoder, JsonOptions
 from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.plan import Field
@@ -31,8 +30,8 @@ def check(table: Table) -> None:
             JsonOptions.of(options)
             for each in fields:
                 _require_keys(each)
-            if table.options.format == json_registry.FORMAT:
-                json_registry.check(options)
+            if table.options.format == json.FORMAT:
+                json.check(options)
         case "csv":
             texts.require_scalars(table)
             delimited.CsvOptions.of(options)
@@ -69,8 +68,8 @@ def require_writable(table: Table, fields: Fields, unset: Collection[str]) -> No
         raise Refusal(f"{table.name} cannot be written: the format {table.options.format} can only be read", None)
     with _said_of(table, "written"):
         match table.options.format:
-            case json_registry.FORMAT:
-                json_registry.require_writable(options)
+            case json.FORMAT:
+                json.require_writable(options)
             case "avro" | "avro-confluent" | "avro-openschema":
                 from rmqio.sql.formats import avro
 
@@ -128,7 +127,7 @@ def _decoder_of(table: Table, fields: Fields) -> Decoder:
 
             return avro_openschema.OpenSchemaDecoder(table, fields, options)
         case "json-confluent":
-            return json_registry.RegistryJsonDecoder(fields, JsonOptions.of(options))
+            return json.RegistryJsonDecoder(fields, JsonOptions.of(options))
         case "protobuf" | "protobuf-confluent":
             from rmqio.sql.formats import protobuf
 
@@ -188,7 +187,7 @@ def _encoder_of(table: Table, fields: Fields) -> Encoder:
 
             return avro_openschema.OpenSchemaEncoder(table, fields, options)
         case "json-confluent":
-            return json_registry.RegistryJsonEncoder(table, fields, options)
+            return json.RegistryJsonEncoder(table, fields, options)
         case "protobuf" | "protobuf-confluent":
             from rmqio.sql.formats import protobuf
 
@@ -240,3 +239,38 @@ def _check_avro(table: Table, fields: list[Field], options: FormatOptions) -> No
 
 def _subject(table: Table, options: FormatOptions) -> str:
     return options.text("registry_subject", "").strip() or f"{table.options.topic}-value"
+
+
+class LenientDecoder:
+    """Decodes each column by itself, if the decoder of all of them fails at one: for `'on-error' = 'null'`.
+
+    A column that does not fit is NULL, and the others stay.
+
+    Args:
+      decoder: decodes all of them.
+    """
+
+    def __init__(self, table: Table, fields: Fields, decoder: Decoder) -> None:
+        self._fields, self._decoder = fields, decoder
+        self._single = [decoder_of(table, [each]) for each in fields]
+
+    def exact(self, body: bytes, nulls: list[Exception]) -> tuple[Any, ...]:
+        """Returns the SQL values, and adds the errors of columns that are NULL instead.
+
+        Raises `RowFailure` if the body is none of the format, or if a NOT NULL column does not fit.
+        """
+        try:
+            return self._decoder.exact(body)
+        except RowFailure as error:
+            if not error.column:
+                raise
+        row: list[Any] = []
+        for field, decoder in zip(self._fields, self._single, strict=True):
+            try:
+                row += decoder.exact(body)
+            except RowFailure as error:
+                if not error.column or not field.type.is_nullable:
+                    raise
+                row.append(None)
+                nulls.append(error)
+        return tuple(row)

@@ -14,8 +14,7 @@ from rmqio.sql import values
 from rmqio.sql.catalog.columns import JsonSchemaColumns
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
-from rmqio.sql.formats import base, texts
-from rmqio.sql.formats import json_values as json_structs
+from rmqio.sql.formats import base, json_values, texts
 from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, bounded, reason_of
 from rmqio.sql.formats.json_values import Literal, Part, converter, kind_of
 from rmqio.sql.formats.options import FormatOptions
@@ -76,8 +75,8 @@ class JsonDecoder:
         ]
         self.columns = [f"{{}}.c{position}" for position in range(len(fields))]
         try:
-            self._parts = [json_structs.part(each.type, options.fails_if_missing) for each in fields]
-            self._decode = json_structs.row_decoder(fields, self._parts, options.fails_if_missing)
+            self._parts = [json_values.part(each.type, options.fails_if_missing) for each in fields]
+            self._decode = json_values.row_decoder(fields, self._parts, options.fails_if_missing)
         except ValueError:  # a name with quotes, backslashes or control characters
             self._parts = [Part(None, None) for _ in fields]
             self._decode = _refuse
@@ -125,7 +124,7 @@ class JsonDecoder:
         make = _or_null(convert) if kind.is_nullable else lambda value: convert(_require(value))
         self._widened.append((f"c{position}", usual, make))
         self._parts[position] = Part(Any, None)
-        self._decode = json_structs.row_decoder(self._fields, self._parts, self._fails_if_missing)
+        self._decode = json_values.row_decoder(self._fields, self._parts, self._fails_if_missing)
         self._run = self._widely
 
     def _widely(self, body: bytes) -> Any:

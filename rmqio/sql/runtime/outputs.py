@@ -50,7 +50,7 @@ class Nulls:
 
 # Rows that fail after a join or an aggregate: they have no place in a topic any more, but columns.
 #
-# The option `on-error` of the tables that they come from says what becomes of them, see `compile.statement`.
+# The option `on-error` of the tables that they come from says what becomes of them, see `Statement`.
 
 FAILED: Final = "failed"
 """The output of dead letters."""

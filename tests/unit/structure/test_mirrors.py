@@ -28,11 +28,6 @@ class Elsewhere(NamedTuple):
 
 
 ELSEWHERE: Final = (
-    Elsewhere(
-        "sql/runtime/rows",
-        "unit/sql/runtime/test_file_tables.py",
-        "a job reads and writes",
-    ),
 )
 
 
