@@ -13,12 +13,12 @@ from rmqio.command_line.arguments import require_usable, start_parser, stop_pars
 from rmqio.command_line.output import OK, WRONG_USAGE
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, counted
+from rmqio.jobs import command as jobs
+from rmqio.jobs.state import UNCHANGED
 from rmqio.runners.options import connects_from_here, flags_with_value, known_runner, strict_options, wrong_argument
 from rmqio.sql.catalog.settings import options_of
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain, for_terminal
-from rmqio.sql.jobs import command as jobs
-from rmqio.sql.jobs.state import UNCHANGED
 from rmqio.sql.planning.checks import require_files
 from rmqio.sql.planning.pushdown import endless_reads
 from rmqio.sql.resuming import is_same, keeps_checkpoint, obstacles

@@ -256,7 +256,7 @@ LEFT_OUT: Final = (
     "unit/connect/kafka/test_streams.py::test_a_broker_that_is_far_away_is_read_though_each_bundle_connects_again",
     "unit/enrich/live/test_topic.py::test_a_table_begins_anew_with_its_topic[100000]",
     "unit/enrich/live/test_topic.py::test_a_table_that_begins_anew_waits_for_all_brokers",
-    "unit/sql/jobs/test_command.py::test_a_folder_is_run_until_a_signal",
+    "unit/jobs/test_command.py::test_a_folder_is_run_until_a_signal",
     "unit/sql/lookup/test_loading.py::test_a_broker_that_is_away_holds_up_no_rows_of_others",
     # Tools of tests and benchmarks.
     *(f"unit/tools/test_{each}" for each in ("bench_", "chaos_", "fuzz_", "helpers_modes")),
@@ -281,7 +281,7 @@ SAMPLED: Final = (
     "unit/runners/spark/worker/test_task.py",
     "unit/runners/test_exactly_once.py::test_other_groups_and_topics_are_accepted",
     "unit/serde/test_contract.py",
-    "unit/sql/functions/text/test_patterns.py::test_a_text_that_takes_too_long_makes_its_row_bad",
+    "unit/sql/functions/test_patterns.py::test_a_text_that_takes_too_long_makes_its_row_bad",
     "unit/sql/runtime/groups/test_grouping_sets.py::test_a_group_of_no_rows_is_one_row",
     "unit/sql/runtime/joins/test_joins.py",
     "unit/sql/runtime/test_nexmark.py::test_which_queries_a_stream_can_have",

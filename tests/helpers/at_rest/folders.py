@@ -16,8 +16,8 @@ from rmqio.enrich.store import Pointer, Store
 from rmqio.enrich.table.building import build
 from rmqio.enrich.table.mapped import MappedTable
 from rmqio.enrich.table.rows import Spec
+from rmqio.jobs.state import StateFolder, Status
 from rmqio.rules import ruleset
-from rmqio.sql.jobs.state import StateFolder, Status
 from rmqio.sql.runtime.runners import check_signature
 from rmqio.sql.scripts.script import Script
 from tests.helpers.at_rest.things import RECORD, T0

@@ -25,6 +25,7 @@ from rmqio.connect.kafka.consumers import Partition
 from rmqio.connect.kafka.read import PartitionWatermarks, Seen, SeenCoder
 from rmqio.connect.kafka.records import KafkaRecord, KafkaRecordCoder
 from rmqio.dead_letters.letters import Failed, letter_id, make_letter, read_letter
+from rmqio.jobs.state import Status
 from rmqio.model import SendStatus
 from rmqio.pyspark.progress import Position
 from rmqio.rules.correlation import Correlated, CorrelatedCoder
@@ -39,7 +40,6 @@ from rmqio.runners.spark.streaming.worker import BucketWatermarks
 from rmqio.sending.batches import FailedMessage
 from rmqio.skew.salted import PartCoder
 from rmqio.sql.functions.operators import row_id
-from rmqio.sql.jobs.state import Status
 from rmqio.transforms.coders import (
     BatchCoder,
     FailedMessageCoder,

@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
+from rmqio.jobs.state import StateFolder, Status
 from rmqio.model import Message, MessageQueue
 from rmqio.pipelines.check import read_topic
-from rmqio.sql.jobs.state import StateFolder, Status
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started

@@ -27,8 +27,7 @@ class Elsewhere(NamedTuple):
     reason: str
 
 
-ELSEWHERE: Final = (
-)
+ELSEWHERE: Final = ()
 
 
 def wrong_folders(folders: set[str], modules: set[str]) -> list[str]:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from rmqio.sql.jobs.process import Log, Process, Timing
-from rmqio.sql.jobs.state import (
+from rmqio.jobs.process import Log, Process, Timing
+from rmqio.jobs.state import (
     CHECKING,
     DONE,
     DOWN,

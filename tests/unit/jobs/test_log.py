@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.jobs.command import jobs_table
-from rmqio.sql.jobs.process import Log, follow, last_lines
-from rmqio.sql.jobs.state import Status
+from rmqio.jobs.command import jobs_table
+from rmqio.jobs.process import Log, follow, last_lines
+from rmqio.jobs.state import Status
 
 
 def test_a_full_log_becomes_an_older_one(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_log_is_followed_over_a_rotation(tmp_path: Path, monkeypatch: pytest.M
         yield
 
     pauses = written_in_a_pause()
-    monkeypatch.setattr("rmqio.sql.jobs.process.time", SimpleNamespace(sleep=lambda _: next(pauses)))
+    monkeypatch.setattr("rmqio.jobs.process.time", SimpleNamespace(sleep=lambda _: next(pauses)))
     lines, found = follow(path), b""
     while not found.endswith(b"after\n"):
         found += next(lines)

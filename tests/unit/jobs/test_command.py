@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.cli.main import main
-from rmqio.sql.jobs.state import StateFolder
+from rmqio.jobs.state import StateFolder
 from tests.helpers.servers.jobs import Job, started
 
 TOPICS = """

@@ -15,10 +15,10 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.jobs.process import Timing
-from rmqio.sql.jobs.state import Lock
-from rmqio.sql.jobs.supervisor import ANOTHER_STATE
-from tests.unit.sql.jobs.supervising import FOREVER, Lab
+from rmqio.jobs.process import Timing
+from rmqio.jobs.state import Lock
+from rmqio.jobs.supervisor import ANOTHER_STATE
+from tests.unit.jobs.supervising import FOREVER, Lab
 
 
 @pytest.fixture

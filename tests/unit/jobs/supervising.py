@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rmqio.sql.jobs.process import Timing
-from rmqio.sql.jobs.state import JobFolder, StateFolder, Status
-from rmqio.sql.jobs.supervisor import Supervisor
+from rmqio.jobs.process import Timing
+from rmqio.jobs.state import JobFolder, StateFolder, Status
+from rmqio.jobs.supervisor import Supervisor
 from tests.helpers.waiting import until
 
 _RUN = """

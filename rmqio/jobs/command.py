@@ -17,9 +17,8 @@ from rmqio.command_line.output import GAP, cut, display_width, line_width, safe,
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError
 from rmqio.hints import did_you_mean
-from rmqio.runners.options import strict_options
-from rmqio.sql.jobs.process import Timing, follow, last_lines
-from rmqio.sql.jobs.state import (
+from rmqio.jobs.process import Timing, follow, last_lines
+from rmqio.jobs.state import (
     DONE,
     REFUSED,
     RESTARTING,
@@ -33,7 +32,8 @@ from rmqio.sql.jobs.state import (
     scan,
     wrong_name,
 )
-from rmqio.sql.jobs.supervisor import Supervisor
+from rmqio.jobs.supervisor import Supervisor
+from rmqio.runners.options import strict_options
 
 # `rmqio sql ps`: the jobs as a table.
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.jobs.state import Changes, Watch, overlooked, scan, wrong_name
+from rmqio.jobs.state import Changes, Watch, overlooked, scan, wrong_name
 
 
 def offered(changes: Changes) -> dict[str, bytes | None]:
