@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final
 
 from tests.helpers.imports import ROOT, sources
 
@@ -15,19 +15,6 @@ OF_NO_PACKAGE: Final = {
     "tools": "code of tests, benchmarks and fuzzers",
 }
 """Folders whose tests are not of a package, and their subjects."""
-
-
-class Elsewhere(NamedTuple):
-    """Packages without a folder of their own, with the tests that run their code."""
-
-    packages: str
-    """Separated by spaces, as their folders would be called."""
-    tests: str
-    """A file or a folder, below `tests/`."""
-    reason: str
-
-
-ELSEWHERE: Final = ()
 
 
 def wrong_folders(folders: set[str], modules: set[str]) -> list[str]:
@@ -52,16 +39,13 @@ def test_each_folder_is_named_after_a_package_or_a_module() -> None:
     assert wrong_folders(folders, {module for module, _ in sources()}) == []
 
 
-def test_each_package_has_a_folder_or_a_reason_to_have_none() -> None:
+def test_each_package_has_a_folder() -> None:
     packages = {module for module, path in sources() if path.name == "__init__.py"}
-    listed = [package for each in ELSEWHERE for package in each.packages.split()]
-    assert len(listed) == len(set(listed))
-    assert without_folder(folders_of_tests(), packages) == set(listed)
+    assert without_folder(folders_of_tests(), packages) == set()
 
 
-def test_the_tests_elsewhere_are_there() -> None:
-    assert [each.tests for each in ELSEWHERE if not (ROOT / "tests" / each.tests).exists()] == []
-    assert [each for each in OF_NO_PACKAGE if each not in folders_of_tests()] == []
+def test_the_folders_of_no_package_are_there() -> None:
+    assert OF_NO_PACKAGE.keys() <= folders_of_tests()
 
 
 def test_what_is_wrong_is_found() -> None:
