@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 JAVA := $(shell [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1 || echo requirements/java.txt)
 EXTRAS := $(if $(JAVA),dev$(shell echo ,)java,dev)
-EXTENSIONS := rmqio/wire/_fast rmqio/serde/avro/bulk/_bulk rmqio/serde/_numbers rmqio/enrich/table/_look
+EXTENSIONS := rmqio/wire/_fast rmqio/serde/avro/_bulk rmqio/serde/_numbers rmqio/enrich/table/_look
 SOURCES := setup.py $(wildcard $(addsuffix *.[ch],$(EXTENSIONS)))
 
 .PHONY: help audit bench bench-runners bench-spark chaos clean coverage demo dist docs fuzz gate-again lint lock test \

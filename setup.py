@@ -20,9 +20,9 @@ _FAST = Extension(
     optional=True,
 )
 _BULK = Extension(
-    "rmqio.serde.avro.bulk._bulk",
-    [f"rmqio/serde/avro/bulk/_bulk{name}.c" for name in ("", "_values", "_columns", "_keys")],
-    depends=["rmqio/serde/avro/bulk/_bulk.h"],
+    "rmqio.serde.avro._bulk",
+    [f"rmqio/serde/avro/_bulk{name}.c" for name in ("", "_values", "_columns", "_keys")],
+    depends=["rmqio/serde/avro/_bulk.h"],
     optional=True,
 )
 _LOOK = Extension(

@@ -592,7 +592,7 @@ static PyType_Slot type_slots[] = {
 };
 
 static PyType_Spec spec = {
-    .name = "rmqio.serde.avro.bulk._bulk.Values",
+    .name = "rmqio.serde.avro._bulk.Values",
     .basicsize = sizeof(Values),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = type_slots,

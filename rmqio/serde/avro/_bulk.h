@@ -1,4 +1,4 @@
-/* What the files of rmqio.serde.avro.bulk._bulk share: reading Avro's bytes. */
+/* What the files of rmqio.serde.avro._bulk share: reading Avro's bytes. */
 
 #ifndef RMQIO_BULK_H
 #define RMQIO_BULK_H

@@ -647,7 +647,7 @@ static PyType_Slot type_slots[] = {
 };
 
 static PyType_Spec spec = {
-    .name = "rmqio.serde.avro.bulk._bulk.Columns",
+    .name = "rmqio.serde.avro._bulk.Columns",
     .basicsize = sizeof(Columns),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = type_slots,

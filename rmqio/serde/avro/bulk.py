@@ -37,7 +37,7 @@ def _load() -> ModuleType | None:
     if os.environ.get("RMQIO_PURE_PYTHON", "0") not in ("", "0"):
         return None
     try:
-        return importlib.import_module("rmqio.serde.avro.bulk._bulk")
+        return importlib.import_module("rmqio.serde.avro._bulk")
     except ImportError:  # not built
         return None
 
