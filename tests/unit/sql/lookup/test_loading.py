@@ -165,9 +165,9 @@ def test_processes_share_the_files_of_a_job_which_go_with_the_last_one(tmp_path:
         connection.execute("UPDATE customers SET name = 'Anne' WHERE id = 1")
     connection.close()
     program = (
-        "import pathlib, pickle, sys; from rmqio.sql.lookup import shared; "
+        "import pathlib, pickle, sys; from rmqio.sql.lookup import dimensions; "
         "dimension = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()); "
-        "lease = shared.acquire(dimension); print(lease.getter()(1), lease._rows.folder.parent)"
+        "lease = dimensions.acquire(dimension); print(lease.getter()(1), lease._rows.folder.parent)"
     )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "dimension")], capture_output=True, text=True)
     folder = lease._rows.folder.parent
