@@ -21,7 +21,7 @@ from typing import Final
 
 from tests.gate.changed import BASE, base_of
 from tests.gate.ending import Ended, heed_signals
-from tests.gate.report import CANNOT_BEGIN, ROOT, hold
+from tests.gate.report import CANNOT_BEGIN, ROOT, git, hold
 
 BUILD: Final = ROOT / "build"
 _REPORTS: Final = ("junit.xml", "gate.json")  # the result comes last: the others can fail to be copied
@@ -36,9 +36,8 @@ def run_in_clone() -> int:
     for name in _REPORTS:
         (BUILD / name).unlink(missing_ok=True)
     shutil.rmtree(BUILD / "gate", ignore_errors=True)
-    changes = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True)
-    if changes.stdout:
-        print(f"not in HEAD, so not in the clone:\n{changes.stdout}", flush=True)
+    if changes := git(ROOT, "status", "--porcelain"):
+        print(f"not in HEAD, so not in the clone:\n{changes}", flush=True)
     base = base_of(ROOT)
     environment = {**os.environ, **({BASE: base} if base else {})}
     with tempfile.TemporaryDirectory(prefix="rmqio-gate-") as folder:

@@ -28,12 +28,12 @@ class Commit(NamedTuple):
 
 
 def git(root: Path, *arguments: str) -> str | None:
-    """Returns what git prints, or None if it fails or is not there."""
+    """Returns what git prints, or None if it fails or is not there. Bytes that are not UTF-8 are as `\\xfc`."""
     try:
-        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
     except FileNotFoundError:
         return None
-    return None if done.returncode else done.stdout
+    return None if done.returncode else done.stdout.decode(errors="backslashreplace")
 
 
 def commit(root: Path = ROOT) -> Commit:
