@@ -103,6 +103,7 @@ class Report:
         self.build, self.began, self.root = build, began, root
         self.commit = Commit(None, is_clean=False)
         self.seconds: dict[str, float] = {}
+        self._is_clean = False
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # a terminal has not all characters that a test says
         try:
@@ -121,6 +122,8 @@ class Report:
 
     def close(self, end: End) -> int:
         """Writes the reports, prints the last lines, and returns the exit status."""
+        has_changed = self._has_changed()
+        self._is_clean = self.commit.is_clean and not has_changed
         end = self._written(end, "junit.xml", lambda _: self._join_junit())
         end = self._written(end, "gate.json", self._write)
         for name in end.wrong:
@@ -131,7 +134,7 @@ class Report:
             print(f"FLAKE {name}")
         for name, when in end.flaked_before.items():
             print(f"flaked before, on {when}, so mend it before anything else: {name}")
-        if commit(self.root) != self.commit:
+        if has_changed:
             print("the sources changed meanwhile, so this says nothing about a commit")
         print("seconds: " + ", ".join(f"{name} {each}" for name, each in self._rounded().items()))
         print(f"{end.passed} passed, {end.failed} failed, {end.skipped} skipped", flush=True)
@@ -159,7 +162,7 @@ class Report:
     def _json(self, end: End) -> str:
         content = {
             "commit": self.commit.id,
-            "clean": self.commit.is_clean and commit(self.root) == self.commit,
+            "clean": self._is_clean,
             "result": "failed" if end.failed else "passed",
             "passed": end.passed,
             "failed": end.failed,
@@ -170,6 +173,11 @@ class Report:
         }
         return json.dumps(content, indent=2) + "\n"
 
+    def _has_changed(self) -> bool:
+        """Whether the sources are not those of the begin, or were not meanwhile: then, one of them is newer."""
+        names = (git(self.root, "ls-files", "-z") or "").split("\0")[:-1]
+        return commit(self.root) != self.commit or any(_written(self.root / name) > self.began for name in names)
+
     def _rounded(self) -> dict[str, int]:
         return {name: round(each) for name, each in {**self.seconds, "all": time.time() - self.began}.items()}
 
@@ -179,3 +187,10 @@ class Report:
             with contextlib.suppress(ElementTree.ParseError):  # of a process that was killed while it wrote
                 suites.extend(ElementTree.parse(file).getroot())
         ElementTree.ElementTree(suites).write(self.build / "junit.xml", encoding="utf-8", xml_declaration=True)
+
+
+def _written(file: Path) -> float:
+    try:
+        return file.lstat().st_mtime
+    except OSError:
+        return float("inf")

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -726,6 +727,41 @@ def test_another_gate_in_its_folder_cannot_begin(tmp_path: Path, while_: str) ->
         for each in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile", "is_clean"),
+    [
+        ("true", "touch build/more", True),
+        ("echo 8 >code", "true", False),
+        ("true", "echo 8 >code", False),
+        ("true", "echo 8 >code && git checkout -q code", False),
+        ("true", "echo 8 >code && git stash -q", False),
+        ("true", "rm code && git checkout -q code", False),
+        ("echo 8 >code", "git checkout -q code", False),
+        ("true", "touch more", False),
+        ("true", "touch $(printf '\\374')", False),
+        ("touch more", "rm more", False),
+        ("true", "git commit -qm y --allow-empty", False),
+    ],
+)
+def test_a_gate_is_clean_if_no_source_has_changed_meanwhile(
+    before: str, meanwhile: str, is_clean: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even if it has changed back."""
+
+    def run(script: str) -> None:
+        subprocess.run(["sh", "-ec", script], cwd=tmp_path, check=True)
+
+    for each in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{each}_NAME", "x")
+        monkeypatch.setenv(f"GIT_{each}_EMAIL", "x")
+    run("git init -q && git config core.quotePath false && echo 7 >code && echo build >.gitignore && git add -A")
+    run(f"git commit -qm x && touch -d '1 hour ago' code .gitignore && {before}")
+    report = Report(tmp_path / "build", time.time() - 600, tmp_path)
+    run(meanwhile)
+    report.close(End(passed=3))
+    assert json.loads((tmp_path / "build" / "gate.json").read_text())["clean"] == is_clean
 
 
 def test_reports_that_somebody_has_removed_are_written_anew(tmp_path: Path) -> None:
