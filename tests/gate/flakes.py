@@ -19,14 +19,28 @@ def noted(tests: Collection[str], commit: str | None, file: Path | None = None) 
     today = datetime.now(UTC).date().isoformat()
     before: dict[str, str] = {}
     try:
-        for line in file.read_text(errors="replace").splitlines() if file.exists() else ():
-            with contextlib.suppress(ValueError):  # of a process that was killed while it wrote
-                each = json.loads(line)
-                before[each["test"]] = f"{each['commit'][:8]} ({each['date']})"
+        text = file.read_text(errors="replace") if file.exists() else ""
+        odd = []
+        for line in text.splitlines():
+            if each := _read(line):
+                before |= each
+            else:
+                odd.append(line)
+        if odd:
+            print(f"{file}: {len(odd)} lines are no flakes, the first is {odd[0][:100]!r}")
         lines = [json.dumps({"test": each, "commit": commit or "no commit", "date": today}) for each in tests]
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a") as opened:
-            opened.write("".join(f"{line}\n" for line in lines))
+            # What a killed process has written may have no end.
+            opened.write("".join(["\n" if text and not text.endswith("\n") else "", *(f"{line}\n" for line in lines)]))
     except OSError as error:
         print(f"flakes cannot be noted: {error}")
     return {test: before[test] for test in tests if test in before}
+
+
+def _read(line: str) -> dict[str, str]:
+    with contextlib.suppress(ValueError, RecursionError):
+        match json.loads(line):
+            case {"test": str(test), "commit": str(commit), "date": str(date)}:
+                return {test: f"{commit[:8]} ({date})"}
+    return {}

@@ -480,6 +480,26 @@ def test_flakes_that_cannot_be_noted_are_told_all_the_same(tmp_path: Path, capsy
     assert capsys.readouterr().out.startswith("flakes cannot be noted: [Errno")
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *('{"test": "test_it', "\n", "\udcff", "[" * 100_000, "7", "null", "[1, 2]", '{"test": "test_it"}'),
+        *(
+            f'{{"test": {test}, "commit": {commit}, "date": "x"}}'
+            for test, commit in (('"a"', "null"), ("[1]", '"c0"'))
+        ),
+    ],
+    ids=lambda odd: ascii(odd[:30]),
+)
+def test_lines_that_are_no_flakes_are_told(odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "flakes.jsonl"
+    file.write_bytes(f"{FLAKES[2]}\n{odd}".encode(errors="surrogateescape"))
+    test = "test_other.py::test_it"
+    assert noted([test], "c0ffee000000", file)[test] == "decaf000 (2026-01-03)"
+    assert noted([test], None, file)[test].startswith("c0ffee00 (")
+    assert capsys.readouterr().out.count(f"{file}: 1 lines are no flakes, the first is ") == 2
+
+
 def test_a_gate_without_flakes_notes_nothing(tmp_path: Path) -> None:
     assert noted([], "c0ffee", tmp_path / "flakes.jsonl") == {}
     assert [*tmp_path.iterdir()] == []
