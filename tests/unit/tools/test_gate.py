@@ -39,7 +39,7 @@ here = Path(sys.argv[1])
 given = json.loads(sys.argv[2])
 lint = Stage("lint", (Job("linters", (sys.executable, "-S", "-c", given["lint"]), is_pytest=False),), stops=True)
 real = [
-    pytest_job(name, f"test_{name}.py", "-p", "xdist", "-p", "pytest_timeout", *options, runs_again=True)
+    pytest_job(name, f"test_{name}.py", *options, runs_again=True)
     for name, options in given["jobs"].items()
 ]
 stages = [lint, Stage("real", tuple(real))]
@@ -261,6 +261,7 @@ FLAKES = [
     '{"test": "test_other.py::test_it", "commit": "decaf000000", "date": "2026-01-03"}',
     '{"test": "test_slow',
 ]
+ONE_WORKER = ("-p", "xdist", "-n", "1")
 GIT = ("git", "-c", "user.name=x", "-c", "user.email=x")
 
 
@@ -273,7 +274,7 @@ def green(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     for command in (["init", "-q"], ["commit", "-qm", "x", "--allow-empty"]):
         subprocess.run([*GIT, *command], cwd=folder, check=True)
     changed = ("test_real.py::test_time_is_up", "test_real.py::test_late")
-    slow = (INCONCLUSIVE.format(times=1), "-n", "1")
+    slow = (INCONCLUSIVE.format(times=1), *ONE_WORKER)
     run = Run(folder, changed=changed, slow=slow, real=GOOD + IS_LATE)
     return Ended(folder, *run.wait())
 
@@ -285,9 +286,9 @@ def red(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     run = Run(
         folder,
         wrong=GOOD + LEAVES + WRONG + HIDDEN + ODD_TEXTS,
-        late=WAITS + LATE,
+        late=(WAITS + LATE, "-p", "pytest_timeout"),
         dies=INCONCLUSIVE.format(times=1) + DIES,
-        workers=(ODD_TEXTS + DIES + GOOD + LATE, "-n", "1"),
+        workers=(ODD_TEXTS + DIES + GOOD + LATE, *ONE_WORKER),
     )
     return Ended(folder, *run.wait())
 
