@@ -42,11 +42,19 @@ exec %s "$@"
 class Clone:
     """The program in a repository whose gate is this script. An earlier run has passed.
 
-    `commits`: so many follow the first one. `landed`: the one of `origin/main`. `base`: of the environment.
+    `commits`: so many follow the first one. `landed`: the one of `origin/main`. `base`: of the environment. `more`: a
+    file that is in none of them.
     """
 
     def __init__(
-        self, folder: Path, gate: str, *arguments: str, commits: int = 0, landed: str = "", base: str = ""
+        self,
+        folder: Path,
+        gate: str,
+        *arguments: str,
+        commits: int = 0,
+        landed: str = "",
+        base: str = "",
+        more: str = "",
     ) -> None:
         self.root, self._temporary, self._begun = folder / "root", folder / "temporary", folder / "begun"
         self._temporary.mkdir()
@@ -58,11 +66,13 @@ class Clone:
         (self.root / ".ci" / "run").write_text(gate)
         (self.root / ".gitignore").write_text("build/\n__pycache__/\n")
         git = ["git", "-c", "user.name=x", "-c", "user.email=x"]
-        more = [["commit", "-qm", "x", "--allow-empty"]] * (1 + commits)
+        later = [["commit", "-qm", "x", "--allow-empty"]] * (1 + commits)
         if landed:
-            more.append(["update-ref", "refs/remotes/origin/main", landed])
-        for command in (["init", "-q"], ["add", "-A"], *more):
+            later.append(["update-ref", "refs/remotes/origin/main", landed])
+        for command in (["init", "-q"], ["config", "core.quotePath", "false"], ["add", "-A"], *later):
             subprocess.run([*git, *command], cwd=self.root, check=True)
+        if more:
+            (self.root / more).touch()
         (self.root / "build").mkdir(exist_ok=True)
         (self.root / "build" / "gate.json").write_text('{"result": "passed"}\n')
         self.process = subprocess.Popen(
@@ -96,8 +106,9 @@ class Clone:
 
 
 def test_its_status_and_reports_are_those_of_the_gate(tmp_path: Path) -> None:
-    clone = Clone(tmp_path, f"{GATE}exit 3\n")
-    assert clone.wait() == (3, ["of the gate"], '{"result": "failed"}')
+    clone = Clone(tmp_path, f"{GATE}exit 3\n", more="\udcfc")
+    told = ["not in HEAD, so not in the clone:", r"?? \xfc", ""]
+    assert clone.wait() == (3, [*told, "of the gate"], '{"result": "failed"}')
     assert (clone.root / "build" / "gate" / "unit.log").exists()
 
 
