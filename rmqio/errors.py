@@ -7,8 +7,7 @@ RemotingSysResponseCode.java of RocketMQ 5.5.0). A retry loop reads `retriable` 
 from __future__ import annotations
 
 import re
-import warnings
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 
 def quoted(text: str) -> str:
@@ -305,10 +304,3 @@ def broker_error(code: int, remark: str | None, request: str) -> BrokerError:
 def registered_codes() -> dict[int, type[BrokerError]]:
     """A copy of the registry: response code to class."""
     return dict(_REGISTRY)
-
-
-def __getattr__(name: str) -> Any:
-    if name != "SystemError_":
-        raise AttributeError(f"module 'rmqio.errors' has no attribute {name!r}")
-    warnings.warn("rmqio.errors.SystemError_ is BrokerSystemError now", DeprecationWarning, stacklevel=2)
-    return BrokerSystemError
