@@ -299,8 +299,3 @@ def broker_error(code: int, remark: str | None, request: str) -> BrokerError:
     if code == QueueNotExist.number and remark and _ILLEGAL_QUEUE.search(remark):
         return QueueNotExist(code, remark, request)
     return _REGISTRY.get(code, BrokerError)(code, remark, request)
-
-
-def registered_codes() -> dict[int, type[BrokerError]]:
-    """A copy of the registry: response code to class."""
-    return dict(_REGISTRY)

@@ -10,7 +10,7 @@ import difflib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, TypeVar
 
 from rmqio.addresses import parse_address
@@ -421,13 +421,3 @@ def _from_properties(
 def option_names(cls: type[Any]) -> tuple[str, ...]:
     """The names of an options class's fields."""
     return tuple(f.name for f in fields(cls))
-
-
-def with_changes(options: T, changes: Mapping[str, Any]) -> T:
-    """A copy with the given fields changed; an unknown name raises `LocalError`, which names the nearest known one."""
-    known = option_names(type(options))
-    for name in changes:
-        if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-            raise LocalError(f"unknown option {name!r}; the nearest known one is {nearest!r}")
-    return replace(options, **changes)  # type: ignore[type-var]

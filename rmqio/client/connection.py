@@ -96,11 +96,6 @@ def secured(environment: Environment, security: Security) -> Environment:
     return environment
 
 
-def forget_warnings() -> None:
-    """Log the warnings again; for tests."""
-    _said.clear()
-
-
 def _warn(what: str) -> None:
     if what not in _said:
         _said.add(what)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from rmqio.client import connection
 from rmqio.client.client import RemotingQueueClient
-from rmqio.client.connection import forget_warnings
 from rmqio.client.producer import RemotingProducer
 from rmqio.errors import LocalError, NoPermission, RmqioError, TransportError
 from rmqio.interfaces import OffsetQuery
@@ -168,7 +168,7 @@ def test_a_name_of_the_certificate_stands_for_every_address(guarded: Guarded, to
 def test_insecure_tls_must_be_asked_for_and_warns(
     guarded: Guarded, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    forget_warnings()
+    connection._said.clear()
     insecure = Tls(certificate_file=guarded.client_file, insecure=True)
     with caplog.at_level(logging.WARNING, "rmqio"):
         send(guarded.options(replace(guarded.security, tls=insecure)), topic, b"x")
@@ -179,7 +179,7 @@ def test_insecure_tls_must_be_asked_for_and_warns(
 
 
 def test_credentials_without_tls_warn(guarded: Guarded, topic: str, caplog: pytest.LogCaptureFixture) -> None:
-    forget_warnings()
+    connection._said.clear()
     with caplog.at_level(logging.WARNING, "rmqio"):
         send(guarded.options(replace(guarded.security, tls=None)), topic, b"x")
     assert "credentials are used without TLS" in caplog.text

@@ -41,7 +41,7 @@ class PlainTable:
         times: list[Column],
     ) -> None:
         self._owner = owner
-        self._seed, self._bucket_bits, self._part_bits = seed, bucket_bits, part_bits
+        self._seed, self._bucket_bits = seed, bucket_bits
         self._starts = _numbers(starts, (1 << bucket_bits) + 1)
         self._prints = _numbers(prints, firsts[-1])
         self._firsts, self._keys, self._columns, self._times = firsts, keys, columns, times

@@ -289,7 +289,6 @@ def members(event: Any, path: str) -> list[Any]:
     return [each for value in values_at(event, path) or () for each in flat(value)]
 
 
-TEXT_KINDS: Final = frozenset({Kind.CONTAINS, Kind.STARTS_WITH, Kind.ENDS_WITH, Kind.WILDCARD, Kind.REGEX})
 ORDER_KINDS: Final = frozenset({Kind.LESS, Kind.AT_MOST, Kind.GREATER, Kind.AT_LEAST})
 _NO_VALUE: Final = frozenset({Kind.EXISTS, Kind.IS_NULL})
 _OF_A_FIELD: Final = _NO_VALUE | FIELD_KINDS

@@ -6,6 +6,7 @@ import inspect
 import logging
 import pickle
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from rmqio.options import (
     WriteOptions,
     option_names,
     parse_name_server,
-    with_changes,
 )
 
 
@@ -198,7 +198,7 @@ def test_a_property_sets_its_option_or_warns_that_it_is_of_the_other_side(
         assert "no effect" in caplog.text
     else:
         name, value = effect
-        assert options == with_changes(cls(), {name: value})
+        assert options == replace(cls(), **{name: value})
         assert caplog.records == []
 
 
@@ -258,9 +258,3 @@ def test_a_property_unlike_any_is_still_refused_by_name() -> None:
 def test_a_property_with_a_bad_number_is_refused(cls: Any, key: str, text: str, message: str) -> None:
     with pytest.raises(LocalError, match=re.escape(message)):
         cls.from_properties({key: text})
-
-
-def test_with_changes_refuses_an_unknown_name_naming_the_nearest() -> None:
-    assert with_changes(ReadOptions(), {"pull_depth": 3}).pull_depth == 3
-    with pytest.raises(LocalError, match="unknown option 'pull_dept'; the nearest known one is 'pull_depth'"):
-        with_changes(ReadOptions(), {"pull_dept": 3})
