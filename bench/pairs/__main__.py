@@ -27,7 +27,8 @@ from typing import Any, Final
 from bench.common.report import BUSY_WARNING, aligned, machine_text, say
 from bench.common.tally import UnequalWork
 from bench.pairs import program
-from rmqio.testing import FakeBroker, InMemoryCluster
+from rmqio.testing import InMemoryCluster
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.imports import PACKAGES, ROOT
 from tests.helpers.worktree import worktree
 

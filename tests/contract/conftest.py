@@ -9,8 +9,9 @@ import pytest
 from rmqio.client.admin import Admin
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.options import ClientOptions
-from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.contract.support import Backend
+from tests.helpers.fakes.broker import FakeBroker
 
 REAL = pytest.param("real", marks=pytest.mark.broker)
 

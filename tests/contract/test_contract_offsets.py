@@ -11,11 +11,12 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.errors import CommitIgnored, LocalError, OffsetOutOfRange, TransportError
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.testing import FakeBroker, faults
-from rmqio.testing.faults import Exchange
 from rmqio.wire import requests
 from rmqio.wire.command import Command, RequestCode
 from tests.contract.support import ALL, Backend, read
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
+from tests.helpers.fakes.faults import Exchange
 
 
 @pytest.fixture

@@ -17,9 +17,11 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from rmqio import Message, MessageQueue, ReadFromRocketMQ, ReadOptions, StartFrom, StopAt, WriteToRocketMQ, logs
 from rmqio.errors import BrokerError, LocalError, RequestTimeout, TransportError
 from rmqio.security import FileCredentials, Security
-from rmqio.testing import FakeBroker, InMemoryCluster, faults
+from rmqio.testing import InMemoryCluster
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.wire.command import RequestCode
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.transforms.reading import clean_cluster, fill, read
 
 LOGGER = logging.getLogger("rmqio.test")

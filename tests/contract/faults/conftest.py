@@ -8,9 +8,9 @@ from typing import TypeVar
 import pytest
 
 from rmqio.client.producer import RemotingProducer
-from rmqio.testing import FakeBroker
 from tests.helpers.client.faulty_broker import quick_options
 from tests.helpers.client.unplugged import UnpluggedBroker
+from tests.helpers.fakes.broker import FakeBroker
 
 B = TypeVar("B", bound=FakeBroker)
 

@@ -10,10 +10,12 @@ import pytest
 from rmqio.client.producer import RemotingProducer
 from rmqio.errors import MessageIllegal, TopicNotExist, TransportError
 from rmqio.model import Message
-from rmqio.testing import NAME_SERVER, BrokerSettings, FakeBroker, faults
 from rmqio.wire.command import RequestCode
 from tests.helpers.client.faulty_broker import A0, BATCH, SEND, quick_options
 from tests.helpers.client.unplugged import UnpluggedBroker
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import NAME_SERVER, FakeBroker
+from tests.helpers.fakes.protocol import BrokerSettings
 
 
 def test_no_more_than_allowed_are_in_flight(unplugged: UnpluggedBroker) -> None:

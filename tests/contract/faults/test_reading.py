@@ -7,11 +7,11 @@ from contextlib import closing
 import pytest
 
 from rmqio.client.client import RemotingQueueClient
-from rmqio.testing import FakeBroker
 from rmqio.wire.command import RequestCode
 from tests.contract.support import fetch, read
 from tests.helpers.client.faulty_broker import A0, HARMLESS, PULL, quick_options
 from tests.helpers.client.unplugged import environment_of
+from tests.helpers.fakes.broker import FakeBroker
 
 PULL_FAULTS = [name for name in HARMLESS if name != "system error, yet stored"]
 

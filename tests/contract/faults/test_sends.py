@@ -19,8 +19,6 @@ from rmqio.errors import (
     TransportError,
 )
 from rmqio.model import Message, MessageQueue, SendStatus
-from rmqio.testing import FakeBroker, faults
-from rmqio.testing.faults import Fault
 from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.faulty_broker import (
     A0,
@@ -34,6 +32,9 @@ from tests.helpers.client.faulty_broker import (
     stored_bodies,
 )
 from tests.helpers.client.unplugged import UnpluggedBroker, environment_of
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
+from tests.helpers.fakes.faults import Fault
 
 # ---- one failure, then all is well: nothing is lost, and only an unknown outcome can duplicate -----------------------
 

@@ -24,7 +24,8 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows
 from rmqio import Message, ReadFromRocketMQ, ReadOptions, Record, StartFrom, WriteToRocketMQ
 from rmqio.runners import options
 from rmqio.sql import SqlTransform, row_time
-from rmqio.testing import FakeBroker, InMemoryCluster
+from rmqio.testing import InMemoryCluster
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.pipelines.unended import goes_on as alive
 from tests.helpers.waiting import until_found
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.testing import FakeBroker, faults
-from rmqio.testing.faults import Fault
 from rmqio.wire.command import Command, RequestCode
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
+from tests.helpers.fakes.faults import Fault
 
 SEND, BATCH, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.PULL_MESSAGE
 NOTIFY, RUN_HERE = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, RequestCode.CONSUME_MESSAGE_DIRECTLY

@@ -9,8 +9,8 @@ from rmqio.client.environment import Environment
 from rmqio.errors import BrokerSilent, RequestTimeout, RmqioError
 from rmqio.interfaces import OffsetQuery
 from rmqio.options import ClientOptions
-from rmqio.testing import FakeBroker
 from tests.helpers.client.unplugged import UnpluggedBroker
+from tests.helpers.fakes.broker import FakeBroker
 
 A, B = "broker-a", "broker-b"
 

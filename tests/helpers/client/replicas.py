@@ -12,9 +12,10 @@ from rmqio.errors import RmqioError, TransportError
 from rmqio.interfaces import OffsetQuery, QueueReader
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
+from rmqio.testing import ManualClock
 from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.unplugged import environment_on
+from tests.helpers.fakes.network import ScriptedNetwork, ScriptedTransport
 from tests.helpers.wire.stored_bytes import Stored
 
 QUEUE = MessageQueue("t", "a", 0)

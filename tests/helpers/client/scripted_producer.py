@@ -9,9 +9,10 @@ from dataclasses import replace
 from rmqio.client.producer import RemotingProducer
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
+from rmqio.testing import ManualClock
 from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.unplugged import environment_on
+from tests.helpers.fakes.network import ScriptedNetwork, ScriptedTransport
 
 NAME_SERVER, BROKER_A, BROKER_B = "ns:9876", "a:10911", "b:10911"
 A0, A1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)

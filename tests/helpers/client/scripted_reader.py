@@ -9,9 +9,10 @@ from rmqio.client.exchange import Waiter
 from rmqio.client.reader import PipelinedReader, ReadQueue
 from rmqio.model import MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
+from rmqio.testing import ManualClock
 from rmqio.wire.command import Command
 from tests.helpers.client.unplugged import environment_on
+from tests.helpers.fakes.network import ScriptedNetwork, ScriptedTransport
 from tests.helpers.wire.stored_bytes import Stored
 
 ADDRESS = "broker:10911"

@@ -9,9 +9,10 @@ from rmqio.client.producer import RemotingProducer
 from rmqio.errors import SystemBusy
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.testing import BrokerSettings, faults
 from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.unplugged import UnpluggedBroker
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.protocol import BrokerSettings
 
 NAME_SERVER, BROKER, VIP = "127.0.0.1:10000", "127.0.0.1:10010", "127.0.0.1:10008"
 

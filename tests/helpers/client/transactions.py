@@ -8,8 +8,8 @@ from typing import Any
 from rmqio.client.transactions import UNKNOWN, TransactionProducer
 from rmqio.model import Message, Record
 from rmqio.options import ClientOptions
-from rmqio.testing import FakeBroker
 from rmqio.wire.command import Command, RequestCode
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.waiting import until
 from tests.helpers.wire.stored_bytes import Stored
 

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from rmqio.client.environment import Environment
 from rmqio.client.transport import Connect
 from rmqio.errors import TransportError
-from rmqio.testing import BrokerSettings, FakeBroker, InMemoryCluster, ManualClock, ScriptedTransport
-from rmqio.testing.broker import OnCommand
+from rmqio.testing import InMemoryCluster, ManualClock
 from rmqio.wire.command import Command
+from tests.helpers.fakes.broker import FakeBroker, OnCommand
+from tests.helpers.fakes.network import ScriptedTransport
+from tests.helpers.fakes.protocol import BrokerSettings
 
 _STEP_S = 0.01
 

@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmqio.model import SHARDING_KEY
-from rmqio.testing import FakeBroker, InMemoryCluster
+from rmqio.testing import InMemoryCluster
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.imports import ROOT
 from tests.helpers.same import corpus, program
 from tests.helpers.same.corpus import FOLDER, Job

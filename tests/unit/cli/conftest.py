@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqio.testing import FakeBroker
 from tests.helpers.command_line import Tool
+from tests.helpers.fakes.broker import FakeBroker
 
 
 @pytest.fixture

@@ -16,10 +16,12 @@ from rmqio.cli.produce import _lines_of
 from rmqio.command_line.cluster import Item
 from rmqio.errors import TopicNotExist
 from rmqio.model import MessageFilter, Record, decode_properties
-from rmqio.testing import BrokerSettings, FakeBroker, InMemoryClientFactory, InMemoryCluster
-from rmqio.testing.faults import answer, close
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.wire.command import RequestCode
 from tests.helpers.command_line import Tool
+from tests.helpers.fakes.broker import FakeBroker
+from tests.helpers.fakes.faults import answer, close
+from tests.helpers.fakes.protocol import BrokerSettings
 
 
 def fill(broker: FakeBroker) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from rmqio.command_line.output import note, watch
 from rmqio.errors import TransportError
-from rmqio.testing import FakeBroker
 from tests.helpers.command_line import Tool
+from tests.helpers.fakes.broker import FakeBroker
 
 
 class Terminal(io.StringIO):

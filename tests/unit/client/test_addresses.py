@@ -13,7 +13,7 @@ from rmqio.errors import SetupError
 from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.security import Security
-from rmqio.testing import FakeBroker
+from tests.helpers.fakes.broker import FakeBroker
 
 
 def pool(security: Security) -> ConnectionPool:

@@ -17,10 +17,11 @@ from rmqio.client.read_ahead import ReadAhead
 from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, PullResult, PullStatus, Record
 from rmqio.options import ClientOptions, WriteOptions
-from rmqio.testing import FakeBroker, faults
 from rmqio.wire.bodies import KINDS, compress, compression_flags
 from rmqio.wire.command import Command, RequestCode
 from rmqio.wire.stored import INNER_BATCH
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.peers.interop import read
 
 BATCH = RequestCode.SEND_BATCH_MESSAGE

@@ -12,9 +12,10 @@ from rmqio.client.connection import IDLE_CHECK_S, Connection
 from rmqio.client.environment import Environment
 from rmqio.client.session import Call
 from rmqio.errors import LocalError, RequestTimeout, TransportError
-from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
+from rmqio.testing import ManualClock
 from rmqio.wire.command import Command, CommandFlag, encode_frame
 from tests.helpers.client.unplugged import environment_on
+from tests.helpers.fakes.network import ScriptedNetwork, ScriptedTransport
 from tests.helpers.waiting import at_most, until
 
 ADDRESS = "broker:10911"

@@ -26,10 +26,13 @@ from rmqio.errors import (
 )
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.testing import NAME_SERVER, FakeBroker, ManualClock, ScriptedNetwork, ScriptedTransport, faults
+from rmqio.testing import ManualClock
 from rmqio.wire.command import Command, CommandFlag, RequestCode, encode_frame
 from tests.helpers.client.harm import Read, read_until
 from tests.helpers.client.unplugged import environment_on
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import NAME_SERVER, FakeBroker
+from tests.helpers.fakes.network import ScriptedNetwork, ScriptedTransport
 from tests.helpers.waiting import until
 from tests.helpers.watchdog import nothing_is_left, within
 

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from rmqio.client.producer import RemotingProducer
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.testing import FakeBroker, faults
-from rmqio.testing.faults import Fault
 from rmqio.wire.command import RequestCode
 from tests.helpers.client.unplugged import UnpluggedBroker
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
+from tests.helpers.fakes.faults import Fault
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 KEYS = [f"key-{number}" for number in range(5)]

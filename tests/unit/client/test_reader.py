@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from rmqio.errors import CorruptMessage, LocalError, OffsetOutOfRange, RequestTimeout, TopicNotExist, TransportError
-from rmqio.testing import ScriptedTransport
 from rmqio.wire.command import Command, CommandFlag, encode_frame
 from tests.helpers.client.scripted_reader import Queue, Setup
+from tests.helpers.fakes.network import ScriptedTransport
 from tests.helpers.wire.stored_bytes import Stored
 
 

@@ -12,9 +12,9 @@ from rmqio.errors import (
     TopicNotExist,
     TransportError,
 )
-from rmqio.testing import ScriptedTransport
 from rmqio.wire.command import Command
 from tests.helpers.client.scripted_reader import Queue, Setup
+from tests.helpers.fakes.network import ScriptedTransport
 
 
 def test_offset_out_of_range_is_raised_and_the_reader_stays() -> None:

@@ -22,9 +22,10 @@ from rmqio.errors import (
 )
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
+from rmqio.testing import ManualClock
 from rmqio.wire.command import Command
 from tests.helpers.client.unplugged import environment_on
+from tests.helpers.fakes.network import ScriptedNetwork, ScriptedTransport
 
 
 class NameServer:

@@ -7,8 +7,8 @@ import json
 from rmqio.client.producer import RemotingProducer
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.testing import FakeBroker
 from rmqio.wire.command import Command, RequestCode
+from tests.helpers.fakes.broker import FakeBroker
 
 NAMES = ("broker-a", "broker-b")
 

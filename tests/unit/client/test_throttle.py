@@ -15,9 +15,10 @@ from rmqio.errors import BrokerError, FlowControl, RequestTimeout, SystemBusy, T
 from rmqio.interfaces import SendStatistics
 from rmqio.model import Message
 from rmqio.options import ClientOptions
-from rmqio.testing import ManualClock, faults
+from rmqio.testing import ManualClock
 from rmqio.wire.command import RequestCode
 from tests.helpers.client.scripted_wire import NAME_SERVER, ScriptedWire
+from tests.helpers.fakes import faults
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 

@@ -26,8 +26,8 @@ import pytest
 import rmqio
 from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt
 from rmqio.runners import options
-from rmqio.testing import FakeBroker
 from tests.helpers.doc_blocks import BLOCKS, NAME_SERVER, ROOT, SCHEMA, Block, blocks_that_need
+from tests.helpers.fakes.broker import FakeBroker
 
 _SHOWS: Final = re.compile(r"print\(record|Map\(show\)|(?<!failed )\| beam\.Map\(print\)")
 HERE: Final = sorted({block.page for block in BLOCKS if block.runs_on == "here"})

@@ -19,11 +19,11 @@ from rmqio.errors import RmqioError
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import Message, MessageFilter
 from rmqio.options import ClientOptions, option_names
-from rmqio.testing import BrokerSettings
 from rmqio.wire.bodies import KINDS, compress, compression_flags
 from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.replicas import QUEUE, Pair
 from tests.helpers.client.scripted_wire import BROKER, NAME_SERVER, VIP, ScriptedWire
+from tests.helpers.fakes.protocol import BrokerSettings
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 TEXT = b"a text that is worth compressing, line by line; " * 200

@@ -22,11 +22,11 @@ from rmqio.interfaces import Producer, QueueClient
 from rmqio.model import Message
 from rmqio.options import WriteOptions, option_names
 from rmqio.sending.traces import close_tracers
-from rmqio.testing import BrokerSettings
 from rmqio.transforms.writing.write_fn import WriteFn
 from rmqio.wire.bodies import KINDS, compress, compression_flags
 from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.scripted_wire import BROKER, NAME_SERVER, VIP, ScriptedWire
+from tests.helpers.fakes.protocol import BrokerSettings
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 TEXT = b"a text that is worth compressing, line by line; " * 200

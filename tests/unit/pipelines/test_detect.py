@@ -18,7 +18,7 @@ from rmqio.pipelines import detect
 from rmqio.pipelines.detect import to_message
 from rmqio.rules import Match
 from rmqio.serde.json_objects import object_of
-from rmqio.testing import FakeBroker
+from tests.helpers.fakes.broker import FakeBroker
 
 RULES = [{"id": "slow", "title": "Slow", "level": "low", "condition": {"field": "ms", "is": "greater", "value": 90}}]
 

@@ -22,7 +22,7 @@ pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'"
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmqio.testing import FakeBroker
+from tests.helpers.fakes.broker import FakeBroker
 
 ROWS = 1_000_000
 EVENTS = 10_000

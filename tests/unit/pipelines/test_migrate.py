@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqio.testing import FakeBroker
 from tests.helpers.doc_blocks import program_with
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.waiting import at_most, runs, until
 
 

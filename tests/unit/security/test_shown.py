@@ -35,9 +35,10 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.client.producer import RemotingProducer
 from rmqio.options import ClientOptions
-from rmqio.testing import FakeBroker, faults
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.wire.command import RequestCode
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
 
 ACCESS_KEY = "access-key-93b1"
 SECRET = "a-secret-93b1e7"

@@ -14,8 +14,9 @@ from rmqio.model import Message
 from rmqio.options import ClientOptions
 from rmqio.sending.accumulator import BatchAccumulator, WritableTopics
 from rmqio.sending.batches import BatchSender
-from rmqio.testing import FakeBroker, ManualClock
+from rmqio.testing import ManualClock
 from rmqio.topics import queue_for_key
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.peers.interop import read
 from tests.unit.sending.test_batches import A0, B0, ScriptedProducer
 

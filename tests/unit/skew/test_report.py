@@ -12,8 +12,9 @@ from apache_beam.testing.util import assert_that, equal_to
 from rmqio.errors import LocalError
 from rmqio.pipelines import windowed_orders
 from rmqio.skew import HeavyKey, MeasureKeys, QueueLoad, SaltedCombinePerKey, Shuffle, SkewReport, measure_shuffles
-from rmqio.testing import FakeBroker, InMemoryCluster
+from rmqio.testing import InMemoryCluster
 from rmqio.transforms.shared import close_shared_clients
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.transforms.reading import fill, read
 
 COUNT = 2_000

@@ -67,9 +67,9 @@ def broken_rule(imported: Import) -> str | None:
     ):
         return "prometheus imports stdlib, base and its client library only: it works without Beam"
     if imported.top in ("socket", "socketserver", "ssl", "asyncio") and not is_in(
-        module, "rmqio.client", "rmqio.local", "rmqio.testing", "rmqio.serde.registry", "rmqio.runners"
+        module, "rmqio.client", "rmqio.local", "rmqio.serde.registry", "rmqio.runners"
     ):
-        return "sockets only in client, local, testing and the schema registry"
+        return "sockets only in client, local and the schema registry"
     if is_in(module, *BASE):
         return None if is_stdlib(imported) or imported.is_of(*BASE) else "base imports stdlib and base only"
     if is_in(module, "rmqio.wire"):
@@ -276,7 +276,7 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.transforms.read", "def f():\n    from rmqio.client.session import X", "transforms see"),
     ("rmqio.transforms.read", "from rmqio import client", "transforms see"),
     ("rmqio.transforms.write", "from rmqio.topics import f", None),
-    ("rmqio.transforms.write", "from rmqio.testing import FakeBroker", "doubles"),
+    ("rmqio.transforms.write", "from rmqio.testing import InMemoryCluster", "doubles"),
     ("rmqio.transforms.write", "import pyspark.sql", "pyspark only"),
     ("rmqio.sending.accumulator", "import threading\nfrom rmqio.topics import f", None),
     ("rmqio.sending.accumulator", "from rmqio.client.factory import X", "sending imports"),

@@ -18,12 +18,14 @@ from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
 from rmqio.sending.producers import ProducerLease
 from rmqio.telemetry import METRICS, Kind, Metric
-from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster, faults
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.transforms import metrics
 from rmqio.transforms.metrics import QueueGauges, ReadMetrics
 from rmqio.transforms.reading.restriction import QueueWatermarks
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.wire.command import RequestCode
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.transforms.reading import QueueBundles, clean_cluster, counters, fill, read
 
 ROOT = Path(__file__).parents[3]

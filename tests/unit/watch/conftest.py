@@ -8,10 +8,10 @@ import pytest
 
 from rmqio.client.client import RemotingQueueClient
 from rmqio.options import ClientOptions
-from rmqio.testing import FakeBroker
 from rmqio.watch.frames import Target
 from rmqio.watch.watcher import Watcher
 from tests.helpers.command_line import Tool
+from tests.helpers.fakes.broker import FakeBroker
 from tests.unit.watch.support import append
 
 

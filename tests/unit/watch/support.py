@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqio.model import MessageQueue
-from rmqio.testing import FakeBroker
+from tests.helpers.fakes.broker import FakeBroker
 
 
 def append(broker: FakeBroker, queue: MessageQueue, count: int) -> None:

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from rmqio.testing import FakeBroker
 from rmqio.watch.page import serving
 from rmqio.watch.watcher import Watcher
 from tests.helpers.browser import needs_browser, shown, texts
+from tests.helpers.fakes.broker import FakeBroker
 
 
 @needs_browser

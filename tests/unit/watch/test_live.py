@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("rich", reason="the extra watch")
 
-from rmqio.testing import FakeBroker
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.terminal import CTRL_C, on_terminal
 from tests.helpers.waiting import at_most, until
 

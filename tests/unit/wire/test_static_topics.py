@@ -14,11 +14,12 @@ from rmqio.client.routes import Routes
 from rmqio.errors import LocalError, WireError
 from rmqio.model import Message, MessageQueue, PullResult, PullStatus
 from rmqio.options import ClientOptions
-from rmqio.testing import FakeBroker, faults
 from rmqio.wire import requests
 from rmqio.wire.command import Command, RequestCode
 from rmqio.wire.requests import broker_of_handle
 from rmqio.wire.stored import INNER_BATCH, NEED_UNWRAP
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.wire.stored_bytes import Stored, encode_all, encode_member
 
 QUEUE = MessageQueue("orders", "__syslo__global__", 5)

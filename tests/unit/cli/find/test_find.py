@@ -10,8 +10,8 @@ import pytest
 from rmqio.batches import record_id
 from rmqio.dead_letters.letters import Failed, make_letter
 from rmqio.model import MessageQueue
-from rmqio.testing import FakeBroker
 from tests.helpers.command_line import Tool
+from tests.helpers.fakes.broker import FakeBroker
 
 
 @pytest.fixture(autouse=True)

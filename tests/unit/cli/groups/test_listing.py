@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rmqio.model import MessageQueue
-from rmqio.testing import FakeBroker
-from rmqio.testing.faults import Fault, answer
 from rmqio.wire.command import Command, RequestCode
 from tests.helpers.command_line import Tool
+from tests.helpers.fakes.broker import FakeBroker
+from tests.helpers.fakes.faults import Fault, answer
 
 ALL_GROUPS, ALL_OFFSETS, MEMBERS = 201, 43, 38
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from rmqio.testing import FakeBroker
-from rmqio.testing.broker import NAME_SERVER
-from rmqio.testing.faults import Exchange, answer
 from rmqio.wire.command import Command, RequestCode
 from tests.helpers.command_line import Tool
+from tests.helpers.fakes.broker import NAME_SERVER, FakeBroker
+from tests.helpers.fakes.faults import Exchange, answer
 
 BROKERS = ("broker-a", "broker-b")
 PUT_ORDER, GET_ORDER, DELETE_ORDER = 100, 101, 102

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqio.testing import FakeBroker
 from tests.helpers.client.looking import A, B, Setup, UnpluggedSetup
 from tests.helpers.client.unplugged import UnpluggedBroker
+from tests.helpers.fakes.broker import FakeBroker
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rmqio.errors import BrokerSilent, RequestTimeout
-from rmqio.testing import faults
 from rmqio.wire.command import RequestCode
 from tests.helpers.client.looking import ALL, B_SILENT, B_TIMED_OUT, B, UnpluggedSetup
+from tests.helpers.fakes import faults
 
 
 def test_the_error_says_who_is_silent_since_when_and_what_to_do(unplugged: UnpluggedSetup) -> None:

@@ -16,10 +16,11 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.errors import LocalError, NoPermission, QueueGone, QueueNotReadable, TopicNotExist
 from rmqio.interfaces import OffsetQuery
 from rmqio.model import MessageFilter
-from rmqio.testing import NAME_SERVER, FakeBroker, faults
-from rmqio.testing.faults import Exchange
 from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.looking import ALL, B_SILENT, B_TIMED_OUT, A, B, Setup, UnpluggedSetup
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import NAME_SERVER, FakeBroker
+from tests.helpers.fakes.faults import Exchange
 from tests.helpers.own_process import in_own_process
 from tests.helpers.waiting import until
 

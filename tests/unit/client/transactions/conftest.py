@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqio.testing import FakeBroker, faults
 from tests.helpers.client.transactions import END
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from rmqio.client.transactions import COMMIT, ROLLBACK, UNKNOWN
 from rmqio.errors import LocalError
 from rmqio.model import Record
 from rmqio.security import Security
-from rmqio.testing import FakeBroker, faults
 from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.transactions import (
     CHECK,
@@ -23,6 +22,8 @@ from tests.helpers.client.transactions import (
     producer,
     serve_until,
 )
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.waiting import until
 
 

@@ -20,9 +20,10 @@ from rmqio.client.transactions import (
 from rmqio.errors import FlushDiskTimeout, LocalError, RequestTimeout, TransportError
 from rmqio.options import ClientOptions
 from rmqio.security import Security
-from rmqio.testing import FakeBroker, faults
 from rmqio.wire.command import RequestCode
 from tests.helpers.client.transactions import END, MESSAGE, SEND, ends, producer, serve_until
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
 
 
 def test_a_half_message_is_marked_as_one_and_ended_where_it_was_stored(broker: FakeBroker) -> None:

@@ -26,9 +26,11 @@ from rmqio.model import TOMBSTONE, Message, MessageQueue, Record
 from rmqio.options import ClientOptions
 from rmqio.serde.registry.base import RegistryUnavailable
 from rmqio.sql.compile.messages import row_key
-from rmqio.testing import FakeBroker, InMemoryClientFactory, InMemoryCluster, faults
+from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from rmqio.topics import queue_for_key
 from rmqio.wire.command import RequestCode
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import FakeBroker
 from tests.helpers.waiting import until
 
 TYPES = {"id": "int64", "name": "string", "day": "date32"}

@@ -14,8 +14,8 @@ pytest.importorskip("lark", reason="the extra sql is not installed")
 from rmqio.rules.command.lint import cost_of, literal_length, triggers, warnings_of
 from rmqio.rules.ir import And, Atom, Condition, Kind, Not, Or, Place, Rule
 from rmqio.rules.ruleset import RuleSet
-from rmqio.testing import FakeBroker
 from tests.helpers.command_line import Tool
+from tests.helpers.fakes.broker import FakeBroker
 
 A = Atom("a", Kind.EQUALS, 1)
 B = Atom("b", Kind.CONTAINS, "text")

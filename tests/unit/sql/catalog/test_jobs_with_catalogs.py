@@ -13,7 +13,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.cli.main import main
 from rmqio.sql.shell import processes, worker
-from rmqio.testing import FakeBroker
+from tests.helpers.fakes.broker import FakeBroker
 
 CATALOG = """
 CREATE TABLE t (a INT) WITH ('topic' = 't');

@@ -28,9 +28,10 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
 from rmqio.runners.spark.options import StreamOptions
 from rmqio.serde import JsonDeserializer
-from rmqio.testing import FakeBroker, InMemoryClientFactory
+from rmqio.testing import InMemoryClientFactory
 from rmqio.transforms.shared import close_shared_clients
 from rmqio.wire.command import RequestCode
+from tests.helpers.fakes.broker import FakeBroker
 
 AT = "h:9876"
 TO_THE_END = StopAt.latest()

@@ -12,9 +12,11 @@ from rmqio.client.connection import Connection
 from rmqio.client.session import Call
 from rmqio.errors import LocalError, TransportError
 from rmqio.model import MessageFilter, MessageQueue
-from rmqio.testing import NAME_SERVER, FakeBroker, InMemoryCluster, faults
+from rmqio.testing import InMemoryCluster
 from rmqio.wire import requests
 from rmqio.wire.command import Command, RequestCode
+from tests.helpers.fakes import faults
+from tests.helpers.fakes.broker import NAME_SERVER, FakeBroker
 from tests.helpers.own_process import in_own_process
 from tests.helpers.waiting import at_most
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from rmqio.errors import LocalError, WireError
-from rmqio.testing._protocol import BrokerHandlers, BrokerSettings, NameServerHandlers, should_hold
 from rmqio.testing.cluster import InMemoryCluster
-from rmqio.testing.faults import Fault
 from rmqio.wire.command import Command, CommandFlag, FrameDecoder, RequestCode, encode_frame
+from tests.helpers.fakes.faults import Fault
+from tests.helpers.fakes.protocol import BrokerHandlers, BrokerSettings, NameServerHandlers, should_hold
+from tests.helpers.waiting import patience
 
 # A loopback TCP server in one thread: listeners, connections, timers, frames.
 
@@ -131,7 +132,7 @@ class LoopbackServer:
         """Close everything and end the thread. Idempotent."""
         if self._thread.is_alive():
             self.call(self._mark_stopped)
-            self._thread.join(10)
+            self._thread.join(10 * patience())
         else:
             self._release()
 
@@ -224,7 +225,7 @@ class LoopbackServer:
             done.set()
 
         self.call(act)
-        done.wait(10)
+        done.wait(10 * patience())
 
     def wake(self) -> None:
         with suppress(OSError):  # full: it will wake anyway; closed: nothing to wake

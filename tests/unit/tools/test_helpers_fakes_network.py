@@ -8,8 +8,9 @@ from rmqio.client.connection import Connection
 from rmqio.client.environment import Environment
 from rmqio.client.transport import Transport
 from rmqio.errors import TransportError
-from rmqio.testing import ManualClock, ScriptedNetwork, ScriptedTransport
+from rmqio.testing import ManualClock
 from rmqio.wire.command import Command, encode_frame
+from tests.helpers.fakes.network import ScriptedNetwork, ScriptedTransport
 
 
 def test_it_plays_its_script() -> None:
