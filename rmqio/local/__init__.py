@@ -4,7 +4,7 @@
         rocketmq.create_topic("orders", queues=4)
         ...  # name server at rocketmq.name_server
 
-On the command line `python -m rmqio.local`, in pytest the fixture `rocketmq`.
+On the command line `python -m rmqio.local`, in pytest the fixture `rocketmq` of `rmqio.local.pytest_plugin`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["LocalRocketMQ", "LocalBrokerError"]
 
 
 def __getattr__(name: str) -> object:
-    # On first use (PEP 562): pytest imports this package for the plugin, in every session of every project.
+    # On first use (PEP 562): a test session that loads the pytest plugin imports this package.
     if name == "LocalRocketMQ":
         from rmqio.local.broker import LocalRocketMQ
 

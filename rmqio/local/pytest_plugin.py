@@ -1,7 +1,7 @@
 """The pytest fixture `rocketmq`: one broker for the whole session, started for the first test that requests it.
 
-pytest loads this module in every session of every project that has rmqio installed, so it imports nothing from rmqio
-before a test needs it.
+A project that uses it has `pytest_plugins = ["rmqio.local.pytest_plugin"]` in its topmost `conftest.py`. The module
+imports nothing from rmqio before a test needs it.
 """
 
 from __future__ import annotations
