@@ -19,6 +19,7 @@ from rmqio.runners.options import connects_from_here, flags_with_value, known_ru
 from rmqio.sql.catalog.settings import options_of
 from rmqio.sql.errors import SqlError
 from rmqio.sql.explain.plans import explain, for_terminal
+from rmqio.sql.pieces import pieces
 from rmqio.sql.planning.checks import require_files
 from rmqio.sql.planning.pushdown import endless_reads
 from rmqio.sql.resuming import is_same, keeps_checkpoint, obstacles
@@ -26,7 +27,6 @@ from rmqio.sql.scripts.catalog_file import load_catalogs
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.shell import command as shell
 from rmqio.sql.shell.processes import StatementFailed
-from rmqio.sql.syntax.pieces import pieces
 from rmqio.sql.values import in_zone
 from rmqio.start import TIME_HELP
 

@@ -10,10 +10,10 @@ from typing import Final
 from rmqio.sql.catalog.settings import options_of
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import SqlError
+from rmqio.sql.explain.signature import Signature, compared, signature_of
 from rmqio.sql.planning.plan import Calc, Constants, LookupJoin, Relation, Scan, Sink, Union, Windowed, tables_of
 from rmqio.sql.planning.pushdown import endless_reads
 from rmqio.sql.planning.relations import Expand
-from rmqio.sql.planning.signature import Signature, compared, signature_of
 from rmqio.sql.scripts.catalog_file import load_catalogs
 from rmqio.sql.scripts.script import Script
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from rmqio.addresses import wrong_port
 from rmqio.security import is_variable_name
-from rmqio.sql.syntax.pieces import Piece, pieces
+from rmqio.sql.pieces import Piece, pieces
 
 # Secrets by their names, and inside the value of an option, whatever the option is: headers, cookies, JSON, URLs.
 #

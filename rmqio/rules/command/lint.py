@@ -26,7 +26,7 @@ from rmqio.rules.ir import (
     unordered,
 )
 from rmqio.rules.match.atoms import is_number, text_of
-from rmqio.rules.match.reference import meets
+from rmqio.rules.reference import meets
 
 # Conditions that cannot all be met, as far as that is cheap to see: each against one value of its field.
 

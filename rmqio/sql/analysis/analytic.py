@@ -17,6 +17,7 @@ from rmqio.sql.analysis.grouping import require_key, result_type
 from rmqio.sql.analysis.scope import Scope
 from rmqio.sql.errors import Refusal, Span, listed
 from rmqio.sql.expressions import Constant, Expr, InputRef
+from rmqio.sql.optimizer import fold
 from rmqio.sql.planning.plan import AggregateCall, Calc, Field, Relation, SortKey, Windowed
 from rmqio.sql.planning.relations import Analytic, AnalyticCall, without_time
 from rmqio.sql.syntax import nodes
@@ -264,7 +265,6 @@ def _offset(kind: str, size: nodes.Expression | None, frame: nodes.Frame) -> int
 
 def distance(size: nodes.Expression) -> Expr:
     """Returns how far a frame goes, as a `Constant` if it can be computed. Raises `Refusal` for a column."""
-    from rmqio.sql.planning.optimizer import fold  # the compiler imports the analysis
 
     def refused(node: nodes.Expression) -> None:
         if isinstance(node, nodes.Column):

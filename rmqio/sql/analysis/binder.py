@@ -14,7 +14,9 @@ from rmqio.sql.analysis.aggregates import AGGREGATES
 from rmqio.sql.analysis.conversions import arithmetic, comparison, conditional, converted, same_type
 from rmqio.sql.analysis.functions import SPECIAL, call_of, check_pattern, require_function
 from rmqio.sql.analysis.scope import Scope, field_of
+from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows
 from rmqio.sql.compile.emitter import is_pure
+from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.expressions import Constant, Expr, InputRef, Is, Logical, Membership, Not, Operation, walk
 from rmqio.sql.planning.ranks import WAY_OUT
@@ -97,8 +99,6 @@ def check_failing(expression: Expr, node: nodes.Expression) -> None:
 
 
 def _failure(expression: Expr) -> str | None:
-    from rmqio.sql.compile.description import Fragment, FromRows, Step, ToRows  # the compiler imports the analysis
-    from rmqio.sql.compile.fragment import compiled
 
     mapped = compiled(Fragment(FromRows(()), (Step(None, (expression,)),), ToRows()))([()])
     return next((str(each) for each in mapped.failed.values()), None)

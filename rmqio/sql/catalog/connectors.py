@@ -9,6 +9,7 @@ from typing import Final
 
 from rmqio.addresses import NO_PORT, wrong_port
 from rmqio.security import holds_password
+from rmqio.sql.catalog.format_options import NAMES as FORMAT_OPTIONS
 from rmqio.sql.catalog.settings import _duration_ms
 from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.secrets import masked_value
@@ -125,16 +126,10 @@ def _require_own(connector: str, found: Mapping[str, Option]) -> None:
             owners = [each for each, names in _OF_CONNECTOR.items() if name in names]
             raise Refusal(f"the option {option.key!r} is of the connector {listed(owners)}, not of {connector}",
                           option.span)  # fmt: skip
-        is_of_format = name == "skip_errors" or name in _of_formats()
+        is_of_format = name == "skip_errors" or name in FORMAT_OPTIONS
         if connector == DATABASE or (connector == FILES and not is_of_format):
             owners_named = "of topics and files" if is_of_format else "of topics"
             raise Refusal(f"the option {option.key!r} is {owners_named}, not of the connector {connector}", option.span)
-
-
-def _of_formats() -> frozenset[str]:
-    from rmqio.sql.formats.options import NAMES as of_formats  # formats know tables, which know options
-
-    return of_formats
 
 
 def _refresh_ms(found: Mapping[str, Option]) -> int:

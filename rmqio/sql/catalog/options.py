@@ -17,6 +17,7 @@ from rmqio.errors import LocalError
 from rmqio.model import MessageFilter
 from rmqio.sql.catalog import connectors, option_checks
 from rmqio.sql.catalog.connectors import ConnectorOptions
+from rmqio.sql.catalog.format_options import check_own, of_format, pattern_named, prefix_of
 from rmqio.sql.catalog.option_checks import check_names
 from rmqio.sql.errors import Refusal, nearest
 from rmqio.sql.syntax.statements import Option
@@ -172,8 +173,6 @@ def option_keys() -> list[str]:
 
 def table_options(options: Sequence[Option], table: str) -> TableOptions:
     """Returns the options of CREATE TABLE. Raises `Refusal` for unknown ones, and for values that do not fit."""
-    from rmqio.sql.formats.options import pattern_named
-
     found: dict[str, Option] = {}
     for option in options:
         folded = option_checks.folded_key(option.key)
@@ -225,8 +224,6 @@ def _checked(found: dict[str, Option], table: str) -> TableOptions:
         except LocalError as error:
             raise Refusal(str(error), found["tag"].value_span) from None
         return None if found_filter.is_all else found_filter.expression
-
-    from rmqio.sql.formats.options import check_own, of_format  # formats know tables, which know options
 
     if "connector" in found:
         named = connectors.connector_named(text("connector"))
@@ -319,8 +316,6 @@ def _tag_column(found: dict[str, Option]) -> str | None:
 
 def _default_format(found: dict[str, Option]) -> str:
     """The format of tables without one: rocketmq-flink's with its `fieldDelimiter` are CSV."""
-    from rmqio.sql.formats.options import prefix_of  # formats know tables, which know options
-
     has_delimiter = "delimiter" in found and prefix_of(found["delimiter"]) is None
     is_json = option_checks.boolean(found["is_json"]) if "is_json" in found else not has_delimiter
     return "json" if is_json else "csv" if has_delimiter else "raw"

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from rmqio.sql.catalog.connectors import DATABASE, FILES
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import delimited, json, logs, python_rows, raw, texts
 from rmqio.sql.formats.base import Decoder, Encoder, Fields, RequiredParts, RowFailure
 from rmqio.sql.formats.json import JsonDecoder, JsonEncoder, JsonOptions
-from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import has_required_parts
 from rmqio.sql.values import ValueFailure

@@ -15,6 +15,7 @@ from rmqio.addresses import require_folder
 from rmqio.errors import LocalError, SerdeError
 from rmqio.sql import values
 from rmqio.sql.casts import single
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats.base import (
@@ -28,7 +29,6 @@ from rmqio.sql.formats.base import (
     required,
     whole,
 )
-from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.values import DAY_US, ValueFailure

@@ -8,11 +8,11 @@ from typing import Final
 
 from rmqio.errors import LocalError
 from rmqio.serde.registry import OpenSchemaRegistry
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats.avro import AvroEncoder, RegistryDecoder
 from rmqio.sql.formats.base import TIMES, Fields, RowFailure
-from rmqio.sql.formats.options import FormatOptions
 
 _HEAD: Final = struct.Struct(">BQ")
 _EIGHT_BYTES: Final = 0x10

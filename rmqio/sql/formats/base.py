@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rmqio.errors import LocalError
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.errors import Refusal
-from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import SqlType, has_required_parts
 from rmqio.sql.values import ValueFailure, shown_value

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rmqio.errors import counted
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import texts
@@ -27,7 +28,6 @@ from rmqio.sql.formats.base import (
     row_of_texts,
     utf8,
 )
-from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.formats.texts import SURE_DIGITS
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.types import BITS

@@ -12,12 +12,12 @@ import msgspec
 
 from rmqio.sql import values
 from rmqio.sql.catalog.columns import JsonSchemaColumns
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import base, json_values, texts
 from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, bounded, reason_of
 from rmqio.sql.formats.json_values import Literal, Part, converter, kind_of
-from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.values import ValueFailure
 

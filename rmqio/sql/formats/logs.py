@@ -9,6 +9,7 @@ import zoneinfo
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from rmqio.sql.catalog.format_options import PATTERN, FormatOptions
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, listed, nearest
 from rmqio.sql.formats import texts
@@ -22,7 +23,6 @@ from rmqio.sql.formats.base import (
     row_of_texts,
     utf8,
 )
-from rmqio.sql.formats.options import PATTERN, FormatOptions
 from rmqio.sql.functions import grok, syslog
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.regexes import TIMEOUT_S

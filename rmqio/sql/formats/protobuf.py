@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from rmqio.sql import values
 from rmqio.sql.casts import single
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import base
 from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, bounded, filled, reason_of, whole
-from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.formats.protobuf_schemas import (
     TIMESTAMP,
     WRAPPERS,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.errors import Refusal, nearest
-from rmqio.sql.formats.options import FormatOptions
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor

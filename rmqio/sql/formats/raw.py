@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from rmqio.serde.plain import text_encoding
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats.base import Fields, RowFailure, bounded, filled
-from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure
 

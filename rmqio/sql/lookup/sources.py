@@ -15,11 +15,11 @@ from rmqio.enrich.sql_source import engine_of
 from rmqio.errors import LocalError
 from rmqio.security import password_from
 from rmqio.sql.catalog.connectors import ConnectorOptions
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import SqlError, nearest
 from rmqio.sql.formats.base import RowFailure, reason_of
 from rmqio.sql.formats.delimited import CsvOptions
-from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.secrets import masked_message, masked_value
 
 CHUNK: Final = 512

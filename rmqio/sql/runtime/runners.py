@@ -12,8 +12,8 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 
 from rmqio.runners.checkpoints import CheckpointOptions
 from rmqio.sql.errors import SqlError
+from rmqio.sql.explain.signature import VERSION, compared, signature_of
 from rmqio.sql.planning.plan import Sink
-from rmqio.sql.planning.signature import VERSION, compared, signature_of
 
 # Says what a runner does with a job, in a few words, above its report.
 

@@ -13,7 +13,7 @@ from rmqio.sql.catalog.tables import Table
 from rmqio.sql.compile.description import Fragment, FromTable, Step, ToRows
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.expressions import InputRef
-from rmqio.sql.planning.optimizer import optimize
+from rmqio.sql.optimizer import optimize
 from rmqio.sql.planning.plan import Calc, Field, Relation, Scan
 from rmqio.sql.values import in_zone, session_zone
 

@@ -22,10 +22,10 @@ from rmqio.errors import RmqioError
 from rmqio.model import Message
 from rmqio.repeats import LookBack
 from rmqio.sql.catalog.connectors import FILES
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.catalog.tables import Column, Table
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats.delimited import CsvEncoder, CsvOptions
-from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.planning.identity import has_groups, has_own_ids, id_position, with_ids
 from rmqio.sql.planning.plan import Field, Sink
 from rmqio.sql.rows import pack

@@ -17,10 +17,10 @@ from typing import Final
 from rmqio.addresses import is_url, shown_url
 from rmqio.sql.catalog.tables import FurtherTables, Table
 from rmqio.sql.errors import SqlError
+from rmqio.sql.pieces import pieces
 from rmqio.sql.scripts.script import Script, Texts
 from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
-from rmqio.sql.syntax.pieces import pieces
 
 Created = statements.CreateTable | statements.CreateView | statements.CreateFunction
 KINDS: Final = {statements.CreateTable: "TABLE", statements.CreateView: "VIEW", statements.CreateFunction: "FUNCTION"}

@@ -17,8 +17,8 @@ from rmqio.sql.catalog.tables import Catalog, View
 from rmqio.sql.compile.emitter import shortened
 from rmqio.sql.errors import Refusal, Source, Span, SqlError
 from rmqio.sql.expressions import check_depth
+from rmqio.sql.optimizer import optimize
 from rmqio.sql.planning.checks import feedback, require_one_writer
-from rmqio.sql.planning.optimizer import optimize
 from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.planning.ranks import check_limits
 from rmqio.sql.planning.relations import with_places

@@ -12,11 +12,11 @@ from typing import Final
 from rmqio.errors import LocalError
 from rmqio.runners.options import strict_options
 from rmqio.sql.errors import SqlError
+from rmqio.sql.pieces import pieces
 from rmqio.sql.scripts.catalog_file import CatalogFile, file_of, further_of
 from rmqio.sql.shell.session import End, Session, is_command
 from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
-from rmqio.sql.syntax.pieces import pieces
 
 _OK: Final = 0
 _PRINTED: Final = (statements.QueryStatement, statements.Show, statements.Describe)

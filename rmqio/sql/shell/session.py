@@ -19,6 +19,7 @@ from rmqio.options import options_of_cluster
 from rmqio.sql.catalog.tables import Table
 from rmqio.sql.errors import Refusal, SqlError, nearest
 from rmqio.sql.explain.plans import explain, for_terminal
+from rmqio.sql.pieces import open_token, pieces
 from rmqio.sql.planning.checks import require_files
 from rmqio.sql.planning.plan import Relation, Sink
 from rmqio.sql.planning.pushdown import endless_reads
@@ -29,7 +30,6 @@ from rmqio.sql.shell import rendering
 from rmqio.sql.shell.plans import OWN, START, STOP, Bounds, ScanOptions, branches, for_reading, tables
 from rmqio.sql.shell.rendering import RowPrinter, print_names, print_table
 from rmqio.sql.syntax import nodes, statements
-from rmqio.sql.syntax.pieces import open_token, pieces
 from rmqio.start import StartFrom, StopAt
 
 Rows = Generator[list[tuple[Any, ...]], None, None]

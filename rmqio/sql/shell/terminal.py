@@ -27,6 +27,7 @@ from rmqio.sql.catalog.option_checks import folded_key
 from rmqio.sql.catalog.options import FORMATS, ON_ERROR, STARTS, option_keys
 from rmqio.sql.catalog.settings import NAME, TTL
 from rmqio.sql.catalog.tables import Catalog, Table
+from rmqio.sql.pieces import open_token, pieces
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.shell.plans import OWN
 from rmqio.sql.shell.processes import StatementFailed
@@ -34,7 +35,6 @@ from rmqio.sql.shell.rendering import columns_of, quoted
 from rmqio.sql.shell.session import End, Session, is_complete
 from rmqio.sql.syntax import nodes
 from rmqio.sql.syntax.parser import RESERVED, Expected, expected_after
-from rmqio.sql.syntax.pieces import open_token, pieces
 
 # Completion: what can stand at the cursor, by the grammar and by the tables that the statement names.
 

@@ -8,7 +8,7 @@ from typing import Any
 from rmqio.rules.engine import compile_rules
 from rmqio.rules.errors import Limits
 from rmqio.rules.ir import Atom, Condition, Not, Or, Rule
-from rmqio.rules.match.reference import meets
+from rmqio.rules.reference import meets
 from tests.helpers.rules.regexes import find_by_re
 
 

@@ -20,7 +20,7 @@ from rmqio.pyspark.options import WRITE_NAMES
 from rmqio.pyspark.read_options import READ_NAMES
 from rmqio.runners.spark.streaming import checkpoint
 from rmqio.sql.catalog import options, tables
-from rmqio.sql.planning import signature
+from rmqio.sql.explain import signature
 from rmqio.telemetry import METRICS
 from rmqio.transforms.reading import restriction
 from rmqio.wire import requests

@@ -25,7 +25,7 @@ from rmqio.sql.expressions import (
     Not,
     Operation,
 )
-from rmqio.sql.planning.optimizer import optimize
+from rmqio.sql.optimizer import optimize
 from rmqio.sql.planning.plan import Calc, Field, Relation, Scan
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.syntax import statements

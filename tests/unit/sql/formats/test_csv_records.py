@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.catalog.tables import Table, table_of
 from rmqio.sql.formats.delimited import CsvDecoder, CsvEncoder, CsvOptions
-from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.lookup.sources import rows_of_file
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.syntax import statements

@@ -17,7 +17,7 @@ from rmqio import StopAt
 from rmqio.sql.compile.fragment import compiled
 from rmqio.sql.compile.shared import compiled_together
 from rmqio.sql.explain.plans import explain
-from rmqio.sql.planning.signature import signature_of
+from rmqio.sql.explain.signature import signature_of
 from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import _Recorded
 from rmqio.sql.scripts import script as scripts

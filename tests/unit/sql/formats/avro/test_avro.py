@@ -13,11 +13,11 @@ from rmqio.model import Message
 from rmqio.serde.avro import AvroSerializer
 from rmqio.serde.registry import FolderRegistry
 from rmqio.sql import types
+from rmqio.sql.catalog.format_options import FormatOptions
 from rmqio.sql.errors import Refusal
 from rmqio.sql.formats import avro, avro_openschema, base, decoder_of, encoder_of
 from rmqio.sql.formats.avro import schema_of
 from rmqio.sql.formats.base import RowFailure
-from rmqio.sql.formats.options import FormatOptions
 from rmqio.sql.syntax.statements import Option
 from rmqio.sql.types import SqlType
 from rmqio.sql.values import ValueFailure

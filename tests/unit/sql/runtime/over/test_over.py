@@ -23,9 +23,9 @@ from rmqio.runners import options
 from rmqio.sql import types
 from rmqio.sql.compile.description import Fragment, FromRows, ToRows
 from rmqio.sql.compile.over import Frames
+from rmqio.sql.explain.signature import Signature, changes, signature_of
 from rmqio.sql.planning.plan import AggregateCall, Field
 from rmqio.sql.planning.relations import OverCall
-from rmqio.sql.planning.signature import Signature, changes, signature_of
 from rmqio.sql.rows import pack
 from rmqio.sql.runtime import windows
 from rmqio.sql.runtime.over import ExpiringOverFn, OverFn, OverSpec

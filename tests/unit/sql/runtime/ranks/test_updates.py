@@ -17,7 +17,7 @@ import duckdb
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.planning.signature import changes, signature_of
+from rmqio.sql.explain.signature import changes, signature_of
 from rmqio.sql.runtime import windows
 from rmqio.sql.scripts.script import Script
 from rmqio.testing import InMemoryCluster

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
-from rmqio.sql.syntax.pieces import open_token, pieces
+from rmqio.sql.pieces import open_token, pieces
 
 PART = st.sampled_from(
     ["SELECT a", " ';' ", "`x;y`", "{a;b}", "-- c;\n", "/* d; */", "'it''s;'", "\n", "1 / 2", "a - b"]

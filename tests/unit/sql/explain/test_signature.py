@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.sql.errors import SqlError
-from rmqio.sql.planning.signature import ADDED_LATER, VERSION, Comparison, Signature, changes, compared, signature_of
+from rmqio.sql.explain.signature import ADDED_LATER, VERSION, Comparison, Signature, changes, compared, signature_of
 from rmqio.sql.runtime.runners import check_signature
 from rmqio.sql.scripts.script import Script
 
