@@ -21,9 +21,9 @@ def run(work: Work) -> int:
     """Runs a statement and returns its exit status."""
     if work.query is not None:
         return _select(work, work.query)
-    from rmqio.sql import command
+    from rmqio.sql.job import run_job
 
-    return command.run_job(Script(settings=work.settings, sinks=list(work.sinks), texts=work.texts), work.arguments)
+    return run_job(Script(settings=work.settings, sinks=list(work.sinks), texts=work.texts), work.arguments)
 
 
 def _select(work: Work, query: Relation) -> int:

@@ -36,11 +36,11 @@ OUTSIDE_WORLD = {
     "ssl",
     "multiprocessing",
 }
-SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.command", "rmqio.sql.transform", "rmqio.sql.lookup.sources"}
+SQL_WITH_BEAM = {"rmqio.sql.runtime", "rmqio.sql.job", "rmqio.sql.transform", "rmqio.sql.lookup.sources"}
 ENRICH_WITH_BEAM = {f"rmqio.enrich.{name}" for name in ("transform", "sources")}
 ENRICH_FOR_SPARK = "rmqio.enrich.lookups"
 SQL_FOR_RULES = ("rmqio.sql.conditions", "rmqio.sql.errors")
-AUDIT_WITH_BEAM = {f"rmqio.audit.{name}" for name in ("transform", "audit_fn")}
+AUDIT_WITH_BEAM = {"rmqio.audit.transform"}
 CONNECT_WITHOUT_BEAM = {
     f"rmqio.connect.{name}"
     for name in (

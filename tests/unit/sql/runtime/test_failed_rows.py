@@ -13,7 +13,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 import apache_beam as beam
 
 from rmqio.errors import counted
-from rmqio.sql.command import summary
+from rmqio.sql.job import summary
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.runtime.outputs import row_text
 from rmqio.sql.types import SqlType

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.dead_letters.letters import read_letter
-from rmqio.sql.command import summary
+from rmqio.sql.job import summary
 from rmqio.testing import InMemoryCluster
 from tests.unit.sql.job_support import cluster, job, put, stored, table
 
