@@ -29,7 +29,14 @@ from rmqio.model import Message, MessageQueue, Record
 from rmqio.security import Security
 from rmqio.serde.strict_json import JsonEncoder
 from rmqio.transforms import ReadFailure
-from rmqio.transforms.parts import Count, HandlesFailures, Latency, failure_of_record, failure_of_value, observe_process
+from rmqio.transforms.parts import (
+    Count,
+    HandlesFailures,
+    Latency,
+    failure_of_record,
+    failure_of_value,
+    observe_process,
+)
 
 # Failures of elements that a sink refuses: the whole element, where it comes from, and the warning in the log.
 

@@ -1,19 +1,24 @@
-"""EXPLAIN: a plan as a tree that a person reads."""
+"""EXPLAIN: the text of plans, from the reads of tables to the statements."""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from rmqio.errors import counted
 from rmqio.hints import character_width
 from rmqio.sql import types
+from rmqio.sql.catalog.connectors import DATABASE, FILES
+from rmqio.sql.catalog.tables import Column, Table
+from rmqio.sql.compile.description import Fragment, FromTable, Step, ToRows
 from rmqio.sql.compile.emitter import shortened
-from rmqio.sql.explain.reads import Reads, look_up_lines, place_of
+from rmqio.sql.compile.shared import first_steps, on_common_columns, shared_expressions
 from rmqio.sql.explain.relations import (
     column_names,
     emit_lines,
@@ -26,7 +31,7 @@ from rmqio.sql.explain.relations import (
     sink_kind,
     window_line,
 )
-from rmqio.sql.expressions import conjuncts
+from rmqio.sql.expressions import Expr, conjuncts
 from rmqio.sql.planning.plan import (
     BY_TIME,
     Aggregate,
@@ -43,10 +48,168 @@ from rmqio.sql.planning.plan import (
     Union,
     Windowed,
 )
+from rmqio.sql.planning.pushdown import Use, pushed_of, uses_of
 from rmqio.sql.planning.relations import Analytic, Expand, Over, Repeated, Sorted, SubqueryJoin, described
 from rmqio.sql.planning.watermarks import delay_us
+from rmqio.sql.secrets import masked_value
 from rmqio.sql.syntax.nodes import deep_trees
 from rmqio.sql.text import constant_text, duration, text_of
+
+# EXPLAIN of dimension tables, and of tables that are not topics.
+
+
+def place_of(table: Table) -> str:
+    """Returns what a table is: `topic orders, json`. No credentials."""
+    options = table.options
+    match options.connector:
+        case "rocketmq":
+            return f"topic {options.topic}, {options.format}"
+        case connector if connector == FILES:
+            return f"files {masked_value(options.of_connector.path, 'path')}, {options.format}"
+        case connector if connector == DATABASE:
+            from rmqio.sql.lookup.sources import place_of as in_database
+
+            return in_database(options.of_connector)
+    return options.connector
+
+
+def look_up_lines(join: LookupJoin) -> list[str]:
+    """Returns the lines of a look-up: the table, the key, what is kept of it, and how old it can be."""
+    left = [each.name for each in join.input.fields]
+    right = _names(join.dimension)
+    relation, conditions = join.dimension, _conditions(join)
+    while isinstance(relation, Calc):
+        relation = relation.input
+    assert isinstance(relation, Scan)
+    table = relation.table
+    keys = " and ".join(f"{text_of(key, left)} = {right[place]}" for key, place in join.keys)
+    lines = [f"Look up in {table.name} ({place_of(table)}), {join.kind.lower()}, append-only", f"by {keys}"]
+    lines += [f"where {text_of(each, [*left, *right])}" for each in conjuncts(join.residual)]
+    kept = ", ".join(right)
+    count = sum(each.expression is None for each in table.columns)
+    lines.append(f"each worker keeps {kept} (reads {len(relation.columns)} of {count} columns)")
+    lines += [f"only rows where {each}" for each in conditions]
+    refresh_ms = table.options.of_connector.refresh_ms
+    if table.options.connector not in (FILES, DATABASE):
+        lines.append(f"the newest row of each {', '.join(table.primary_key)}, from the start of the topic")
+    elif refresh_ms:
+        lines.append(f"is loaded again every {duration(refresh_ms)}")
+    else:
+        lines.append("is loaded once")
+    return lines
+
+
+def _names(relation: Relation) -> list[str]:
+    """The columns of a dimension as text: a key that is computed is what computes it."""
+    if not isinstance(relation, Calc):
+        return [each.name for each in relation.fields]
+    below = _names(relation.input)
+    return [
+        text_of(each, below) if field.name.startswith("KEY$") else field.name
+        for field, each in zip(relation.fields, relation.projections, strict=True)
+    ]
+
+
+def _conditions(join: LookupJoin) -> list[str]:
+    """The filters of the dimension's rows, as text."""
+    found: list[str] = []
+    relation = join.dimension
+    while isinstance(relation, Calc):
+        names = [each.name for each in relation.input.fields]
+        found = [*_texts(conjuncts(relation.condition), names), *found]
+        relation = relation.input
+    return found
+
+
+def _texts(conditions: Sequence[Expr], names: Sequence[str]) -> list[str]:
+    return [text_of(each, names) for each in conditions]
+
+
+@dataclass(slots=True)
+class Reads:
+    """The reads of a job.
+
+    Args:
+      plans: the plans of the job.
+    """
+
+    plans: Sequence[Relation]
+    _uses: list[Use] = field(default_factory=list)
+    _shown: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._uses = uses_of(self.plans)
+
+    def lines(self, scan: Scan) -> list[str]:
+        """Returns lines about the read of a table. Facts that its statements share are stated once."""
+        uses = [each for each in self._uses if each.scan.table is scan.table]
+        if id(scan.table) in self._shown:
+            return ["is read and decoded once: see above"]
+        self._shown.add(id(scan.table))
+        shared = _shared(uses) if len(uses) > 1 else []
+        return [*_filtered(scan.table, uses), *_bounds(scan.table, uses), *shared]
+
+
+def _filtered(table: Table, uses: Sequence[Use]) -> list[str]:
+    pushed = pushed_of(table, uses)
+    tag = pushed.expression if pushed.expression is not None else table.options.tag
+    if pushed.selector is None and tag is not None:
+        return [f"the broker filters by tag: {masked_value(tag)}"]
+    condition = table.options.sql if pushed.selector is None else pushed.selector.text
+    return [] if condition is None else [f"the broker filters by SQL92: {masked_value(condition, 'sql')}"]
+
+
+def _bounds(table: Table, uses: Sequence[Use]) -> list[str]:
+    options, pushed = table.options, pushed_of(table, uses)
+    lines = []
+    low = pushed.start_ms if options.start is None or options.start.kind in ("earliest", "timestamp") else None
+    if options.start is not None and options.start.kind == "timestamp":
+        low = max(options.start.timestamp_ms, low or 0)
+        lines.append(f"begins with what was stored at {_moment(low)}")
+    elif low is not None:
+        if options.start is not None:
+            lines.append(f"begins with what was stored at {_moment(low)}")
+        else:
+            lines.append(f"with --start=earliest, begins with what was stored at {_moment(low)}")
+    elif options.start is not None:
+        lines.append(f"begins at {_START.get(options.start.kind, options.start.kind)}")
+    high = pushed.stop_ms
+    if options.end_ms is not None:
+        lines.append(f"ends with what was stored before {_moment(min(options.end_ms, high or options.end_ms))}")
+    elif high is not None:
+        lines.append(f"with --stop, ends with what was stored before {_moment(high)}")
+    return lines
+
+
+_START = {"group_offsets": "the offsets of its group"}
+
+
+def _moment(milliseconds: int) -> str:
+    """The time in UTC, without a fraction of zeros."""
+    try:
+        moment = dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return f"{milliseconds} ms"
+    return f"{moment.isoformat(' ', 'milliseconds').removesuffix('.000')} UTC"
+
+
+def _shared(uses: Sequence[Use]) -> list[str]:
+    fragments = [_fragment(each) for each in uses]
+    _, columns, together = on_common_columns(fragments)
+    names = [each.name for each in columns]
+    lines = [f"is read and decoded once for the {len(uses)} that read it: {', '.join(names) or 'no column'}"]
+    found = shared_expressions(first_steps(together))
+    lines += [f"computes once for all: {text_of(each, names)}" for each in found]
+    return lines
+
+
+def _fragment(use: Use) -> Fragment:
+    columns: tuple[Column, ...] = use.scan.columns
+    steps = () if use.projections is None else (Step(use.condition, use.projections),)
+    return Fragment(FromTable(use.scan.table, columns), steps, ToRows())
+
+
+# EXPLAIN: a plan as a tree that a person reads.
 
 # EXPLAIN on a terminal: lines that are longer than it is wide go on below, within the lines of the tree.
 
@@ -104,7 +267,7 @@ def explain(plans: Sequence[Relation]) -> str:
 def named_fields(relation: Relation) -> tuple[Field, ...]:
     """Returns the columns of a relation with the names that EXPLAIN has for them, for errors of its rows."""
     with deep_trees():
-        names = _names(relation)
+        names = _column_names(relation)
     return tuple(
         field._replace(name=shortened(name), table="") for field, name in zip(relation.fields, names, strict=True)
     )
@@ -137,21 +300,21 @@ def _described(relation: Relation, reads: Reads) -> list[str]:
         case Join():
             return join_lines(relation)
         case Windowed():
-            return [f"Windows, append-only: {window_line(relation.window, _names(relation.input))}"]
+            return [f"Windows, append-only: {window_line(relation.window, _column_names(relation.input))}"]
         case LookupJoin():
             return look_up_lines(relation)
         case Aggregate():
             return _aggregate(relation)
         case Expand():
-            return described(relation, _names(relation.input))
+            return described(relation, _column_names(relation.input))
         case Rank():
-            return rank_lines(relation, _names(relation.input))
+            return rank_lines(relation, _column_names(relation.input))
         case Union():
             return [f"Union of {len(relation.members)}"]
         case Constants():
             return [counted(len(relation.rows), "row") + " of the statement"]
         case SubqueryJoin() | Over() | Analytic() | Sorted() | Repeated():
-            return more_described(relation, _names)
+            return more_described(relation, _column_names)
     return [type(relation).__name__]
 
 
@@ -181,7 +344,7 @@ def _scan(scan: Scan, reads: Reads) -> list[str]:
 
 
 def _calc(calc: Calc) -> list[str]:
-    names = _names(calc.input)
+    names = _column_names(calc.input)
     lines = [f"where {text_of(each, names)}" for each in conjuncts(calc.condition)]
     computed = [
         field.name if text_of(each, names) == field.name
@@ -191,12 +354,12 @@ def _calc(calc: Calc) -> list[str]:
     return ["Select", *_wrapped(computed), *lines]
 
 
-def _names(relation: Relation) -> list[str]:
+def _column_names(relation: Relation) -> list[str]:
     """The columns of a relation as text: those of an aggregate are what it computes."""
     if isinstance(relation, Join):
         return column_names(relation)
     if isinstance(relation, (SubqueryJoin, Over, Analytic, Sorted, Repeated)):
-        return more_names(relation, _names)
+        return more_names(relation, _column_names)
     if not isinstance(relation, Aggregate):
         return [each.name for each in relation.fields]
     names = _computed(relation.input)
@@ -207,8 +370,8 @@ def _names(relation: Relation) -> list[str]:
 def _computed(relation: Relation) -> list[str]:
     """The columns of an aggregate's input as text: they have no names of their own."""
     if not isinstance(relation, Calc):
-        return _names(relation)
-    below = _names(relation.input)
+        return _column_names(relation)
+    below = _column_names(relation.input)
     return [text_of(each, below) for each in relation.projections]
 
 
@@ -242,7 +405,7 @@ def _aggregate(aggregate: Aggregate) -> list[str]:
     lines += emit_lines(aggregate.emit)
     lines += [_call(each, names) for each in aggregate.calls]
     if isinstance(aggregate.input, Calc):
-        below = _names(aggregate.input.input)
+        below = _column_names(aggregate.input.input)
         lines += [f"where {text_of(each, below)}" for each in conjuncts(aggregate.input.condition)]
     lines.append(f"aggregates each batch, shuffles by {keys or 'nothing'}, {group_kept(aggregate)}")
     return lines

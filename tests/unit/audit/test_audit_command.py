@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqio.audit.checking import Request, audit
-from rmqio.audit.command import to_request
+from rmqio.audit.command import merged, to_request
 from rmqio.audit.identity import parse_identity
-from rmqio.audit.page import merged
 from rmqio.audit.report import document
 from rmqio.audit.sketch import Hop, Key, Sketch, Total, encode, mixed_one
 from rmqio.batches import record_id

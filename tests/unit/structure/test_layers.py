@@ -170,7 +170,7 @@ def broken_rule(imported: Import) -> str | None:
         return "the format for Spark takes of enrich its look-ups only"
     if imported.is_of("rmqio.audit") and not is_in(module, "rmqio.audit", "rmqio.pipelines"):
         return "nothing but the command line and pipelines imports audit: it stands on the others"
-    if imported.is_of("rmqio.connect") and not is_in(module, "rmqio.connect", "rmqio.pipelines", "rmqio.cli.programs"):
+    if imported.is_of("rmqio.connect") and not is_in(module, "rmqio.connect", "rmqio.pipelines", "rmqio.cli.main"):
         return "nothing but the command line and pipelines imports connect: it stands on the others"
     if is_in(module, "rmqio.connect") and imported.is_of("rmqio.wire", "rmqio.sending", "rmqio.client"):
         return "connect sees topics through the transforms"
@@ -336,8 +336,8 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.cli.topics", "from rmqio.client.admin import Admin\nimport json", None),
     ("rmqio.cli.printing", "def f():\n    from rmqio.serde.avro import AvroDeserializer", None),
     ("rmqio.cli.printing", "from rmqio.serde.avro import AvroDeserializer", "cli imports"),
-    ("rmqio.cli.programs", "def f():\n    from rmqio.local import __main__", None),
-    ("rmqio.cli.programs", "from rmqio.local import __main__", "cli imports"),
+    ("rmqio.cli.main", "def f():\n    from rmqio.local import __main__", None),
+    ("rmqio.cli.main", "from rmqio.local import __main__", "cli imports"),
     ("rmqio.rules.command.run", "from rmqio.cli.main import main", "nothing imports cli"),
     ("rmqio.rules.command.run", "from rmqio.command_line.output import note", None),
     ("rmqio.command_line.cluster", "from rmqio.client.client import RemotingQueueClient", "command_line imports"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqio.transforms.waiting import GRAIN_US, WAITING_LEVELS, Waiting, second_after
+from rmqio.transforms.parts import GRAIN_US, WAITING_LEVELS, Waiting, second_after
 
 
 class Bag:

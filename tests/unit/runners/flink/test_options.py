@@ -13,12 +13,11 @@ from apache_beam.transforms.periodicsequence import PeriodicImpulse
 
 from rmqio import ReadFromRocketMQ, StopAt
 from rmqio.errors import LocalError
-from rmqio.runners.flink import resuming
+from rmqio.runners.flink import runner
 from rmqio.runners.flink.jobserver_command import STREAM_RESTARTS
 from rmqio.runners.flink.options import FlinkOptions, Job, dangers, flink_conf, job_of, set_defaults
 from rmqio.runners.flink.rest import FlinkJob
-from rmqio.runners.flink.resuming import storage_of
-from rmqio.runners.flink.runner import _wanted
+from rmqio.runners.flink.runner import _wanted, storage_of
 from rmqio.runners.options import JOB_SERVER_OPTIONS
 
 BATCH, BOUNDED, ENDLESS = Job(False, False), Job(True, False), Job(True, True)
@@ -147,29 +146,29 @@ def test_settings_of_flink() -> None:
 
 
 def test_a_folder_becomes_a_url_and_is_made(tmp_path: Path) -> None:
-    url = resuming.url_of(str(tmp_path / "with space"))
+    url = runner.url_of(str(tmp_path / "with space"))
     assert url == (tmp_path / "with space").as_uri()
     assert (tmp_path / "with space").is_dir()
-    assert resuming.url_of("s3://bucket/a") == "s3://bucket/a"
+    assert runner.url_of("s3://bucket/a") == "s3://bucket/a"
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalError, match=r"--checkpoint_dir=.*file"):
-        resuming.url_of(str(tmp_path / "file" / "below"))
+        runner.url_of(str(tmp_path / "file" / "below"))
 
 
 def test_the_newest_complete_checkpoint_of_any_job(tmp_path: Path) -> None:
-    url = resuming.url_of(str(tmp_path / "with space"))
-    assert resuming.newest(url) is None
+    url = runner.url_of(str(tmp_path / "with space"))
+    assert runner.newest(url) is None
     for number, name in enumerate(["a/chk-9", "b/chk-1", "b/chk-2", "b/shared"]):
         folder = tmp_path / "with space" / name
         folder.mkdir(parents=True)
         if name != "b/chk-2":  # is being made
             (folder / "_metadata").write_text("")
             os.utime(folder / "_metadata", (number, number))
-    assert resuming.newest(url) == (tmp_path / "with space/b/chk-1").as_uri()
+    assert runner.newest(url) == (tmp_path / "with space/b/chk-1").as_uri()
     savepoint = tmp_path / "with space/savepoint-12ab34-cd"  # with which the job was stopped; Flink then drops chk-*
     savepoint.mkdir()
     (savepoint / "_metadata").write_text("")
-    assert resuming.newest(url) == savepoint.as_uri()
+    assert runner.newest(url) == savepoint.as_uri()
 
 
 def made(folder: Path, seconds: int) -> str:
@@ -207,7 +206,7 @@ def test_the_checkpoints_of_a_job_that_still_runs_are_its_own(tmp_path: Path) ->
 
 def test_a_file_system_that_beam_does_not_know_is_refused() -> None:
     with pytest.raises(LocalError, match="--savepoint_path"):
-        resuming.newest("oss2://bucket/a")
+        runner.newest("oss2://bucket/a")
 
 
 def test_each_flag_that_the_page_names_is_an_option_of_ours_or_of_the_job_server() -> None:

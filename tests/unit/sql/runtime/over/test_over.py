@@ -34,7 +34,7 @@ from rmqio.sql.runtime.translation import Translation
 from rmqio.sql.scripts.script import Script
 from rmqio.sql.values import ValueFailure, in_order
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.waiting import WAITING_LEVELS
+from rmqio.transforms.parts import WAITING_LEVELS
 from tests.helpers.transforms.reading import clean_cluster
 
 duckdb = pytest.importorskip("duckdb", reason="the oracle of SQL's tests")

@@ -11,7 +11,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.userstate import CombiningValueStateSpec
 
-from rmqio.runners.flink.resuming import with_own_inputs
+from rmqio.runners.flink.runner import with_own_inputs
 
 
 class Counts(beam.DoFn):
