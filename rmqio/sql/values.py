@@ -474,11 +474,38 @@ def scaled_time(micros: int, precision: int) -> int:
     return micros - micros % unit
 
 
+RAISED: Final = BaseException
+"""What code of the user's can raise: also `SystemExit`, asyncio's `CancelledError`, a panic of a library in Rust."""
+_OF_PROCESS: Final = (KeyboardInterrupt, MemoryError)
+
+
+def failure_reason(error: BaseException) -> str:
+    """Returns one line that says what code of the user's has raised.
+
+    Raises:
+      BaseException: the error itself, if it is of the process: Ctrl-C, no memory.
+    """
+    if isinstance(error, _OF_PROCESS):
+        raise error
+    if isinstance(error, ValueFailure):
+        return str(error)
+    name = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except _OF_PROCESS:
+        raise
+    except RAISED:  # a `__str__` of the user's
+        return f"{name} without a text"
+    return f"{name}: {text:.300}" if text else name
+
+
 def shown_value(value: Any, text_of: Callable[[Any], str] = repr) -> str:
     """Returns the text of a value of Python for a message, of a bounded length. Values of users may have no text."""
     try:
         text = text_of(value)
-    except Exception:  # noqa: BLE001 - more than 4,300 digits, a `__repr__` that raises
+    except _OF_PROCESS:
+        raise
+    except RAISED:  # more than 4,300 digits, a `__repr__` of the user's
         name = type(value).__name__
         return f"{name} of {value.bit_length():,} bits" if isinstance(value, int) else f"a value of {name}"
     return text if len(text) <= 50 else f"{text[:47]}..."

@@ -18,7 +18,7 @@ from rmqio.sql.rows import once, pack, pack_group, type_hint
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.user import conversions, functions
 from rmqio.sql.user.definition import FunctionError, UserFunction
-from rmqio.sql.values import ValueFailure, shown
+from rmqio.sql.values import RAISED, ValueFailure, failure_reason, shown
 
 # Exact sums of floats: no order of rows changes them.
 
@@ -333,7 +333,7 @@ class _Methods:
         self._function = function
         try:
             self._instance = given() if isinstance(given, type) else given
-        except functions.RAISED as error:
+        except RAISED as error:
             raise self._failed("", error) from error
         self._is_of_beam = known.is_of_beam
         self._into = functions.converters(function, kinds)
@@ -343,15 +343,13 @@ class _Methods:
     def _failed(self, method: str, error: BaseException) -> FunctionError:
         where = f" in {method}" if method else ""
         return FunctionError(
-            f"function {self._function.name}, an aggregate, has failed{where}: {functions.failure_reason(error)}"
+            f"function {self._function.name}, an aggregate, has failed{where}: {failure_reason(error)}"
         )
 
     def _called(self, method: str, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return call(*arguments)
-        except MemoryError:
-            raise
-        except functions.RAISED as error:  # the accumulator may be half changed: no row can be left out alone
+        except RAISED as error:  # the accumulator may be half changed: no row can be left out alone
             raise self._failed(method, error) from error
 
     def start(self) -> Any:
@@ -395,7 +393,7 @@ class _Methods:
         found = self._called(method, getattr(self._instance, method), accumulator)
         try:
             return self._out_of(found)
-        except Exception as error:  # it is the row of the group that has no value
+        except RAISED as error:  # it is the row of the group that has no value
             raise ValueFailure(str(self._failed(method, error))) from error
 
 

@@ -33,7 +33,7 @@ from rmqio.sql.functions.times import FIRST_INSTANT, LAST_INSTANT, now_us
 from rmqio.sql.types import BITS, INTERVALS
 from rmqio.sql.user import conversions, functions
 from rmqio.sql.user.definition import TABLE, UserCall
-from rmqio.sql.values import ValueFailure
+from rmqio.sql.values import RAISED, ValueFailure
 
 # Shorter code for what is usual: LIKE with a known pattern, the time of a number, and CAST of digits to an integer.
 
@@ -126,7 +126,7 @@ def _emit(expression: UserCall, given: object, names: Sequence[str], result: str
         else:
             out.line(f"{result} = {call}")
             _check_result(expression, result, out)
-    with out.block(f"except {out.constant(functions.RAISED, 'e')} as error:"):
+    with out.block(f"except {out.constant(RAISED, 'e')} as error:"):
         out.line(f"{failing}(error)")
 
 

@@ -17,6 +17,7 @@ from rmqio.errors import RmqioError
 from rmqio.sql.errors import nearest
 from rmqio.sql.expressions import Expr
 from rmqio.sql.types import SqlType
+from rmqio.sql.values import RAISED, failure_reason
 
 # Finds a function by its name: in the driver when it is created, in each worker before it is called.
 
@@ -82,8 +83,8 @@ def imported(name: str, folders: Sequence[str]) -> ModuleType:
             if error.name and (name == error.name or name.startswith(f"{error.name}.")):
                 raise NotFound(_missing(name, folders)) from None
             raise NotFound(f"the module {name} cannot be imported: {error}") from error
-        except (Exception, SystemExit) as error:
-            raise NotFound(f"the module {name} cannot be imported: {type(error).__name__}: {error}") from error
+        except RAISED as error:
+            raise NotFound(f"the module {name} cannot be imported: {failure_reason(error)}") from error
     first = name.partition(".")[0]
     for folder in folders:
         beside = [Path(folder, f"{first}.py"), Path(folder, first, "__init__.py")]
@@ -122,8 +123,8 @@ def _exists(name: str, folders: Sequence[str]) -> bool:
             return name in sys.modules or importlib.util.find_spec(name) is not None
         except ModuleNotFoundError:
             return False
-        except (Exception, SystemExit) as error:
-            raise NotFound(f"the module {name} cannot be imported: {type(error).__name__}: {error}") from error
+        except RAISED as error:
+            raise NotFound(f"the module {name} cannot be imported: {failure_reason(error)}") from error
 
 
 def _is_in(module: ModuleType, folder: str) -> bool:

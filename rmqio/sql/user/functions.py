@@ -18,7 +18,7 @@ from rmqio.sql.types import SqlType
 from rmqio.sql.user import conversions, definition, hints
 from rmqio.sql.user.definition import AGGREGATE, SCALAR, TABLE, FunctionError, Parameter, UserFunction
 from rmqio.sql.user.hints import ATTRIBUTE, HintError, Stated
-from rmqio.sql.values import ValueFailure
+from rmqio.sql.values import RAISED, ValueFailure, failure_reason, shown_value
 
 _FLINK: Final = ("create_accumulator", "accumulate", "merge", "get_value")
 _BEAM: Final = ("create_accumulator", "add_input", "merge_accumulators", "extract_output")
@@ -274,21 +274,18 @@ def _check_accumulator(given: Any, known: Inspected) -> None:
     try:
         instance = given() if isinstance(given, type) else given
         first = instance.create_accumulator()
-    except (Exception, SystemExit) as error:  # noqa: BLE001  a user's class can raise anything
-        raise WrongFunction(f"it fails before the first row: {type(error).__name__}: {error}") from None
+    except RAISED as error:
+        raise WrongFunction(f"it fails before the first row: {failure_reason(error)}") from None
     try:
         msgspec.msgpack.Decoder(kind).decode(msgspec.msgpack.encode(first))
     except (TypeError, ValueError, OverflowError) as error:
         raise WrongFunction(
-            f"its accumulator {first!r:.60} cannot travel as {kind}: {error}; use numbers, text, list, tuple, dict, "
-            "set, a NamedTuple or a dataclass"
+            f"its accumulator {shown_value(first)} cannot travel as {kind}: {error}; use numbers, text, list, tuple, "
+            "dict, set, a NamedTuple or a dataclass"
         ) from None
 
 
 # Functions in a worker: imported, compared with what the plan knows, and called with Python's values.
-
-RAISED: Final = (Exception, SystemExit, GeneratorExit)
-"""What a function of the user's raises: `sys.exit()` in it ends no worker."""
 
 
 @functools.cache
@@ -321,17 +318,7 @@ class Failing:
     shown: str
 
     def __call__(self, error: BaseException) -> None:
-        if isinstance(error, MemoryError):
-            raise error
         raise ValueFailure(f"function {self.shown}: {failure_reason(error)}") from error
-
-
-def failure_reason(error: BaseException) -> str:
-    """Returns one line that says what a function of the user's has raised."""
-    if isinstance(error, ValueFailure):
-        return str(error)
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text:.300}" if text else type(error).__name__
 
 
 def rows_of_function(function: UserFunction) -> Callable[[Any], list[tuple[Any, ...]]]:

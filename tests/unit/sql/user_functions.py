@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +25,26 @@ class Place:
 
 
 calls: list[tuple[Any, ...]] = []
-_ENDS: Mapping[str, BaseException] = {"exit": SystemExit(3), "close": GeneratorExit(), "memory": MemoryError()}
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+class Silent(Exception):
+    """Its text ends the process, or fails."""
+
+    def __str__(self) -> str:
+        if self.args:
+            sys.exit(*self.args)
+        raise RuntimeError("no text")
+
+
+_ENDS: Mapping[str, BaseException] = {
+    "exit": SystemExit(3), "close": GeneratorExit(), "memory": MemoryError(), "ctrl-c": KeyboardInterrupt(),
+    "cancel": asyncio.CancelledError("too late"), "panic": Panic("at the disco"), "silent": Silent(),
+    "leaving": Silent(4), "group": BaseExceptionGroup("all", [SystemExit(5)]),
+}  # fmt: skip
 
 
 def clean(text: str, keep: int | None = None) -> str:
@@ -155,6 +175,8 @@ def words(text: str) -> Iterator[Word]:
             raise ValueError("no such word")
         if each == "exit":
             sys.exit("so long")
+        if each in _ENDS:
+            raise _ENDS[each]
 
 
 def letters(text: str | None, count: int = 2) -> Iterable[str]:
@@ -188,6 +210,8 @@ class Longest:
             raise ValueError("no such word")
         if word == "exit":
             sys.exit("so long")
+        if word in _ENDS:
+            raise _ENDS[word]
         accumulator[:] = [max([*accumulator, word], key=lambda each: (len(each), each))]
 
     def merge(self, accumulator: list[str], others: Iterable[list[str]]) -> None:
@@ -356,6 +380,11 @@ class Unsent(Unmerged):
         return object()
 
     merge = Untyped.merge
+
+
+class Doomed(Untyped):
+    def create_accumulator(self) -> int:
+        raise Panic("not today")
 
 
 class Plain:

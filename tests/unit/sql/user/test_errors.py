@@ -40,6 +40,7 @@ CREATED = [
     (f"{MODULE}.Unmerged", "an aggregate function needs merge: partial results of batches are always merged; the methods are create_accumulator, accumulate, merge, get_value, or those of Beam's CombineFn"),
     (f"{MODULE}.Untyped", "its accumulators are encoded by their type: write def create_accumulator(self) -> tuple[int, float], or @udaf(accumulator=...)"),
     (f"{MODULE}.Unsent", "cannot travel as <class 'object'>: Encoding objects of type object is unsupported; use numbers, text, list, tuple, dict, set, a NamedTuple or a dataclass"),
+    (f"{MODULE}.Doomed", f"{MODULE}.Doomed cannot be the function f: it fails before the first row: Panic: not today"),
     ("math.sqrt", "its parameter x has no type hint: write x: str, or state the types with a decorator of rmqio.sql"),
 ]  # fmt: skip
 
@@ -150,10 +151,12 @@ def test_a_module_that_fails_or_is_misspelt_beside_the_script(tmp_path: object) 
 
     folder = Path(str(tmp_path))
     (folder / "no_python_at_all.py").write_text("def f(:")
+    (folder / "leaves.py").write_text("class Gone(BaseException):\n    def __str__(self): raise self\nraise Gone")
     file = folder / "job.sql"
     file.write_text("")
     for path, message in (
         ("no_python_at_all.f", "the module no_python_at_all cannot be imported: SyntaxError: invalid syntax"),
+        ("leaves.f", "the module leaves cannot be imported: Gone without a text"),
         ("no_python_at_al.f", "there is no module no_python_at_al: did you mean 'no_python_at_all'?"),
     ):
         with pytest.raises(SqlError) as caught:

@@ -205,6 +205,11 @@ def test_a_value_comes_back_as_it_went(name: str, data: st.DataObject) -> None:
         ("clean(b)", "clean", {"b": "bad"}, "function clean(b): ValueError: no such text"),
         ("clean(b)", "clean", {"b": "exit"}, "function clean(b): SystemExit: 3"),
         ("clean(b)", "clean", {"b": "close"}, "function clean(b): GeneratorExit"),
+        ("clean(b)", "clean", {"b": "cancel"}, "function clean(b): CancelledError: too late"),
+        ("clean(b)", "clean", {"b": "panic"}, "function clean(b): Panic: at the disco"),
+        ("clean(b)", "clean", {"b": "group"}, "function clean(b): BaseExceptionGroup: all (1 sub-exception)"),
+        ("clean(b)", "clean", {"b": "silent"}, "function clean(b): Silent without a text"),
+        ("clean(b)", "clean", {"b": "leaving"}, "function clean(b): Silent without a text"),
         ("lies(n)", "lies", {"n": 0}, "function lies(n): it returned int, but its result is STRING"),
         ("lies(n)", "lies", {"n": 1}, "it returned None, but its result is STRING: the hint needs | None"),
         ("lies(n)", "lies", {"n": 2}, "function lies(n): it returned bytes, but its result is STRING"),
@@ -221,9 +226,10 @@ def test_a_row_is_bad_with_the_call_and_the_reason(call: str, function: str, row
     assert message in failure(call, function, **row)
 
 
-def test_too_little_memory_is_no_fault_of_a_row() -> None:
-    with pytest.raises(MemoryError):
-        failure("clean(b)", "clean", b="memory")
+@pytest.mark.parametrize(("text", "error"), [("memory", MemoryError), ("ctrl-c", KeyboardInterrupt)])
+def test_too_little_memory_and_ctrl_c_are_no_fault_of_a_row(text: str, error: type[BaseException]) -> None:
+    with pytest.raises(error):
+        failure("clean(b)", "clean", b=text)
 
 
 # ---- table functions ------------------------------------------------------------------------------------------------
@@ -257,6 +263,8 @@ def test_table_functions(query: str, function: str, row: dict[str, Any], wanted:
     [
         ("SELECT word FROM t, LATERAL TABLE(words(b))", {"b": "a bad"}, "function words(b): ValueError: no such word"),
         ("SELECT word FROM t, LATERAL TABLE(words(b))", {"b": "a exit"}, "function words(b): SystemExit: so long"),
+        ("SELECT word FROM t, LATERAL TABLE(words(b))", {"b": "a cancel"}, "words(b): CancelledError: too late"),
+        ("SELECT word FROM t, LATERAL TABLE(words(b))", {"b": "a leaving"}, "words(b): Silent without a text"),
         ("SELECT CAST(word AS INT) FROM t, LATERAL TABLE(words(b))", {"b": "1 2 x"}, "'x' is not a whole number"),
         ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 0}, "1 values, but ROW<f0 BIGINT, f1 STRING> has 2"),
         ("SELECT f0 FROM t, LATERAL TABLE(wrong_rows(n))", {"n": 1}, "it returned int, but its result is STRING"),
