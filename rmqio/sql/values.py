@@ -271,6 +271,33 @@ def micros_of(moment: datetime) -> int:
     return since.days * DAY_US + since.seconds * 1_000_000 + since.microseconds
 
 
+def plain_datetime(moment: datetime) -> datetime | None:
+    """Returns the datetime with the fields of one of a subclass, which can compute in another way.
+
+    None: its fields are no numbers, as those of the `NaT` of pandas, which is a datetime to Python. Raises
+    `ValueFailure` outside the years 1 to 9999, which pandas does not know.
+    """
+    if type(moment) is datetime:
+        return moment
+    day, clock = (moment.year, moment.month, moment.day), (moment.hour, moment.minute, moment.second)
+    if any(each != each for each in day):
+        return None
+    try:
+        return datetime(*day, *clock, moment.microsecond, moment.tzinfo, fold=moment.fold)
+    except ValueError:
+        raise ValueFailure(f"{shown_value(moment, str)} is not in the years 1 to 9999") from None
+
+
+def instant_of(moment: datetime) -> int:
+    """Returns the TIMESTAMP_LTZ of a datetime with a zone. Raises `ValueFailure` outside the years 1 to 9999 of UTC."""
+    if moment.utcoffset() is None:  # Python would take the zone of the machine
+        raise ValueFailure(f"{moment} has a zone without an offset")
+    try:
+        return micros_of(moment.astimezone(_UTC).replace(tzinfo=None))
+    except OverflowError:
+        raise ValueFailure(f"{moment} is not in the years 1 to 9999 of UTC") from None
+
+
 # ---- numbers that are times: what all sources of such numbers call ---------------------------------------------------
 
 

@@ -1,11 +1,13 @@
 """Rows that are not bytes: dicts of Python's values, as Parquet files and SQL databases give them.
 
 A database can keep dates, numbers and truth as text or numbers (SQLite does), so text is converted as in CSV. A
-timestamp with a zone is an instant; one without a zone is UTC where the column is TIMESTAMP_LTZ.
+timestamp with a zone is an instant, and a time with one becomes UTC; a timestamp without a zone is UTC where the column
+is TIMESTAMP_LTZ.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import re
@@ -21,7 +23,6 @@ from rmqio.sql.formats.base import CONVERSIONS, Convert, Fields, RowFailure, rea
 from rmqio.sql.types import BITS, SqlType
 from rmqio.sql.values import DAY_US, ValueFailure, shown_value
 
-_EPOCH: Final = dt.datetime(1970, 1, 1)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _ZONE: Final = re.compile(r"(?:Z|:\d\d(?:\.\d+)?[+-]\d\d:?\d\d)\s*$")
 
@@ -111,9 +112,9 @@ def _not(given: Any, wanted: str) -> ValueFailure:
 
 
 def _integer(given: Any, bits: int) -> int:
-    if type(given) is int or type(given) is bool:
+    if isinstance(given, int):
         return whole(int(given), bits)
-    if isinstance(given, (float, Decimal)) and given == given and abs(given) != float("inf") and given == int(given):
+    if isinstance(given, (float, Decimal)) and Decimal(given).is_finite() and given == int(given):
         return whole(int(given), bits)
     if isinstance(given, str):
         return texts.integer_of_text(given, bits)
@@ -121,11 +122,11 @@ def _integer(given: Any, bits: int) -> int:
 
 
 def _text(given: Any) -> str:
-    if type(given) is str:
-        return values.well_formed(given)
+    if isinstance(given, str):
+        return values.well_formed(str.__str__(given))
     if isinstance(given, (dict, list)):  # a column of JSON
         return values.well_formed(json.dumps(given, ensure_ascii=False, separators=(",", ":")))
-    if isinstance(given, (bytes, memoryview)):
+    if isinstance(given, (bytes, bytearray, memoryview)):
         try:
             return bytes(given).decode()
         except UnicodeDecodeError:
@@ -143,16 +144,20 @@ def _text(given: Any) -> str:
 def _boolean(given: Any) -> bool:
     if type(given) is bool:
         return given
-    if given in (0, 1, b"\0", b"\1"):
-        return given in (1, b"\1")
     if isinstance(given, str):
         return texts.boolean_of_text(given)
+    with contextlib.suppress(TypeError, ArithmeticError):  # some values compare with none, as Decimal("sNaN")
+        if given in (0, 1, b"\0", b"\1"):
+            return given in (1, b"\1")
     raise _not(given, "a boolean")
 
 
 def _double(given: Any) -> float:
     if isinstance(given, (int, float, Decimal)):
-        return float(given)
+        try:
+            return float(given)
+        except (OverflowError, ValueError):  # of hundreds of digits, sNaN
+            raise ValueFailure(f"{shown_value(given, str)} is out of range of DOUBLE") from None
     if isinstance(given, str):
         return values.double_of_text(given)
     raise _not(given, "a number")
@@ -164,8 +169,10 @@ def _decimal(kind: SqlType) -> Convert:
     def of(given: Any) -> Decimal | None:
         if isinstance(given, str):
             return read(given)
+        if isinstance(given, (float, Decimal)) and not Decimal(given).is_finite():  # PostgreSQL's NaN
+            raise ValueFailure(f"{given} does not fit into {kind.text}")
         if isinstance(given, float):
-            given = repr(given)
+            given = repr(float(given))
         if isinstance(given, (int, Decimal, str)):
             return make(given)
         raise _not(given, "a number")
@@ -187,7 +194,7 @@ def _date(given: Any) -> int:
     if isinstance(given, dt.datetime):
         return _timestamp(given, None) // DAY_US
     if isinstance(given, dt.date):
-        return (given - _EPOCH.date()).days
+        return values.days_of(given)
     if isinstance(given, str):
         return texts.date_of_text(given)
     raise _not(given, "a date")
@@ -195,11 +202,15 @@ def _date(given: Any) -> int:
 
 def _time(given: Any) -> int:
     if isinstance(given, dt.time):
-        given = dt.timedelta(
-            hours=given.hour, minutes=given.minute, seconds=given.second, microseconds=given.microsecond
-        )
+        micros = ((given.hour * 60 + given.minute) * 60 + given.second) * 1_000_000 + given.microsecond
+        if given.tzinfo is None:
+            return micros
+        offset = given.utcoffset()
+        if offset is None:
+            raise _not(given, f"a time of day in UTC: {given.tzinfo} has no offset without a date")
+        return (micros - offset // _MICROSECOND) % DAY_US
     if isinstance(given, dt.timedelta):  # MySQL's
-        micros: int = given // _MICROSECOND
+        micros = given // _MICROSECOND
         if not 0 <= micros < DAY_US:
             raise _not(given, "a time of day")
         return micros
@@ -209,13 +220,11 @@ def _time(given: Any) -> int:
 
 
 def _timestamp(given: Any, kind: SqlType | None) -> int:
-    if isinstance(given, dt.datetime):
-        if given.tzinfo is not None:
-            given = given.astimezone(dt.UTC).replace(tzinfo=None)
-        micros: int = (given - _EPOCH) // _MICROSECOND
-        return micros
-    if isinstance(given, dt.date):
-        return (given - _EPOCH.date()).days * DAY_US
+    moment = values.plain_datetime(given) if isinstance(given, dt.datetime) else None
+    if moment is not None:
+        return values.micros_of(moment) if moment.tzinfo is None else values.instant_of(moment)
+    if isinstance(given, dt.date) and not isinstance(given, dt.datetime):
+        return values.days_of(given) * DAY_US
     if isinstance(given, str):
         has_zone = kind is not None and kind.kind == "TIMESTAMP_LTZ" and _ZONE.search(given) is not None
         return values.instant_of_text(given) if has_zone else texts.timestamp_of_text(given)

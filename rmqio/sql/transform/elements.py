@@ -26,7 +26,7 @@ from rmqio.sql.compile.fragment import compiled, metadata_codes
 from rmqio.sql.planning.plan import Field
 from rmqio.sql.runtime.outputs import outputs
 from rmqio.sql.transform.row_types import Convert, reader, row_type, writer
-from rmqio.sql.values import ValueFailure, shown_value
+from rmqio.sql.values import RAISED, ValueFailure, failure_reason, shown_value
 from rmqio.transforms import ReadFailure
 
 # Rows that a query could not compute.
@@ -87,7 +87,8 @@ class _Plain:
         self._outer.append(id(value))
         try:
             return self._parts(value)
-        except Exception:  # noqa: BLE001 - a property, a `__str__` or an `__iter__` of the user's that raises
+        except RAISED as error:  # a property, a `__str__` or an `__iter__` of the user's
+            failure_reason(error)  # raises what is of the process
             return shown_value(value)
         finally:
             self._outer.pop()
@@ -131,15 +132,15 @@ class FromElements(OtherSource):
         loaded = [i for i in sorted(used) if not self.columns[i].metadata]
         if not loaded:
             return codes
-        out.constants["no_field"] = no_field
-        with out.block("try:"):
-            for i in loaded:
-                codes[i] = out.name("e")
-                name = self.columns[i].name
-                place = f"record[0].{name}" if name.isidentifier() else f"getattr(record[0], {name!r})"
+        out.constants.update({"RAISED": RAISED, "no_field": no_field})
+        for i in loaded:
+            codes[i] = out.name("e")
+            name = self.columns[i].name
+            place = f"record[0].{name}" if name.isidentifier() else f"getattr(record[0], {name!r})"
+            with out.block("try:"):
                 out.line(f"{codes[i]} = {place}")
-        with out.block("except AttributeError as error:"):
-            out.line("no_field(error)")
+            with out.block("except RAISED as error:"):
+                out.line(f"no_field({name!r}, error)")
         for i in loaded:
             column = self.columns[i]
             convert = out.constant(column_reader(column), "v")
@@ -157,15 +158,17 @@ def column_reader(column: Column) -> Convert:
             raise ValueFailure(f"column {column.name}: it is None, but its type is not Optional")
         try:
             return read(value)
-        except ValueFailure as error:
-            raise ValueFailure(f"column {column.name}: {error}") from None
+        except RAISED as error:  # a zone or a mapping of the user's, for example
+            raise ValueFailure(f"column {column.name}: {failure_reason(error)}") from None
 
     return of
 
 
-def no_field(error: AttributeError) -> None:
-    """Raises `ValueFailure`: the element lacks a field."""
-    raise ValueFailure(f"the element has no field {error.name}" if error.name else str(error))
+def no_field(name: str, error: BaseException) -> None:
+    """Raises `ValueFailure`: the element lacks the field, or it is a property that fails."""
+    if isinstance(error, AttributeError) and error.name == name:
+        raise ValueFailure(f"the element has no field {name}")
+    raise ValueFailure(f"column {name}: {failure_reason(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,8 +336,8 @@ def _time_of(column: Column) -> Callable[[Any], int]:
     def of(element: Any) -> int:
         try:
             value = getattr(element, column.name)
-        except AttributeError:
-            raise ValueFailure(f"the element has no field {column.name}") from None
+        except RAISED as error:
+            no_field(column.name, error)
         if value is None:
             raise ValueFailure(f"column {column.name}: it is None, so the row has no time")
         return int(read(value))

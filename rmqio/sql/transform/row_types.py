@@ -175,6 +175,8 @@ def _row(spec: Spec, values: tuple[Any, ...]) -> Any:
 # Values of Python as values of SQL, and back. Type hints promise nothing: what does not fit them is a bad row.
 
 Convert = Callable[[Any], Any]
+_NO_NUMBERS: Final = (bool, np.timedelta64)
+"""Integers to Python or NumPy, which are no numbers of SQL."""
 _NAMES: Final = {
     "BOOLEAN": "bool", "FLOAT": "float", "DOUBLE": "float", "VARCHAR": "str", "VARBINARY": "bytes",
     "DECIMAL": "Decimal", "TIMESTAMP": "datetime without a zone", "TIMESTAMP_LTZ": "Timestamp", "DATE": "date",
@@ -189,7 +191,7 @@ def reader(kind: SqlType) -> Convert:
 
         def whole(value: Any) -> int:
             if type(value) is not int:
-                if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                if isinstance(value, _NO_NUMBERS) or not isinstance(value, (int, np.integer)):
                     raise _wrong(value, f"int of {bits} bits")
                 value = int(value)
             return values.ranged(value, bits)
@@ -227,7 +229,7 @@ def _boolean(value: Any) -> bool | None:
 def _double(value: Any) -> float | None:
     if isinstance(value, float):
         return float(value)
-    is_number = isinstance(value, (int, np.integer, np.floating)) and not isinstance(value, bool)
+    is_number = isinstance(value, (int, np.integer, np.floating)) and not isinstance(value, _NO_NUMBERS)
     try:
         return float(value) if is_number else None
     except OverflowError:
@@ -245,7 +247,7 @@ def _float(value: Any) -> float | None:
 
 
 def _text(value: Any) -> str | None:
-    return well_formed(str(value)) if isinstance(value, str) else None
+    return well_formed(str.__str__(value)) if isinstance(value, str) else None  # an Enum's `__str__` is its name
 
 
 def _bytes(value: Any) -> bytes | None:
@@ -255,17 +257,13 @@ def _bytes(value: Any) -> bytes | None:
 def _instant(value: Any) -> int | None:
     if isinstance(value, Timestamp):
         return values.in_years(int(value.micros))
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        try:
-            return values.micros_of(value.astimezone(dt.UTC).replace(tzinfo=None))
-        except OverflowError:
-            raise ValueFailure(f"{value} is not in the years 1 to 9999 of UTC") from None
-    return None
+    moment = values.plain_datetime(value) if isinstance(value, dt.datetime) else None
+    return None if moment is None or moment.tzinfo is None else values.instant_of(moment)
 
 
 def _timestamp(value: Any) -> int | None:
-    is_local = isinstance(value, dt.datetime) and value.tzinfo is None
-    return values.micros_of(value) if is_local else None
+    moment = values.plain_datetime(value) if isinstance(value, dt.datetime) else None
+    return None if moment is None or moment.tzinfo is not None else values.micros_of(moment)
 
 
 def _date(value: Any) -> int | None:

@@ -109,11 +109,11 @@ def _out_of(kind: SqlType) -> Convert:
         return lambda found: _integer(found, kind)
     match kind.kind:
         case "VARCHAR":
-            return lambda found: values.well_formed(_of(found, str, kind)[: kind.precision or None])
+            return lambda found: values.well_formed(_of(found, str, kind, str.__str__)[: kind.precision or None])
         case "VARBINARY":
             return lambda found: _of(found, (bytes, bytearray, memoryview), kind, bytes)[: kind.precision or None]
         case "BOOLEAN":
-            return lambda found: _of(found, bool, kind)
+            return lambda found: _boolean(found, kind)
         case "DOUBLE":
             return lambda found: _float(found, kind)
         case "FLOAT":
@@ -145,10 +145,24 @@ def _another(found: Any, kind: SqlType) -> ValueFailure:
     return ValueFailure(f"it returned {type(found).__name__}, but its result is {kind.text}")
 
 
+def _boolean(found: Any, kind: SqlType) -> bool:
+    if not isinstance(found, bool) and _numpy_kind(found) != "b":
+        raise _another(found, kind)
+    return bool(found)
+
+
+def _numpy_kind(found: Any) -> str:
+    """The kind of a number or an array of NumPy's: `b` for booleans, `m` for spans of time. Others have none."""
+    return str(getattr(getattr(found, "dtype", None), "kind", ""))
+
+
 def _integer(found: Any, kind: SqlType) -> int:
     if isinstance(found, bool) or not hasattr(found, "__index__"):
         raise _another(found, kind)
-    number = operator.index(found)
+    try:
+        number = int(operator.index(found))  # of a subclass, too, which can compute in another way
+    except TypeError:  # an array, for example
+        raise _another(found, kind) from None
     limit = 1 << (BITS[kind.kind] - 1)
     if not -limit <= number < limit:
         raise ValueFailure(f"{shown_value(number)} is out of range of {kind.text}")
@@ -156,10 +170,13 @@ def _integer(found: Any, kind: SqlType) -> int:
 
 
 def _float(found: Any, kind: SqlType) -> float:
-    if isinstance(found, (bool, Decimal)) or not hasattr(found, "__float__"):
+    # Booleans, texts and times of NumPy have a `__float__`.
+    if isinstance(found, (bool, Decimal)) or not hasattr(found, "__float__") or _numpy_kind(found) in tuple("bmMSU"):
         raise _another(found, kind)
     try:
         return float(found)
+    except TypeError:
+        raise _another(found, kind) from None
     except OverflowError:
         raise ValueFailure(f"an integer is out of range of {kind.text}") from None
 
@@ -190,17 +207,18 @@ def _time(found: Any, kind: SqlType) -> int:
 
 
 def _timestamp(found: Any, kind: SqlType) -> int:
-    if not isinstance(found, datetime):
+    moment = values.plain_datetime(found) if isinstance(found, datetime) else None
+    if moment is None:
         raise _another(found, kind)
     if kind.kind == "TIMESTAMP_LTZ":
-        if found.tzinfo is None:
+        if moment.tzinfo is None:
             raise ValueFailure("it returned a datetime without a zone, but TIMESTAMP_LTZ needs one")
-        found = found.astimezone(UTC).replace(tzinfo=None)
-    elif found.tzinfo is not None:
+        return values.scaled_time(values.instant_of(moment), kind.precision)
+    if moment.tzinfo is not None:
         raise ValueFailure(
             "it returned a datetime with a zone, and TIMESTAMP has none: state TIMESTAMP_LTZ with a decorator"
         )
-    return values.scaled_time(values.micros_of(found), kind.precision)
+    return values.scaled_time(values.micros_of(moment), kind.precision)
 
 
 def _row(kind: SqlType) -> Convert:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import enum
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
+import numpy as np
+import pandas as pd
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqio.sql import values
 from rmqio.sql.casts import caster, single, text_of
+from rmqio.sql.formats import python_rows
+from rmqio.sql.transform import row_types
+from rmqio.sql.user import conversions
 from rmqio.sql.values import ValueFailure
 from tests.unit.sql.evaluating import evaluate, type_of
 
@@ -247,3 +254,84 @@ def test_a_number_that_does_not_fit_into_its_decimal_fails(expression: str, kind
         evaluate(expression, row)
     if "CAST" in expression:
         assert evaluate(expression.replace("CAST", "TRY_CAST"), row) is None
+
+
+# ---- values of Python: results of functions, elements, and rows of drivers ------------------------------------------
+
+
+class Color(str, enum.Enum):  # noqa: UP042 - str() of it is its name
+    RED = "red"
+
+
+class Level(int, enum.Enum):
+    HIGH = 3
+
+
+class Moment(datetime):
+    def __sub__(self, other: object) -> Any:
+        return "a while"
+
+
+class Nowhere(tzinfo):
+    def utcoffset(self, moment: datetime | None) -> None:
+        return None
+
+
+class Bad:
+    """Stands for a value that is refused."""
+
+
+NAT, NA, BAD = pd.NaT, pd.NA, Bad()
+EAST = timezone(timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given_value", "of_function", "of_element", "of_driver"),
+    [
+        *((kind, each, BAD, BAD, BAD) for kind in ("DATE", "TIME(6)", "TIMESTAMP(6)", "TIMESTAMP_LTZ(6)", "BIGINT")
+          for each in (NAT, NA, np.datetime64("NaT"), np.timedelta64("NaT", "ns"))),
+        *(("DOUBLE", each, BAD, BAD, BAD) for each in (NAT, NA, np.timedelta64(5, "ns"), np.datetime64(5, "ns"))),
+        ("BIGINT", np.timedelta64(5, "ns"), BAD, BAD, BAD),
+        ("TIMESTAMP(6)", np.datetime64(5, "ns"), BAD, BAD, BAD),
+        ("BOOLEAN", NA, BAD, BAD, BAD),
+        ("BOOLEAN", np.True_, True, True, True),
+        ("DOUBLE", np.True_, BAD, BAD, BAD),
+        ("DOUBLE", np.str_("1.5"), BAD, BAD, 1.5),
+        ("DOUBLE", np.array([1.5]), BAD, BAD, BAD),
+        ("BIGINT", np.array([1]), BAD, BAD, BAD),
+        ("BIGINT", Level.HIGH, 3, 3, 3),
+        ("STRING", Color.RED, "red", "red", "red"),
+        ("STRING", bytearray(b"a"), BAD, BAD, "a"),
+        *((kind, Decimal(each), BAD, BAD, BAD) for kind in ("DECIMAL(10, 2)", "BIGINT", "BOOLEAN")
+          for each in ("NaN", "sNaN", "-Infinity")),
+        *(("DECIMAL(10, 2)", np.float64(each), BAD, BAD, BAD) for each in ("nan", "inf")),
+        ("DECIMAL(10, 2)", np.float64(1.5), BAD, BAD, Decimal("1.50")),
+        ("DOUBLE", Decimal("sNaN"), BAD, BAD, BAD),
+        ("DOUBLE", 10**400, BAD, BAD, BAD),
+        ("TIMESTAMP(6)", Moment(1970, 1, 2), values.DAY_US, values.DAY_US, values.DAY_US),
+        ("TIMESTAMP_LTZ(6)", Moment(1970, 1, 2, 2, tzinfo=EAST), values.DAY_US, values.DAY_US, values.DAY_US),
+        ("DATE", Moment(1970, 1, 2), BAD, BAD, 1),
+        ("TIMESTAMP(6)", pd.Timestamp("1970-01-01 00:00:00.000001999"), 1, 1, 1),
+        ("TIMESTAMP(6)", pd.Timestamp(np.datetime64("20000-01-01", "s")), BAD, BAD, BAD),
+        ("TIMESTAMP_LTZ(6)", datetime(1, 1, 1, tzinfo=EAST), BAD, BAD, BAD),
+        ("TIMESTAMP_LTZ(6)", datetime(1970, 1, 1, tzinfo=Nowhere()), BAD, BAD, BAD),
+        ("TIME(6)", time(10, tzinfo=EAST), BAD, BAD, 28_800_000_000),
+        ("TIME(0)", time(1, 0, 0, 5, EAST), BAD, BAD, 82_800_000_000),
+        ("TIME(6)", time(10, tzinfo=ZoneInfo("Europe/Berlin")), BAD, BAD, BAD),
+        ("TIMESTAMP(6)", time(10), BAD, BAD, BAD),
+    ],
+)  # fmt: skip
+def test_values_of_python(kind: str, given_value: Any, of_function: Any, of_element: Any, of_driver: Any) -> None:
+    known = type_of(kind)
+    for convert, wanted in (
+        (conversions.out_of(known), of_function),
+        (row_types.reader(known), of_element),
+        (python_rows.converter(known), of_driver),
+    ):
+        if wanted is BAD:
+            with pytest.raises(ValueFailure):
+                convert(given_value)
+        else:
+            found = convert(given_value)
+            assert found == wanted
+            assert type(found) is type(wanted)

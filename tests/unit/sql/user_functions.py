@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from rmqio.sql import udaf, udf, udtf
 
 
@@ -155,6 +157,10 @@ def lies(value: int) -> str:
 
 def lies_within(value: int) -> list[dict[str, Place]]:
     return [[{"\udfff": Place("a", 1)}], [{"a": Place("a", 1)}, {"b": Place("\ud800", 1)}]][value]
+
+
+def at_no_time(value: int) -> dt.datetime:
+    return [pd.NaT, pd.NA][value]  # type: ignore[no-any-return]
 
 
 def endless(value: int) -> Decimal:

@@ -219,6 +219,8 @@ def test_a_value_comes_back_as_it_went(name: str, data: st.DataObject) -> None:
         ("lies_within(n)", "lies_within", {"n": 1}, "function lies_within(n): '\\ud800' has half of a surrogate pair"),
         ("too_large(n)", "too_large", {"n": 63}, f"function too_large(n): {1 << 63} is out of range of BIGINT"),
         ("too_large(n)", "too_large", {"n": 99_999}, "too_large(n): int of 100,000 bits is out of range of BIGINT"),
+        ("at_no_time(n)", "at_no_time", {"n": 0}, "it returned NaTType, but its result is TIMESTAMP(6)"),
+        ("at_no_time(n)", "at_no_time", {"n": 1}, "it returned NAType, but its result is TIMESTAMP(6)"),
         ("endless(n)", "endless", {"n": 0}, "function endless(n): Infinity is out of range of DECIMAL(38, 18)"),
     ],
 )  # fmt: skip
