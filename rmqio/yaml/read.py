@@ -11,6 +11,7 @@ import apache_beam as beam
 from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.options import ReadOptions
+from rmqio.serde.logical_types import is_ignored
 from rmqio.sql.tables import SqlTransform, TableTime, declared, watermark_delay_ms
 from rmqio.transforms import ReadFromRocketMQ as Read
 from rmqio.yaml.configs import error_output, options_text, quoted, security_of, start_of, stop_of
@@ -98,7 +99,7 @@ def _avro_type(kind: Any, path: str, named: dict[str, Any]) -> tuple[str, bool]:
             return _avro_type(name, path, named)
         if "name" in kind:
             named[kind["name"]] = kind
-        logical = kind.get("logicalType")
+        logical = None if is_ignored(kind) else kind["logicalType"]
         if logical in _AVRO_LOGICAL:
             return _AVRO_LOGICAL[logical], False
         if logical == "decimal":

@@ -19,7 +19,7 @@ from rmqio.model import Record
 from rmqio.serde.avro.bulk_columns import BulkColumns, columns_of, evolved_columns_of
 from rmqio.serde.avro.deserializer import AvroDeserializer, key_of
 from rmqio.serde.avro.encoding import BadFraming, Framing
-from rmqio.serde.avro.nodes import DURATION, Node
+from rmqio.serde.avro.nodes import Node
 from rmqio.serde.avro.schema import AvroSchema, schema_of
 from rmqio.serde.base import undecodable
 
@@ -282,7 +282,7 @@ def _leaf(kind: str, node: Node, path: str) -> pa.DataType:
         if node["precision"] > _MOST_DIGITS:
             raise LocalError(f"{path}: a decimal of {node['precision']} digits; columns hold up to {_MOST_DIGITS}")
         return pa.decimal128(node["precision"], node.get("scale", 0))
-    if logical == "duration" and kind == "fixed" and node["size"] == DURATION.size:
+    if logical == "duration" and kind == "fixed":
         raise LocalError(f"{path}: Arrow has no type for Avro's durations")
     return _LOGICAL.get((kind, logical)) or _PRIMITIVE[kind]()
 

@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from rmqio.errors import LocalError
+from rmqio.serde.logical_types import KNOWN, without_ignored
 
 
 class Incompatibility(NamedTuple):
@@ -85,7 +86,7 @@ def parse(schema: Any) -> ParsedSchema:
         raise LocalError("Avro schemas need fastavro: pip install 'rmqio[avro]'") from error
     names: dict[str, Any] = {}
     try:
-        parsed = parse_schema(schema, names)
+        parsed = parse_schema(without_ignored(schema), names)
         for named in names.values():
             _require_well_named(named)
     except LocalError:
@@ -161,18 +162,6 @@ _PROMOTIONS: Final = {
 }
 _NAMED: Final = ("record", "enum", "fixed")
 _INNER: Final = {"array": ("items", "[]"), "map": ("values", "{}")}
-_LOGICAL: Final = {
-    "decimal": ("bytes", "fixed"),
-    "uuid": ("string",),
-    "date": ("int",),
-    "time-millis": ("int",),
-    "time-micros": ("long",),
-    "timestamp-millis": ("long",),
-    "timestamp-micros": ("long",),
-    "local-timestamp-millis": ("long",),
-    "local-timestamp-micros": ("long",),
-    "duration": ("fixed",),
-}
 _INTEGER_BITS: Final = {"int": 32, "long": 64}
 
 
@@ -312,16 +301,11 @@ def _is_same_name(reader: dict[str, Any], writer: dict[str, Any]) -> bool:
 
 
 def _logical(schema: Any) -> str | None:
-    """The logical type with its parameters; None if there is none, or if it must be ignored."""
+    """The logical type with its parameters; None if there is none that the specification knows."""
     name = schema.get("logicalType") if isinstance(schema, dict) else None
-    if not isinstance(name, str) or _kind(schema) not in _LOGICAL.get(name, ()):
-        return None
-    if name == "duration" and schema["size"] != 12:
-        return None
     if name == "decimal":
-        precision = schema.get("precision")  # fastavro has refused values that are not numbers, and a larger scale
-        return f"decimal({precision}, {schema.get('scale') or 0})" if precision else None
-    return name
+        return f"decimal({schema['precision']}, {schema.get('scale', 0)})"
+    return name if name in KNOWN else None
 
 
 def _logical_mismatch(reader: Any, writer: Any) -> str | None:

@@ -13,6 +13,7 @@ from fastavro.schema import SchemaParseException, UnknownType, fingerprint, pars
 from rmqio.errors import LocalError, reason
 from rmqio.serde.avro.exact import set_defaults
 from rmqio.serde.avro.nodes import Node, nodes_of
+from rmqio.serde.logical_types import without_ignored
 
 if TYPE_CHECKING:
     from rmqio.serde.registry import SchemaRegistry
@@ -147,7 +148,7 @@ class AvroSchema:
             self.text: Final[str] = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
             for node in nodes_of(value):  # fastavro accepts a record without fields
                 _refuse_union_in_union(node)
-            self.parsed: Final[Node] = parse_schema(_interned(value))
+            self.parsed: Final[Node] = parse_schema(_interned(without_ignored(value)))
         except (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, AttributeError) as error:
             raise LocalError(f"{origin} is not an Avro schema: {_reason(error)}") from error
         except RecursionError as error:
@@ -156,7 +157,6 @@ class AvroSchema:
             node["name"]: node for node in nodes_of(self.parsed) if isinstance(node, dict) and "name" in node
         }
         for node in nodes_of(self.parsed):
-            _leave_out_what_is_no_logical_type(node)
             if is_writers and isinstance(node, dict) and node.get("logicalType") in _NO_PYTHON_TYPE:
                 del node["logicalType"]
             _refuse(node, origin)
@@ -260,19 +260,6 @@ def _refuse_union_in_union(node: Node) -> None:
                 branch = branch["type"]
             if isinstance(branch, list) or (isinstance(branch, dict) and isinstance(branch.get("type"), list)):
                 raise ValueError(f"branch {number} of a union is a union: put its types directly into the outer one")
-
-
-def _leave_out_what_is_no_logical_type(node: Node) -> None:
-    """Removes invalid logical types, as the specification requires."""
-    if isinstance(node, dict) and "logicalType" in node:
-        logical = node["logicalType"]
-        if not isinstance(logical, str) or (logical == "decimal" and not _is_decimal(node)):
-            del node["logicalType"]
-
-
-def _is_decimal(node: Node) -> bool:
-    precision, scale = node.get("precision"), node.get("scale", 0)
-    return node["type"] in ("bytes", "fixed") and type(precision) is type(scale) is int and 0 <= scale <= precision != 0
 
 
 def _refuse(node: Node, origin: str) -> None:

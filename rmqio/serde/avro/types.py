@@ -48,9 +48,9 @@ def type_of_leaf(node: Node) -> type:
     if isinstance(node, str):
         return _PRIMITIVE[node]
     kind, logical = node["type"], node.get("logicalType", "")
-    if kind == "fixed" and logical == "duration" and node["size"] == DURATION.size:
+    if kind == "fixed" and logical == "duration":
         return Duration
-    if kind == "fixed" and logical == "uuid" and node["size"] == len(uuid.UUID(int=0).bytes):
+    if kind == "fixed" and logical == "uuid":
         return uuid.UUID
     return _LOGICAL.get((kind, logical), _PRIMITIVE[kind])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from rmqio.serde.logical_types import is_ignored
 from rmqio.sql.errors import Refusal
 
 # Columns of an Avro schema, as CREATE TABLE writes them. The types are those that Flink gives it.
@@ -62,9 +63,10 @@ class _Names:
         kind = node["type"]
         if isinstance(kind, (list, dict)):
             return self.type_of(kind)
-        if node.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
+        logical = None if is_ignored(node) else node["logicalType"]
+        if logical == "decimal":
             return f"DECIMAL({node['precision']}, {node.get('scale', 0)})", False
-        if (logical := node.get("logicalType")) in _LOGICAL:
+        if logical in _LOGICAL:
             return _LOGICAL[logical], False
         if kind in ("record", "enum", "fixed"):
             self._known[_full_name(node, self._namespace)] = node

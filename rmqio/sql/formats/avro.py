@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rmqio.addresses import require_folder
 from rmqio.errors import LocalError, SerdeError
+from rmqio.serde.logical_types import without_ignored
 from rmqio.sql import values
 from rmqio.sql.casts import single
 from rmqio.sql.catalog.format_options import FormatOptions
@@ -70,6 +71,7 @@ def without_times(node: Node) -> Node:
     found = {key: without_times(each) if key in ("type", "items", "values") else each for key, each in node.items()}
     if "fields" in node:
         found["fields"] = [{**each, "type": without_times(each["type"])} for each in node["fields"]]
+    found.pop(MARK, None)  # of somebody else
     logical = found.get("logicalType")
     if isinstance(logical, str) and logical != "decimal":
         del found["logicalType"]
@@ -323,7 +325,7 @@ def parsed(source: Any, *, is_writers: bool = False) -> AvroSchema:
     except ImportError as error:
         raise Refusal(str(error), None) from None
     try:
-        return AvroSchema(without_times(source), is_writers=is_writers)
+        return AvroSchema(without_times(without_ignored(source)), is_writers=is_writers)
     except (TypeError, AttributeError):  # a number in place of a list, for example
         raise Refusal("the schema is not valid: a value in it has another type than Avro says", None) from None
     except (LocalError, LookupError) as error:

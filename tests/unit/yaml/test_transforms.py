@@ -162,13 +162,16 @@ def test_columns_of_schemas() -> None:
     fields = [
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
         {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}]},
+        {"name": "label", "type": {"type": "string", "logicalType": "date"}},
+        {"name": "data", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 3}]},
         {"name": "kind", "type": {"type": "enum", "name": "K", "symbols": ["A"]}},
         {"name": "kinds", "type": {"type": "array", "items": "K"}},
         {"name": "inner", "type": {"type": "record", "name": "I", "fields": [{"name": "x", "type": "float"}]}},
         {"name": "by_name", "type": {"type": "map", "values": "int"}},
     ]
     assert columns_of_avro({"type": "record", "name": "R", "fields": fields}) == {
-        "at": "TIMESTAMP_LTZ(3) NOT NULL", "price": "DECIMAL(10, 2)", "kind": "STRING NOT NULL",
+        "at": "TIMESTAMP_LTZ(3) NOT NULL", "price": "DECIMAL(10, 2)", "label": "STRING NOT NULL", "data": "BYTES",
+        "kind": "STRING NOT NULL",
         "kinds": "ARRAY<STRING> NOT NULL", "inner": "ROW<`x` FLOAT> NOT NULL", "by_name": "MAP<STRING, INT> NOT NULL",
     }  # fmt: skip
 

@@ -267,6 +267,7 @@ def test_a_default_of_another_type_is_reported(kind: Any, default: Any, misfit: 
         (decimal(10, 2), "string", "the reader has decimal(10, 2), the writer string"),
         (decimal(10, 2), logical("uuid", "string"), "the reader has decimal(10, 2), the writer uuid"),
         (MILLIS, MICROS, "the reader has timestamp-millis, the writer timestamp-micros"),
+        (MICROS, logical("timestamp-nanos", "long"), "the reader has timestamp-micros, the writer timestamp-nanos"),
         (MILLIS, logical("date", "int"), "the reader has timestamp-millis, the writer date"),
         (MILLIS, "long", None),
         ("long", MILLIS, None),

@@ -286,11 +286,41 @@ def test_numbers_of_another_unit_are_not_taken_for_each_other(written: Any, read
     assert find_incompatibilities(reader, writer)
 
 
-@pytest.mark.parametrize("more", [{}, {"precision": 0}], ids=str)
-def test_a_decimal_without_digits_is_what_it_is_made_of(more: Any) -> None:
-    schema = record(field("a", {"type": "bytes", "logicalType": "decimal", **more}))
-    body = AvroSerializer(schema)({"a": b"x"}).body
-    assert AvroDeserializer(schema)(record_of(body)) == {"a": b"x"}
+FIXED = {"type": "fixed", "name": "F", "size": 2}
+
+
+@pytest.mark.parametrize(
+    ("plain", "more", "value"),
+    [
+        *(("bytes", {"logicalType": "decimal", **each}, b"x") for each in (
+            {}, {"precision": 0}, {"precision": "4"}, {"precision": -4}, {"precision": 4, "scale": 5},
+            {"precision": 4, "scale": -1}, {"precision": 4, "scale": 1.0}, {"precision": None},
+        )),
+        (FIXED, {"logicalType": "decimal", "precision": 5}, b"xy"),
+        (FIXED, {"logicalType": "decimal", "precision": 4, "scale": 5}, b"xy"),
+        (FIXED, {"logicalType": "duration"}, b"xy"),
+        (FIXED, {"logicalType": "uuid"}, b"xy"),
+        *(("string", {"logicalType": each, "precision": 4}, "x") for each in ("date", "timestamp-millis", "decimal")),
+        *(("double", {"logicalType": each}, 1.5) for each in ("date", "timestamp-micros", "timestamp-nanos")),
+        *(("long", {"logicalType": each}, 1 << 40) for each in ("date", "time-millis", "decimal")),
+        *(("int", {"logicalType": each}, 7) for each in ("timestamp-millis", "time-micros", "local-timestamp-micros")),
+        ("boolean", {"logicalType": "time-millis"}, True),
+        ("bytes", {"logicalType": "uuid"}, b"x"),
+        ({"type": "array", "items": "int"}, {"logicalType": "date"}, [1]),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, {"logicalType": "uuid"}, "A"),
+        ("int", {"logicalType": ["date"]}, 7),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_logical_type_that_does_not_fit_is_ignored(plain: Any, more: dict[str, Any], value: Any) -> None:
+    bare = plain if isinstance(plain, dict) else {"type": plain}
+    schema, without = record(field("a", {**bare, **more})), record(field("a", plain))
+    body = AvroSerializer(schema)({"a": value}).body
+    assert body == AvroSerializer(without)({"a": value}).body
+    for writer in (schema, without):
+        assert AvroDeserializer(schema, writer)(record_of(body)) == {"a": value}
+        assert not find_incompatibilities(schema, writer)
+    assert json.loads(AvroSchema(schema).text) == schema, "it is registered as it was given"
 
 
 def test_types_that_are_shared_are_compiled_once() -> None:

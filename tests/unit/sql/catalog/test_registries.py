@@ -53,6 +53,8 @@ ORDERS = record(
     of("first", "Line"),
     of("tags", {"type": "map", "values": "string"}, default={}),
     of("order", "double"),
+    of("label", {"type": "string", "logicalType": "date"}, default=""),
+    of("data", {"type": "bytes", "logicalType": "decimal"}, default=""),
 )  # fmt: skip
 COLUMNS = {
     "id": "BIGINT NOT NULL",
@@ -66,6 +68,8 @@ COLUMNS = {
     "first": "ROW<item STRING, n INT> NOT NULL",
     "tags": "MAP<STRING, STRING>",
     "order": "DOUBLE NOT NULL",
+    "label": "STRING",
+    "data": "BYTES",
 }
 DECIMAL_99 = {"type": "bytes", "logicalType": "decimal", "precision": 99}
 UNFIT = {
@@ -130,7 +134,7 @@ def _record(body: bytes) -> Record:
     return SimpleNamespace(body=body)  # type: ignore[return-value]
 
 
-ROW = (1, None, Decimal("9.50"), 1000, 3, "NEW", None, [("a", 2)], ("b", 3), {"k": "v"}, 0.5)
+ROW = (1, None, Decimal("9.50"), 1000, 3, "NEW", None, [("a", 2)], ("b", 3), {"k": "v"}, 0.5, "x", b"y")
 
 
 @pytest.mark.parametrize("registry", ["confluents", "rocketmqs"])

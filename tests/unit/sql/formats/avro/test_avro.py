@@ -80,6 +80,14 @@ def body_of(schema: str, element: dict[str, Any]) -> bytes:
         ("long", types.decimal(10, 2), 7, Decimal("7.00")),
         ({"type": "array", "items": ["null", "long"]}, types.array_of(types.BIGINT), [1, None], [1, None]),
         ({"type": "map", "values": logical("int", "date")}, MAP, None, None),
+        (logical("string", "date"), types.VARCHAR, "x", "x"),
+        (logical("double", "date"), types.DOUBLE, 1.5, 1.5),
+        (logical("boolean", "time-millis"), types.BOOLEAN, True, True),
+        (logical("int", "timestamp-nanos"), types.INTEGER, 7, 7),
+        (logical("bytes", "decimal", precision=2, scale=3), types.BYTES, b"x", b"x"),
+        ({"name": "F", "size": 1, **logical("fixed", "decimal", precision=3)}, types.BYTES, b"x", b"x"),
+        (logical("string", "decimal", precision=2), types.VARCHAR, "1.5", "1.5"),
+        ({"type": "string", "sqlLogicalType": "date"}, types.VARCHAR, "x", "x"),
     ],
 )
 def test_reading(schema: Any, kind: SqlType, given: Any, expected: Any) -> None:
@@ -230,6 +238,7 @@ def test_the_schema_of_a_table_is_that_of_flink() -> None:
         (logical("bytes", "decimal", precision=4, scale=1), types.decimal(4, 2), Decimal("1.25"), "more than 1 digits"),
         (logical("bytes", "decimal", precision=2, scale=1), types.decimal(4, 1), Decimal("125.0"), "than 2 digits"),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, types.VARCHAR, "B", "not one of the 1 symbols"),
+        (logical("int", "time-micros"), types.BIGINT, 2**40, "a number of more than 32 bits is not a valid int"),
     ],
 )  # fmt: skip
 def test_values_that_the_schema_does_not_have_fail(schema: Any, kind: SqlType, value: Any, reason: str) -> None:
@@ -263,6 +272,16 @@ def test_fields_that_are_no_columns_need_a_default() -> None:
         ({"a": types.BIGINT}, {"avro__schema": '"long"'}, "column a: the schema is not a record"),
         ({"a": types.BIGINT}, {"avro__schema": record(("a", "string"))}, "it is BIGINT, and in the schema string"),
         ({"a": types.DATE}, {"avro__schema": record(("a", logical("long", "timestamp-millis")))}, "it is DATE, and in"),
+        *(({"a": kind}, {"avro__schema": record(("a", schema))}, f"it is {kind.text}, and in the schema {name}")
+          for kind, schema, name in [
+            (types.DATE, logical("string", "date"), "string"), (types.DATE, logical("double", "date"), "double"),
+            (types.TIME, logical("boolean", "time-millis"), "boolean"), (types.DATE, logical("long", "date"), "long"),
+            (types.TIMESTAMP, logical("string", "timestamp-millis"), "string"),
+            (MICROS, logical("double", "timestamp-micros"), "double"),
+            (MICROS, logical("int", "timestamp-nanos"), "int"),
+            (types.decimal(2, 1), logical("bytes", "decimal", precision=1, scale=2), "bytes"),
+            (types.decimal(2, 1), logical("string", "decimal", precision=2), "string"),
+        ]),
         ({"a": types.BIGINT}, {"avro__schema": record(("a", ["int", "string"]))}, "a union of 2 types"),
         ({"a": types.BIGINT}, {"avro__schema_file": "/no/such.avsc"}, "'/no/such.avsc' cannot be read: No such file"),
         ({"a": SqlType("MAP", elements=(types.BIGINT, types.BIGINT))}, {}, "maps are STRING in Avro, not BIGINT"),
