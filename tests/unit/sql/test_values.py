@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -314,7 +314,7 @@ EAST = timezone(timedelta(hours=2))
         ("TIMESTAMP(6)", pd.Timestamp("1970-01-01 00:00:00.000001999"), 1, 1, 1),
         ("TIMESTAMP(6)", pd.Timestamp(np.datetime64("20000-01-01", "s")), BAD, BAD, BAD),
         ("TIMESTAMP_LTZ(6)", datetime(1, 1, 1, tzinfo=EAST), BAD, BAD, BAD),
-        ("TIMESTAMP_LTZ(6)", datetime(1970, 1, 1, tzinfo=Nowhere()), BAD, BAD, BAD),
+        ("TIMESTAMP_LTZ(6)", datetime(1970, 1, 1, tzinfo=Nowhere()), BAD, BAD, BAD),  # type: ignore[abstract]
         ("TIME(6)", time(10, tzinfo=EAST), BAD, BAD, 28_800_000_000),
         ("TIME(0)", time(1, 0, 0, 5, EAST), BAD, BAD, 82_800_000_000),
         ("TIME(6)", time(10, tzinfo=ZoneInfo("Europe/Berlin")), BAD, BAD, BAD),

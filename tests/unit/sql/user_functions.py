@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 
 from rmqio.sql import udaf, udf, udtf
 

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 import apache_beam as beam
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 
