@@ -1,6 +1,7 @@
 """Rules: the engine beside plain Python, `re`, rsigma (Rust) and the rules of RocketMQ Streams (Java), on one core.
 
-    python -m bench.rules [--cases few,sigma,thousand,growth,hostile,topics] [--repeats 5] [--json FILE] [--docs]
+    python -m bench.rules [--cases few,sigma,thousand,growth,hostile,topics] [--repeats 5] [--json FILE]
+        [--markdown FILE]
 
 `few`: 41 rules on events of about 300 bytes, of which 1 % match. `sigma`: 3,780 rules like Sigma's, which share their
 fields, on events of 1.6 KB. `thousand`: 1,000 of these. `growth`: 10 to 10,000 of these, for the cost of a rule.
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--messages", type=int, default=20_480, help="events of each case. Default: %(default)s")
     parser.add_argument("--topic_messages", type=int, default=400_000, help="of `topics`. Default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures, added to those of other cases")
-    parser.add_argument("--docs", action="store_true", help="write the tables and the plot of docs/rules/figures.md")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables into a page, between its marks")
     given = parser.parse_args(arguments)
     names = given.cases.split(",")
     if unknown := sorted({*names} - {*CASES}):
@@ -74,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures, topics = report.kept(given.json, names, figures, topics)
         content = {"figures": [each._asdict() for each in figures], "topics": topics}
         given.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    if given.docs:
-        report.write(figures, topics)
+    if given.markdown:
+        report.write(given.markdown, figures, topics)
     return 0
 
 

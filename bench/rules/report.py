@@ -1,20 +1,17 @@
-"""The tables and the plot of docs/rules/figures.md."""
+"""The figures of rules as Markdown."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from bench.common.report import machine, put_between
-from bench.rules import plot
 from bench.rules.figures import Figure
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "rules" / "figures.md"
-PLOT: Final = Path(__file__).parents[2] / "docs" / "rules" / "growth.svg"
-BEGIN: Final = "<!-- figures: written by python -m bench.rules --docs -->"
+BEGIN: Final = "<!-- figures: written by python -m bench.rules --markdown -->"
 END: Final = "<!-- end of figures -->"
 _HEAD: Final = ("| side | values | us a message | messages/s | target |", "|---|---|--:|--:|---|")
 _TITLES: Final = {
@@ -34,16 +31,14 @@ def kept(
     return [*before, *figures], topics or old["topics"]
 
 
-def write(figures: Sequence[Figure], topics: Sequence[dict[str, Any]]) -> None:
-    """Writes the page's tables, and the plot if there are figures of growth."""
-    lines = plot.lines_of([each for each in figures if each.case == "growth"])
-    if lines:
-        plot.draw(PLOT, lines)
-    put_between(PAGE, BEGIN, END, text(figures, topics, lines))
+def write(path: Path, figures: Sequence[Figure], topics: Sequence[dict[str, Any]]) -> None:
+    """Replaces what stands between the two marks of an existing file, or makes a file of it."""
+    put_between(path, BEGIN, END, text(figures, topics))
 
 
-def text(figures: Sequence[Figure], topics: Sequence[dict[str, Any]], lines: Mapping[str, plot.Points]) -> str:
+def text(figures: Sequence[Figure], topics: Sequence[dict[str, Any]]) -> str:
     """Returns the tables as Markdown."""
+    lines = lines_of([each for each in figures if each.case == "growth"])
     now = machine()
     made = [
         f"Machine: {now['cores']} cores, {now['memory_gb']} GB, {now['system']} {now['architecture']}, "
@@ -56,7 +51,6 @@ def text(figures: Sequence[Figure], topics: Sequence[dict[str, Any]], lines: Map
             made += [f"### {title}", "", *_HEAD, *(_row(each) for each in mine), ""]
     if lines:
         made += ["### Cost by the number of rules", ""]
-        made += ["![Microseconds a message by the number of rules](growth.svg)", ""]
         counts = sorted({int(x) for points in lines.values() for x, _ in points})
         made += [f"| us a message with | {' | '.join(f'{each:,} rules' for each in counts)} |"]
         made += ["|---|" + "--:|" * len(counts)]
@@ -65,13 +59,29 @@ def text(figures: Sequence[Figure], topics: Sequence[dict[str, Any]], lines: Map
             made += [f"| {side} | {' | '.join(by_count.get(each, '') for each in counts)} |"]
         for side in ("rmqio, warm", "rmqio, distinct"):
             if side in lines:
-                made += ["", f"{side}: {plot.growth_text(lines[side])}."]
+                made += ["", f"{side}: {growth_text(lines[side])}."]
         made += [""]
     if topics:
         made += ["### Topic to topic", ""]
         made += [f"{topics[0]['messages']:,} messages of about 300 bytes, {topics[0]['hits']:,} hits.", ""]
         made += _table_of_topics(topics)
     return "\n".join(made) + "\n"
+
+
+def lines_of(figures: Sequence[Figure]) -> dict[str, list[tuple[float, float]]]:
+    """Returns the points of each side with values, in order of rules."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for each in sorted(figures, key=lambda figure: figure.rules):
+        shown = f"{each.side}, {each.values}" if each.side == "rmqio" else each.side
+        if each.side != "decode alone" and shown != "rmqio, cold":
+            lines.setdefault(shown, []).append((each.rules, each.median))
+    return {name: points for name, points in lines.items() if len(points) > 1}
+
+
+def growth_text(points: Sequence[tuple[float, float]]) -> str:
+    """How the cost grew over the whole range."""
+    (first, low), (last, high) = points[0], points[-1]
+    return f"{last / first:,.0f} times the rules cost {high / low:.1f} times as much"
 
 
 def _row(figure: Figure) -> str:

@@ -74,12 +74,6 @@ class Picture:
         left, right = (back_x - 5 * down, back_y + 5 * across), (back_x + 5 * down, back_y - 5 * across)
         self._shapes.append(f'<path class="head" d="M{x} {y} L{left[0]} {left[1]} L{right[0]} {right[1]} Z"/>')
 
-    def line(self, *points: tuple[float, float], colour: str = "") -> None:
-        """A line through the points, without a head; without a colour, one of a grid."""
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        look = f'fill="none" stroke="{colour}" stroke-width="2.2"' if colour else 'class="frame"'
-        self._shapes.append(f'<polyline {look} points="{path}"/>')
-
     def small(self, x: float, y: float, text: str, anchor: str = "middle") -> None:
         """A small line. Text in backticks is set as code."""
         is_code = text.startswith("`")
