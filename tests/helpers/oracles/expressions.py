@@ -43,7 +43,7 @@ _VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     ),
 }  # fmt: skip
 
-# Left out is what Flink gets wrong (see docs/sql/nexmark.md): times before 1970, the empty text as a pattern or a
+# Left out is what Flink gets wrong (see docs/sql/functions.md): times before 1970, the empty text as a pattern or a
 # literal of IN, TRY_CAST of text to DECIMAL. Dates are not made of any text: Flink takes 12 for the year 12.
 _RULES: Final[Mapping[str, tuple[str, ...]]] = {
     "cmp": ("=", "<>", "<", "<=", ">", ">="),
