@@ -1,4 +1,4 @@
-"""Adds to pyproject.toml the optional C extensions (docs/accelerator.md), editable installs that are found from
+"""Adds to pyproject.toml the optional C extensions (docs/install.md), editable installs that are found from
 anywhere, and the package's description.
 """
 

@@ -44,142 +44,52 @@ def overview() -> Picture:
     return picture
 
 
-def message() -> Picture:
-    """The life of a message."""
+LAYERS: Final = (
+    (("plain", "pipelines", "programs"), ("plain", "cli", "commands")),
+    (("ours", "rules", "conditions"), ("ours", "yaml", "Beam YAML"), ("ours", "pyspark", "without Beam")),
+    (
+        ("ours", "sql", "queries"),
+        ("ours", "audit", "lost messages"),
+        ("ours", "skew", "hot keys"),
+        ("ours", "watch", "a job"),
+    ),
+    (("ours", "enrich", "dimension tables"), ("ours", "connect", "databases, search, Kafka, files")),
+    (("yours", "transforms", "Beam: reads and writes of topics"),),
+    (("ours", "dead_letters", "failed messages"), ("ours", "claims", "big bodies"), ("ours", "jobs", "folders of SQL")),
+    (("ours", "sending", "batches"), ("ours", "command_line", "for all commands"), ("ours", "librocketmq", "in C++")),
+    (("broker", "client", "sockets, routes, pulls, sends, offsets"),),
+    (("ours", "wire", "bytes, no I/O"), ("ours", "serde", "bodies to values"), ("ours", "prometheus", "metrics")),
+)
+"""Rows of packages, each with the kind of its box, its name and a remark. Imports lead downwards."""
+BESIDE: Final = ("runners", "local", "testing")
+
+
+def packages() -> Picture:
+    """The packages of rmqio in layers."""
+    names = "; ".join(", ".join(name for _, name, _ in row) for row in LAYERS)
     picture = Picture(
         640,
-        540,
-        "The life of a message",
-        "Down the left side: a broker's queue, the reader, the decoder, the splittable DoFn, the DoFn that takes "
-        "batches apart. At the bottom: your transforms. Up the right side: the writing DoFn, the accumulator, the "
-        "sender, the producer, a broker's queue.",
+        684,
+        "The packages of rmqio in layers",
+        f"From top to bottom: {names}; base. Beside them: {', '.join(BESIDE)}.",
     )
-    picture.small(160, 26, "read")
-    picture.small(480, 26, "write")
-    read = [
-        ("broker", "a queue of the broker", "32 messages an answer"),
-        ("ours", "PipelinedReader", "`client/reader.py`"),
-        ("ours", "decode_records", "`wire/stored.py`"),
-        ("ours", "ReadQueueFn", "`transforms/reading/read_fn.py`"),
-        ("ours", "UnbatchFn", "`transforms/reading/record_batches.py`"),
-    ]
-    write = [
-        ("broker", "a queue of the broker", "acknowledged, with an offset"),
-        ("ours", "RemotingProducer", "`client/producer.py`"),
-        ("ours", "BatchSender", "`sending/batches.py`"),
-        ("ours", "BatchAccumulator", "`sending/accumulator.py`"),
-        ("ours", "WriteFn", "`transforms/writing/write_fn.py`"),
-    ]
-    for at, (kind, name, line) in enumerate(read):
-        picture.box(kind, 20, 38 + 84 * at, 284, 58, name, line)
-        picture.arrow((162, 96 + 84 * at), (162, 122 + 84 * at))
-    for at, (kind, name, line) in enumerate(write):
-        picture.box(kind, 336, 38 + 84 * at, 284, 58, name, line)
-        picture.arrow((478, 122 + 84 * at), (478, 96 + 84 * at))
-    picture.box("yours", 20, 458, 600, 62, "your transforms", "elements with a timestamp and a window; your coders")
-    return picture
-
-
-def group() -> Picture:
-    """The life of a GroupByKey."""
-    picture = Picture(
-        640,
-        452,
-        "The life of a GroupByKey",
-        "Two tasks of the stage before the GroupByKey write rows of bucket, key and a run of values. Spark's shuffle "
-        "brings the rows of a bucket together and sorts them by key. A task of the next stage joins the runs of a key.",
-    )
-    for x, name, rows in (
-        (20, "stage A, task 1", ["`bucket 0, key a, run [1, 2]`", "`bucket 1, key b, run [3]`"]),
-        (330, "stage A, task 2", ["`bucket 0, key a, run [4]`", "`bucket 1, key c, run [5, 6]`"]),
-    ):
-        picture.box(
-            "ours",
-            x,
-            20,
-            290,
-            116,
-            name,
-            "`worker/writing.py`",
-            "one row holds a key and a run of values",
-            *rows,
-        )
-        picture.arrow((x + 145, 136), (x + 145, 174))
-    picture.box(
-        "runner",
-        20,
-        174,
-        600,
-        74,
-        "Spark's shuffle",
-        "repartitionById(bucket), sortWithinPartitions(key, value)",
-        "`execution.py`",
-    )
-    for x, name, rows in (
-        (20, "stage B, bucket 0", ["`a: [1, 2] + [4]`"]),
-        (330, "stage B, bucket 1", ["`b: [3]   c: [5, 6]`"]),
-    ):
-        picture.arrow((x + 145, 248), (x + 145, 286))
-        picture.box("ours", x, 286, 290, 96, name, "`worker/shuffling.py`", "joins runs, decodes nothing", *rows)
-    picture.box("yours", 20, 404, 600, 34, "your DoFn gets (key, iterable)")
-    picture.arrow((165, 382), (165, 404))
-    picture.arrow((475, 382), (475, 404))
-    return picture
-
-
-def micro_batch() -> Picture:
-    """The life of a micro-batch."""
-    picture = Picture(
-        640,
-        622,
-        "The life of a micro-batch",
-        "A planning process plans the ranges and the clock; Spark writes that offset to its log. Level 0 reads the "
-        "ranges. Later levels keep state per bucket. Reports reach the driver. Spark commits. Then finalizers run, "
-        "group offsets are committed, and the next micro-batch is planned from where this one ended.",
-    )
-    steps = [
-        (
-            "ours",
-            "plan",
-            "`streaming/source.py, transforms/reading/planned.py`",
-            "ranges of each queue, and the clock",
-        ),
-        ("runner", "Spark's offset log", "`CHECKPOINT/offsets/N`", "from here on, a repeat reads the same"),
-        (
-            "ours",
-            "level 0: read",
-            "`streaming/worker.py, transforms/reading/planned.py`",
-            "each task reads some of the ranges; its rows go to buckets",
-        ),
-        (
-            "ours",
-            "levels 1, 2, ...: group, state, timers",
-            "`streaming/stateful.py, streaming/worker.py`",
-            "first the data, then the watermark; state in RocksDB",
-        ),
-        ("ours", "reports to the driver", "`streaming/execution.py`", "cuts are kept before Spark commits"),
-        ("runner", "Spark's commit", "`CHECKPOINT/commits/N`", "state and position are now final"),
-        (
-            "ours",
-            "settle",
-            "`streaming/execution.py, transforms/reading/commits.py`",
-            "bundle finalizers, metrics, group offsets",
-        ),
-    ]
-    for at, (kind, name, code, line) in enumerate(steps):
-        picture.box(kind, 70, 20 + 86 * at, 550, 66, name, code, line)
-        if at:
-            picture.arrow((345, 86 * at), (345, 20 + 86 * at))
-    picture.arrow((70, 569), (36, 569), (36, 53), (70, 53))
-    picture.small(36, 45, "N+1")
+    picture.small(245, 38, "a package imports only packages below it, and what is beside")
+    for at, row in enumerate(LAYERS):
+        width = (450 - 10 * (len(row) - 1)) / len(row)
+        for place, (kind, name, line) in enumerate(row):
+            picture.box(kind, 20 + place * (width + 10), 52 + 62 * at, width, 52, name, line)
+    picture.box("plain", 20, 610, 600, 52, "base", "values, options, errors, interfaces, start, repeats, telemetry")
+    runners, local, testing = BESIDE
+    of_any = ("direct, spark, flink:", "any Beam pipeline,", "also without", "RocketMQ")
+    picture.box("runner", 490, 114, 130, 300, runners, *of_any)
+    picture.box("plain", 490, 486, 130, 52, local, "a real broker")
+    picture.box("plain", 490, 548, 130, 52, testing, "fakes")
     return picture
 
 
 PICTURES: Final[Mapping[str, Callable[[], Picture]]] = {
     "overview.svg": overview,
-    "life-of-a-message.svg": message,
-    "life-of-a-groupbykey.svg": group,
-    "life-of-a-micro-batch.svg": micro_batch,
+    "packages.svg": packages,
 }
 
 

@@ -1,7 +1,7 @@
 /* The hot loop of reading in C: `decode_usual` for stored.py; and the module, with what the other files add to it:
    _fast_encoding.c, _fast_values.c, _fast_copies.c, _fast_header.c and _fast_places.c.
 
-   Optional (docs/accelerator.md). All handle the usual message only and stop in front of the first one that is
+   Optional (docs/architecture.md). All handle the usual message only and stop in front of the first one that is
    anything else: unusual, broken or illegal. The Python code takes that one, so what is decoded, what is refused and
    how an error reads is written down there and nowhere else. Nothing here raises for what a message holds.
 

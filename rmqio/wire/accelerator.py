@@ -1,4 +1,4 @@
-"""The hot loops in C, if they were built and are not disabled. See docs/accelerator.md."""
+"""The hot loops in C, if they were built and are not disabled. See docs/install.md."""
 
 from __future__ import annotations
 

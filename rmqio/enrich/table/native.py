@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rmqio.enrich.table.kinds import Layout, layout_of
 
-# The C extension that looks up keys, if it was built and is not disabled (docs/accelerator.md).
+# The C extension that looks up keys, if it was built and is not disabled (docs/install.md).
 
 
 def _load() -> ModuleType | None:

@@ -1,6 +1,6 @@
 /* Decodes many Avro bodies in one call, to Python's values or to the buffers of Arrow's arrays.
 
-   It decodes what is usual and agrees with Python then; everything else it leaves to Python (docs/accelerator.md). */
+   It decodes what is usual and agrees with Python then; everything else it leaves to Python (docs/architecture.md). */
 
 #include "_bulk.h"
 

@@ -1,4 +1,4 @@
-"""The C extension that decodes many bodies in one call, if it was built and is not disabled (docs/accelerator.md)."""
+"""The C extension that decodes many bodies in one call, if it was built and is not disabled (docs/install.md)."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from docs.tools.draw import BESIDE, LAYERS
 from tests.helpers.imports import Import, all_imports, imports_of, is_in, is_stdlib, sources
 
 BASE = {
@@ -236,6 +237,20 @@ def test_the_tree_is_really_read() -> None:
 def test_imports_keep_the_layers() -> None:
     broken = [f"{i.where} imports {i.target}: {rule}" for i in all_imports() if (rule := broken_rule(i)) is not None]
     assert not broken, "\n" + "\n".join(broken)
+
+
+def test_the_drawing_of_the_layers_has_all_packages_and_imports_lead_downwards() -> None:
+    rows = {f"rmqio.{name}": at for at, row in enumerate(LAYERS) for _, name, _ in row}
+    beside = {f"rmqio.{name}" for name in BESIDE}
+    packages = {module for module, path in sources() if path.name == "__init__.py" and module.count(".") == 1}
+    assert {*rows, *beside} == {each for each in packages if is_in(each, "rmqio")} - BASE - {"rmqio.schemas"}
+    rows |= dict.fromkeys(beside - {"rmqio.runners"}, rows["rmqio.transforms"])
+    upwards = []
+    for each in all_imports():
+        package, other = (".".join(name.split(".")[:2]) for name in (each.module, each.target))
+        if package != other and rows.get(package, -1) >= rows.get(other, len(LAYERS)):
+            upwards.append(f"{each.where} imports {each.target}")
+    assert not upwards, "\n" + "\n".join(upwards)
 
 
 # module, source, part of the rule that it breaks (None: it may stand)
