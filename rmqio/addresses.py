@@ -17,19 +17,21 @@ _HOST_PATTERN: Final = re.compile(r"[\w.*:%-]+")
 _PORT_PATTERN: Final = re.compile(r"[0-9*]{1,5}")
 
 _CREDENTIALS: Final = re.compile(r"\A([\w.+-]*:)?.*@", re.DOTALL)
-
-
 _URL: Final = re.compile(
-    r"(?!file:)[A-Za-z][\w+.-]+:|ht+ps?//|[\w+.-]*/{0,2}[^/]*(?::.*@|@[^/]*:)|[\w+.-]*//[^/]*:", re.DOTALL
+    r"(?!file:)(?:[A-Za-z][\w+.-]+:|ht+ps?//|[\w+.-]*//[^/]*:|(?:[A-Za-z]:(?=[/\\]))?+.*(?::|//).*@|.*@[^/]*:)",
+    re.DOTALL,
 )
 _WRONG_PORT: Final = re.compile(r"[\w+.\-:]*//(?:\[[^\]]*\]|[^:/\s\[]*):(?!\d*(?:[,;/?#&]|\Z))")
+_SCHEME: Final = re.compile(r"(?:[A-Za-z][\w+.\-]*:){1,2}//")
+_USER: Final = re.compile(r"[^\s:/]*[:/]|[\w.%+\-]*\Z")
+_HOST: Final = re.compile(r"(?:[\w.\-%*]*|\[[\w:.%]*\])(?::\d*)?(?:[,;/?#&].*)?", re.DOTALL)
 
 
 NO_PORT: Final = "what is behind the host is not the number of a port: is it a password, and the host left out?"
 
 
 def is_url(text: str) -> bool:
-    """Returns whether a text is no path, but a URL other than of a file: also without its colon or scheme."""
+    """Returns whether a text is no path, but a URL other than of a file: also if it is written wrongly."""
     return _URL.match(text) is not None
 
 
@@ -48,6 +50,24 @@ def wrong_port(url: str) -> int | None:
     return None if found is None or "@" in url[found.end() :] else found.end()
 
 
+def password_in(url: str) -> tuple[int, int] | None:
+    """Returns where the password of a URL may be, [start, end); None: it has none.
+
+    Only what is certain is no part of it: a scheme, a user before the first colon or slash, a host behind the last @.
+    """
+    before, at, host = url.rpartition("@")
+    if not at:
+        port = wrong_port(url)
+        return None if port is None else (port, len(url))
+    scheme = _SCHEME.match(url)
+    if scheme is None or _HOST.fullmatch(host) is None:
+        return (0 if scheme is None else scheme.end()), len(url)
+    user = _USER.match(before, scheme.end())
+    if user is None or (user.end() == len(before) and scheme[0].lower().startswith("http")):  # a token, with HTTP
+        return scheme.end(), len(before)
+    return None if user.end() == len(before) else (user.end(), len(before))
+
+
 def require_port(url: str, shown: str) -> None:
     """Raises `LocalError` for a port that is no number. `shown`: the URL without it."""
     if wrong_port(url) is not None:
@@ -57,10 +77,11 @@ def require_port(url: str, shown: str) -> None:
 def shown_url(url: str) -> str:
     """Returns the URL of a database for a message: scheme, host and database, without credentials and parameters.
 
-    Whatever is before the last @ can be a password: with any characters, and in a URL that is wrong. So can be a port
-    that is no number, which is `***`.
+    Of a URL that is wrong only the scheme is sure, and what is behind an @, if it is a host: all else is `***`.
     """
-    shown = _CREDENTIALS.sub(r"\1//", url)
+    shown, host = _CREDENTIALS.sub(r"\1//", url), url.rpartition("@")[2]
+    if host != url and _HOST.fullmatch(host) is None:
+        return f"{shown.partition('//')[0]}//***"
     if (port := wrong_port(shown)) is not None:
         return f"{shown[:port]}***"
     return re.split("[?&;#]", shown, maxsplit=1)[0]

@@ -101,6 +101,16 @@ def shown_variable(name: str) -> str:
     return name if is_variable_name(name) else "*** (not in capitals: it may be the secret itself)"
 
 
+def is_path(text: str) -> bool:
+    """Returns whether a text can be shown as the path of a file that has a secret, and is not the secret itself."""
+    return "/" in text or os.path.exists(text)
+
+
+def shown_path(path: str) -> str:
+    """Returns the path of a file that has a secret for a message, or `***` with the reason."""
+    return path if is_path(path) else "*** (no path with a /: it may be the secret itself)"
+
+
 @dataclass(frozen=True, slots=True)
 class EnvironmentCredentials:
     """Reads credentials from environment variables of the process that connects (on a cluster: of its workers)."""
@@ -146,7 +156,7 @@ def password_from(variable: str | None, file: str | None) -> str | None:
         first, *_ = [*Path(file).read_text(encoding="utf-8-sig").splitlines(), ""]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise CredentialsError(f"the password cannot be read from {file}: {reason}") from None
+        raise CredentialsError(f"the password cannot be read from {shown_path(file)}: {reason}") from None
     return first
 
 
@@ -235,7 +245,7 @@ class FileCredentials:
         except (OSError, UnicodeDecodeError) as error:
             # Not the decoder's own message: it quotes the file's content.
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise CredentialsError(f"credentials: cannot read {self.path}: {reason}") from None
+            raise CredentialsError(f"credentials: cannot read {shown_path(self.path)}: {reason}") from None
         found = dict(_pairs(text))
         missing = [name for name in ("accesskey", "secretkey") if not found.get(_FILE_KEYS[name])]
         if missing:

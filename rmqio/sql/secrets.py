@@ -15,23 +15,21 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from rmqio.addresses import wrong_port
-from rmqio.security import is_variable_name
+from rmqio.addresses import password_in
+from rmqio.security import is_path, is_variable_name
 from rmqio.sql.pieces import Piece, pieces
 
-# Secrets by their names, and inside the value of an option, whatever the option is: headers, cookies, JSON, URLs.
-#
-# The name of a secret may stand in front, as in `X-Api-Key: x`, `host=h password=x` and `{"password": "x"}`, or the
-# name of a scheme, as in `Bearer x`. A secret in quotes ends with them, and a parameter of a URL at `&`. Every other
-# one can have any characters, and is hidden up to the end of the value.
+# Secrets inside the value of any option: headers, cookies, JSON, URLs. The name of a secret may stand in front, as in
+# `X-Api-Key: x`, `host=h password=x` and `{"password": "x"}`, or that of a scheme, as in `Bearer x`. A secret in quotes
+# ends with them, a parameter of a URL at `&`. Every other one is hidden up to the end of the value.
 
 Spans = Iterator[tuple[int, int]]
 """Where secrets stand in a text: [start, end)."""
 
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _SIMILAR: Final = (
-    "password", "passwd", "passphrase", "secret", "token", "credential", "apikey", "accesskey", "privatekey",
-    "userinfo",
+    "password", "passwd", "passphrase", "secret", "secretkey", "token", "credential", "apikey", "accesskey",
+    "privatekey", "userinfo",
 )  # fmt: skip
 """Words of names, joined: parts of them, also misspelt."""
 _PARTS: Final = (
@@ -62,8 +60,8 @@ _URL: Final = re.compile(
     r"|(?<=-----BEGIN )(?P<key>(?:[A-Z]+ )*PRIVATE KEY-----(?:(?!-----END)[^'])*)"
 )
 """What is behind a user, up to the last @; whoever is alone before the @ of HTTP is a token; private keys as PEM."""
-_URL_ALONE: Final = re.compile(r"(?:[\w+.\-:]*//[^:/\s]*[:/]|(?![\w+.\-:]*//)[^\s:/'\"{]*:)([^\n]+)@")
-"""A value that begins with a URL, also without its scheme or colon: a password can have any characters."""
+_LIKE_URL: Final = re.compile(r"(?![A-Za-z]:[/\\])[^\s'\"{]*:|[^'\"{]*//")
+"""Any value that begins like this and has an @ is a URL, also a wrong one."""
 _PARAMETER: Final = re.compile(r"(?<![\w.\-])(?P<key>[\w.\-]+)\]?=(?P<value>(?![,;)])(?:''|[^&\s'\"])+)")
 _SECRET_VALUES_NAME: Final = re.compile(
     r"(?:(?<![\w.\-%])|(?<=%[0-9A-Fa-f]{2}))(?<!://)(?P<key>[\w.\-]+(?:\[[\w.\-]*\])*)"
@@ -105,14 +103,16 @@ def is_secret(key: str) -> bool:
 
 
 def may_hide(key: str) -> bool:
-    """Returns whether an option has a secret, or names the environment variable of one."""
+    """Returns whether an option has a secret, or says where one is: in an environment variable or a file."""
     words = _WORD.findall(key)
-    return is_secret(key) or (len(words) > 1 and words[-1].lower() in _VARIABLES)
+    place = words.pop().lower() if len(words) > 1 else ""
+    return is_secret(key) or place in _VARIABLES or (place in _PLACES and is_secret("-".join(words)))
 
 
 def hides(key: str, value: str) -> bool:
-    """Whether a value is a secret: by its name, or since it is no name of the environment variable that has it."""
-    return is_secret(key) or (may_hide(key) and not is_variable_name(value.strip("'\"")))
+    """Whether a value is a secret: by its name, or since it is no name of the variable, and no path of the file."""
+    is_place = is_variable_name if key.lower().endswith(tuple(_VARIABLES)) else is_path
+    return is_secret(key) or (may_hide(key) and not is_place(value.strip("'\"")))
 
 
 def secrets_in_text(text: str, *, is_message: bool = False) -> Spans:
@@ -139,10 +139,9 @@ def secrets_in_value(value: str, key: str = "") -> Spans:
     """
     words = [each.lower() for each in _WORD.findall(key)] or [""]
     yield from secrets_in_text(value)
-    if (url := _URL_ALONE.match(value)) is not None:
-        yield url.span(1)
-    if (port := wrong_port(value)) is not None:
-        yield port, len(value)
+    is_url = words[-1] in _ADDRESSES or "@" not in value or _LIKE_URL.match(value)
+    if is_url and (password := password_in(value)) is not None:
+        yield password
     yield from (each.span() for each in SCHEME.finditer(value))
     if words[-1] in _PATTERNS:
         return
@@ -196,14 +195,19 @@ _LIST: Final = re.compile(
 )
 """Where options are, also behind a WITH or SET that is misspelt: a query does not compare two literals."""
 _NAME: Final = re.compile(
-    r"""
-    (?<![\w.\-])(?P<key>[\w.\-]++(?:\[[\w.\-]*\])*+)(?P<close>[\\'"`\u2019\u201d\xb4\]]*+)
-    \s*+(?: (?P<sign>(?:(?!--)[:=~<>!%\-])+)\s*+ | (?P<comma>,\s*+)(?=['=:])
-      | (?=(?P<literal>(?:(?!(?:AS|COMMENT)\b)\w+\s+)?['"\u2018\u201c\xb4])|(?P<other>[^,;)\]}])) )
-    """,
-    re.VERBOSE | re.IGNORECASE,
+    r"(?<![\w.\-])(?<!\bFROM ')(?<!\bAS ')(?P<key>[\w.\-]++(?:\[[\w.\-]*\])*+)(?P<more>[^\w\s=%&'\"`\\][\w.\-]++)?+"
+    r"(?P<close>[\\'\"`\u2019\u201d\xb4\]]*+)\s*+(?:[:=]+>?|[^\w\s'\"`\u2018\u2019\u201c\u201d\xb4])?\s*+",
+    re.IGNORECASE,
 )
-"""A name, and what is between it and a value."""
+"""A name, also with a wrong character in it, and whatever is between it and a value."""
+_OTHER: Final = re.compile(
+    r"(?:[\s,()]|;(?=\s*(?:\Z|\n)))*+(?:\Z|--|/\*|`|(?!(?!(?:AS|COMMENT)\b)\w+\s*[=:'\"\u2018\u201c\xb4])\w)",
+    re.IGNORECASE,
+)
+"""Behind a name without quotes that is no option: the type of a column, the next column, the next clause."""
+_OTHER_QUOTED: Final = re.compile(r"[^\S\n]*[,;)]+[^\S\n]*(?:\Z|\n\s*(?:\Z|[\w`)]|--|'[\w.\-]+'\s*=))")
+_OTHER_VALUE: Final = re.compile(r"[\s,;)]*(?:\Z|(?<=\n)|'[\w.\-]+'\s*=)")
+"""The same behind a text in quotes, and behind the value of an option."""
 _LITERAL: Final = re.compile(r"(?:[ENX]|U&)?'(?P<inside>(?:[^'\n]|'')*+)'(?=\s*,?\s*'[\w.\-]+'\s*=)", re.IGNORECASE)
 """A value with the next option behind it."""
 _WHOLE: Final = re.compile(
@@ -211,8 +215,8 @@ _WHOLE: Final = re.compile(
     re.IGNORECASE,
 )
 """A value that does not go on in the next line."""
-_USER: Final = re.compile(r":(?://[^\s:/'\"]*[:/])?")
-_NO_PORT: Final = re.compile(r"//[^\s:/'\"\[\]]*:(?!\d*(?:[,;/?#&\s'\")]|\Z))")
+_USER: Final = re.compile(r"//[^\s:/'\"]*[:/]|[:/](?!//)")
+_NO_PORT: Final = re.compile(r"(?://|@)[^\s:/'\"\[\]]*:(?!\d*(?:[,;/?#&\s'\")]|\Z))")
 _QUOTED: Final = re.compile(r"(?<!\w)(['\"])(?P<inside>(?:\\.|(?!\1).)*)\1(?!\w)", re.DOTALL)
 PARSERS: Final[list[Callable[[str], Sequence[Any] | None]]] = []
 """The parser, which adds itself, since its errors show no secrets: the options in a text; None: it does not parse."""
@@ -293,14 +297,18 @@ def _from_names(text: str, begin: int, end: int, limit: int) -> Spans:
 
     place = begin
     while (name := _NAME.search(text, place, end)) is not None:
-        start, place = name.end(), name.end("close")
-        if not _is_given(name, text[max(begin, name.start() - 9) : name.start()], text[start : start + 99]):
+        key, start, place = name["key"], name.end(), name.end("close")
+        if name["more"] and may_hide(key):
+            start = place = name.end("key")
+        elif name["more"]:
+            key += name["more"]
+        if not _is_given(key, text, max(begin, name.start() - 9), name, start, place):
             continue
         if (literal := _LITERAL.match(text, start, limit)) is not None:
             place = literal.end()
             yield literal.span("inside")
         else:
-            place = line_end(start) if _WHOLE.match(text, start, limit) else max(line_end(start), end)
+            place = line_end(start) if _WHOLE.match(text, start, limit) else limit
             yield start, place
     for each in SCHEME.finditer(text, begin, end):  # `token INT` is a column
         if (
@@ -317,13 +325,15 @@ def _from_names(text: str, begin: int, end: int, limit: int) -> Spans:
                 yield found.end(), place - 1
 
 
-def _is_given(name: re.Match[str], before: str, value: str) -> bool:
-    """Whether a name is that of a secret, and has a value behind it."""
-    is_quoted = before.rstrip()[-1:] in _QUOTES or any(each in _QUOTES for each in name["close"])
-    is_value = name["close"] and before.rstrip(f"{''.join(_QUOTES)} ")[-1:] in ("=", ":")  # of another option
-    if not name["sign"] and (is_value or not (is_quoted or name["literal"] or name["key"].startswith("-"))):
+def _is_given(key: str, text: str, begin: int, name: re.Match[str], start: int, behind: int) -> bool:
+    """Whether a name may be that of a secret, and nothing says that it has no value behind it."""
+    before, value = text[begin : name.start()].rstrip(), text[start : start + 99].lstrip("'\"")
+    if not hides(key, re.split(r"[\s'\",;)]", value, maxsplit=1)[0]):
         return False
-    return may_hide(name["key"]) and hides(name["key"], re.split(r"[\s'\",;)]", value.lstrip("'\""), maxsplit=1)[0])
+    if before[-1:] not in _QUOTES and not any(each in _QUOTES for each in name["close"]):
+        return key[0] == "-" or before[-3:].upper() == "SET" or _OTHER.match(text, behind) is None
+    is_value = name["close"] and before.rstrip(f"{''.join(_QUOTES)} ")[-1:] in ("=", ":")
+    return (_OTHER_VALUE if is_value else _OTHER_QUOTED).match(text, behind) is None
 
 
 def masked(text: str) -> str:

@@ -21,7 +21,7 @@ from rmqio.connect.search import check_operation, problem_of_index
 from rmqio.connect.sql.engine import TableOptions, check_partitions
 from rmqio.errors import LocalError
 from rmqio.hints import did_you_mean, nearest
-from rmqio.security import require_no_password, shown_variable
+from rmqio.security import require_no_password, shown_path, shown_variable
 from rmqio.start import StartFrom, StopAt
 from rmqio.topics import validate_topic
 
@@ -218,12 +218,13 @@ def _file(text: str) -> End:
         options = _query(f"?{query}")[1]
     if not body:
         raise LocalError(f"no path. There are: {FORMS}")
-    shown = shown_url(text) if is_url(text) else body
+    suffix = f".{body.removesuffix('.gz').removesuffix('.bz2').removesuffix('.zst').rpartition('.')[2]}"
+    is_known = suffix in SUFFIXES or "format" in options
+    shown = shown_url(text) if is_url(text) or ("@" in text and not is_known) else body
     for name in options:  # before a missing format is the error
         if nearest(name, ("format",)) and name != "format":
             raise LocalError(f"{shown} has no option {name}; did you mean format?")
-    suffix = f".{body.removesuffix('.gz').removesuffix('.bz2').removesuffix('.zst').rpartition('.')[2]}"
-    if suffix not in SUFFIXES and "format" not in options:
+    if not is_known:
         raise LocalError(
             f"{shown} is neither a system with its name, as in {KINDS[0]}:TOPIC, nor a file whose name says its "
             f"format; for a file, add ?format= with one of {', '.join(FORMATS)}"
@@ -261,7 +262,7 @@ def require_files(source: End, target: End) -> None:
     """Raises `LocalError` for what is not here: a source, a file that an option names, a file system's package."""
     is_here = source.kind == "file" and "://" not in source.place and not glob.has_magic(source.place)
     if is_here and not os.path.exists(source.place):
-        raise LocalError(f"no file matches {source.place}")
+        raise LocalError(f"no file matches {source.shown}")
     for end in (source, target):
         if end.kind == "file":
             with end.named():
@@ -270,7 +271,8 @@ def require_files(source: End, target: End) -> None:
             is_file = name.endswith(_OF_FILES) and path != "probe"  # ssl.ca.location=probe looks for the system's
             if is_file and not os.access(path, os.R_OK):
                 reason = os.strerror(errno.EACCES if os.path.exists(path) else errno.ENOENT)
-                raise LocalError(f"{end.shown}: {name}: cannot read {path}: {reason}")
+                shown = shown_path(path) if name.endswith(("password_file", "api_key_file")) else path
+                raise LocalError(f"{end.shown}: {name}: cannot read {shown}: {reason}")
 
 
 def check_source(end: End, *, follow: bool) -> None:

@@ -168,8 +168,9 @@ def _url(option: Option) -> str:
                 option.value_span,
             )
     if not _URL.match(url):
+        shown = masked_value(option.value, option.key)
         raise Refusal(
-            f"{option.key} is {option.value!r}; it must be like 'postgresql://host:5432/database' or 'sqlite:///file.db'",
+            f"{option.key} is {shown!r}; it must be like 'postgresql://host:5432/database' or 'sqlite:///file.db'",
             option.value_span,
         )
     if holds_password(url):

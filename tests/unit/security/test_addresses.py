@@ -63,8 +63,12 @@ def test_a_port_may_be_missing(text: str, parts: tuple[str, str | None]) -> None
 
 
 @pytest.mark.parametrize(
-    "url", ["http:/u:pw@h", "https//u:pw@h/x", "ftp://u:pw@h", "htps://h", "//u:pw@h", "u:pw@h:1", "u@h:81", "https//h"]
-)
+    "url",
+    [
+        "http:/u:pw@h", "https//u:pw@h/x", "ftp://u:pw@h", "htps://h", "//u:pw@h", "u:pw@h:1", "u@h:81", "https//h",
+        "http;//u:pw@h", "http //pw@h", "http/u:pw@h", "/u:pw@h", "C:/u:pw@h", "u@h:pw/x", "http;//u@pw:h",
+    ],
+)  # fmt: skip
 def test_a_url_is_no_folder(url: str) -> None:
     with pytest.raises(
         LocalError, match="is not a folder of schemas: the URL of a registry begins with http"
@@ -73,6 +77,6 @@ def test_a_url_is_no_folder(url: str) -> None:
     assert "pw" not in str(caught.value)
 
 
-@pytest.mark.parametrize("folder", ["schemas", "/a@b/c:d", "a//b", "./me@h", "s.v1/x"])
+@pytest.mark.parametrize("folder", ["schemas", "/a@b/c:d", "a//b", "./me@h", "s.v1/x", "C:/a@b"])
 def test_a_path_is_a_folder(folder: str) -> None:
     assert require_folder(folder) == folder

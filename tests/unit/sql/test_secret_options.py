@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import re
 
 import pytest
@@ -80,8 +81,8 @@ from rmqio.sql.secrets import HIDDEN, is_secret, masked
         ("'password' = U&'hunter2', 'pwd' = E'hunter2'", "'password' = U&'***', 'pwd' = ***"),
         ("SET db.password := hunter2;", "SET db.password := ***"),
         ("'url' = 'oracle://me/hunter2@h/db'", "'url' = 'oracle://me/***@h/db'"),
-        ("'url' = 'mysql:/me:hunter2@h/db'", "'url' = 'mysql:***@h/db'"),
-        ("'url' = 'postgresql:me:hunter2@h/db'", "'url' = 'postgresql:***@h/db'"),
+        ("'url' = 'mysql:/me:hunter2@h/db'", "'url' = '***'"),
+        ("'url' = 'postgresql:me:hunter2@h/db'", "'url' = '***'"),
         ("'url' = 'mysql://h:3306/db?email=a@b'", "'url' = 'mysql://h:***@b'"),
         ("'url' = 'jdbc:mysql://me@a:hun ter2@h/db'", "'url' = 'jdbc:mysql://me@a:***@h/db'"),
         ("postgresql://us/er:hunter2@h/db", "postgresql://us/***"),
@@ -149,6 +150,18 @@ from rmqio.sql.secrets import HIDDEN, is_secret, masked
         ("-- with a token of ten seconds\nSELECT 1",) * 2,
         ("WITH (ten = 5, 'ten' = '5')",) * 2,
         ("EXECUTE STATEMENT SET BEGIN INSERT INTO token SELECT auth FROM pwd; END",) * 2,
+        ("'password_file'='a!hunter2', 'token-path'='x'", "'password_file'='***', 'token-path'='***'"),
+        ("'password_file'='/run/x', 'tokenFile'='secrets/a', 'x.path'='b'",) * 2,
+        ("mysql://h/db?password_file=hunter2", "mysql://h/db?password_file=***"),
+        ("'url'='scott/hunter2@h:1521/x', 'path'='C:/data/a@b.csv'", "'url'='***', 'path'='C:/data/a@b.csv'"),
+        ("'path'='s3;//k:hunter2@b/x.csv', 'name-server'='u@h:hunter2'", "'path'='***', 'name-server'='***'"),
+        (
+            "'url'='postgresql://u;hunter2@h/db', 'zz'='postgresql://me@h:5/db'",
+            "'url'='postgresql://***@h/db', 'zz'='postgresql://me@h:5/db'",
+        ),
+        ("CREATE FUNCTION token AS 'm.token' LANGUAG PYTHON",) * 2,
+        ("CREATE TABLE t (token STRING METADATA FROM 'token' VIRTUA, pwd INT) WITH ('a' = 'b')",) * 2,
+        ("CREATE TABLE t (a INT COMMENT 'its token',\n pwd ROW<a INT>, PRIMARY KEY (pwd)) WITH ('a' 'b')",) * 2,
         ("'bypass' = 'x', 'primary.key' = 'id', 'key.fields' = 'id'",) * 2,
     ],
 )
@@ -172,6 +185,15 @@ def test_values_of_secret_options_are_hidden(text: str, wanted: str) -> None:
         "'connector'='jdbc', 'table-name'='t', 'url'='sqlite:///x', 'passwordEnv'='a!HUNTER2x'",
         "'connector'='jdbc', 'table-name'='t', 'url'='sqlite:///x', 'password.env'='a!HUNTER2x'",
         "'connector'='jdbc', 'table-name'='t', 'url'='sqlite:///x', 'passwordVariable'='a!HUNTER2x'",
+        *(
+            f"'connector'='jdbc', 'table-name'='t', 'url'='{url}'"
+            for url in (
+                "postgresql;//u:HUNTER2x@h/db", "postgresql //u:HUNTER2x@h/db", "postgresql.// u:HUNTER2x@h/db",
+                "postgresql\\//u:HUNTER2x@h/db", "/u:HUNTER2x@h", "scott/HUNTER2x@h:1521/x", "u@h:HUNTER2x/db",
+                "postgresql:// u:HUNTER2x@h/db", "postgresql://\nu:HUNTER2x@h/db", "postgresql://u@HUNTER2x:h/db",
+                "jdbc:mysql://u@HUNTER2x:h/db", "jdbc;mysql://u:HUNTER2x@h/db",
+            )
+        ),
         "'topic'='t', 'nameServerAddress'='u:HUNTER2x@127.0.0.1:9876'",
         "'topic'='t', 'format'='avro-confluent', 'avro-confluent.url'='http:/u:HUNTER2x@h'",
         "'topic'='t', 'format'='avro-confluent', 'avro-confluent.url'='https//u:HUNTER2x@h/x'",
@@ -180,8 +202,12 @@ def test_values_of_secret_options_are_hidden(text: str, wanted: str) -> None:
         "'topic'='t', 'format'='avro-confluent', 'avro-confluent.url'='u:HUNTER2x@h:1'",
         "'topic'='t', 'format'='avro-confluent', 'avro-confluent.url'='http://u:HUNTER2x/x'",
         "'topic'='t', 'format'='json-confluent', 'json-confluent.url'='http:/u:HUNTER2x@h'",
+        "'topic'='t', 'format'='avro-confluent', 'avro-confluent.url'='http;//u:HUNTER2x@h'",
+        "'topic'='t', 'format'='avro-confluent', 'avro-confluent.url'='http/u:HUNTER2x@h'",
+        "'topic'='t', 'format'='avro-confluent', 'avro-confluent.url'='/u:HUNTER2x@h'",
+        "'topic'='t', 'format'='json-confluent', 'json-confluent.url'='http;//u:HUNTER2x@h'",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("end", ["", ", 'x' 'y'"])
 def test_a_place_with_a_password_that_is_written_wrongly_is_refused_and_hidden(options: str, end: str) -> None:
     text = f"CREATE TABLE t (a INT) WITH ({options}{end})"
@@ -272,11 +298,12 @@ def _shown(text: str) -> str:
         "= '@'", "= 'it\\'s @'", "= 'a'@'", "= 'a' @'", "= 'it's @'", "= \u2018@\u2019", "= \u201c@\u201d",
         "= '@\u2019", '= "@"', "= `@`", "= \xb4@\xb4", "= 'a'||'@'", "= 'a' ||\n '@'", "= 'a'\n  || '@'", "= 'a' '@'",
         "= 'a'\n '@'", "= CONCAT('a','@')", "= CONCAT('a',\n '@')", "= DECODE('a)','@')", "= 'a' + '@'", "= ('@')",
-        "= ['@']", "= @", "= @'", "= '@", "= '@'x", "= '@''", "= '@\\''", "= ''@''", "= 'a'''@'", "= 'a;@'",
+        "= ['@']", "= @", "= '@''", "= '@\\''", "= ''@''", "= 'a'''@'", "= 'a;@'",
         "= 'a){}@'", "= a;@", "= a)@", "= a @ b", "= 'a')@'", "= 'a',@'", "= 'a', @'", "= 'a';@'", "= 'a','@'",
         "= 'a'--@'", "= 'a'/*@'", "= 'a\n@'", "= 'it's\n@'", "=\n\n '@'", "= /* c */ '@'", "= -- it's\n '@'", "= N'@'",
         "= _utf8'@'", "= E'a\\'@'", "= U&'@'", "= $$@$$", "'@'", "@", "is '@'", "is @", "equals '@'", "TO '@'",
-        "== '@'", ":= '@'", "=> '@'", "-> '@'", "!= '@'", ": '@'", "~ @", "= %@",
+        ":= '@'", "=> '@'", "= %@", "; '@'",
+        ") '@'", "+ '@'", "/ '@'", "\uff1d '@'",
     ],
 )  # fmt: skip
 def test_however_a_secret_is_written_nothing_shows_it(written: str) -> None:
@@ -288,7 +315,8 @@ def test_however_a_secret_is_written_nothing_shows_it(written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["@", '"@"', "`@`", "'@", "@'", "\u2018@\u2019", "\\'@\\'", "'@ '", "' @'", "'db[@]'", "'pass word'"]
+    "name",
+    ["@", '"@"', "`@`", "'@", "@'", "\u2018@\u2019", "\\'@\\'", "'@ '", "' @'", "'db[@]'", "'pass word'", "'@;", "'@)"],
 )
 def test_however_its_name_is_written_nothing_shows_a_secret(name: str) -> None:
     for place, word in itertools.product(_PLACES, ("password", "creds", "ssl.keystore.key")):
@@ -296,6 +324,28 @@ def test_however_its_name_is_written_nothing_shows_a_secret(name: str) -> None:
             assert "Sesame" not in masked(place.replace("{}", f"{name.replace('@', word)} {written}"))
     for place in _PLACES:
         assert "Sesame" not in _shown(place.replace("{}", f"{name.replace('@', 'password')} = 'a'Sesame'"))
+
+
+_SCRIPTS = (
+    "CREATE TABLE t (a INT, token STRING) WITH ('connector'='jdbc', 'url'='mysql://h/db', 'password' = 'Sesame');\n"
+    "INSERT INTO o SELECT a FROM t WHERE token = 'x';",
+    "CREATE TABLE u (\n  id INT,\n  pwd STRING COMMENT 'the pwd'\n) WITH (\n  'url' = 'postgresql://me@h:5/db',\n"
+    "  'username' = 'me',\n  'password' = 'Sesame',\n  'table-name' = 'x'\n);\nSELECT id FROM u;",
+    "SET db.password = Sesame;\nCREATE VIEW v AS SELECT a FROM t;\n"
+    "CREATE TABLE t (a INT) WITH (password = 'Sesame', 'a' = 'b');",
+)
+
+
+@pytest.mark.parametrize("script", _SCRIPTS, ids=["one line", "lines", "settings"])
+def test_one_to_three_typos_show_no_secret(script: str) -> None:
+    choice = random.Random(7)
+    for _ in range(100):
+        text = script
+        for _ in range(choice.randint(1, 3)):
+            at, put = choice.randrange(len(text)), choice.choice(" '\"`;:,.()=/@-+*\\\nxA0_#{}[]|~!?%&$<>^")
+            some = choice.choice((put + text[at : at + 1], "", put, text[at : at + 2][::-1]))
+            text = text[:at] + some + text[at + (2 if len(some) == 2 and not some.startswith(put) else 1) :]
+        assert "Sesame" not in _shown(text), text
 
 
 @pytest.mark.parametrize("key", ["url", "headers", "zz", "sasl.jaas.config", "topic"])

@@ -140,7 +140,7 @@ STATEMENTS = [
     (table("'connector' = 'jdbc', 'url' = 'postgresql://me:hunter2/d', 'table-name' = 't'"),
      "url: what is behind the host is not the number of a port: is it a password, and the host left out?"),
     (table("'connector' = 'jdbc', 'url' = 'me:hunter2@h:5432/d', 'table-name' = 't'"),
-     "url is 'me:***@h:5432/d'; it must be like 'postgresql://host:5432/database' or 'sqlite:///file.db'"),
+     "url is '***'; it must be like 'postgresql://host:5432/database' or 'sqlite:///file.db'"),
     (table(f"{FILE}, 'sink.parallelism' = '0'"), "sink.parallelism is '0'; it must be a whole number from 1 to 9999"),
     (table(f"{FILE}, 'format' = 'csv', 'csv.ignore-first-line' = 'maybe'"),
      "csv.ignore-first-line is 'maybe'; it can be true or false"),
