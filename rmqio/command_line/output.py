@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, Final, TextIO
 
-from rmqio.errors import RmqioError, counted
+from rmqio.errors import RmqioError, counted, quoted
 from rmqio.hints import character_width
 
 # The width of a terminal, and of text on it; text that cannot control it.
@@ -27,6 +27,10 @@ _SHORTEST: Final = 16
 _DOTS: Final = "..."
 _LONGEST: Final = 200
 """Of a word in a message; paths are shorter as a rule."""
+HIDDEN: Final = "***"
+_STATEMENT: Final = re.compile(
+    r"(?=.*\s).*(?:;|\b(?:ALTER|CREATE|SET|TABLE|WITH)\b)|.*'\s*=\s*'", re.IGNORECASE | re.DOTALL
+)
 # Control, bidirectional and invisible characters, lone surrogates, tags. Joiners stay, since scripts and emoji need
 # them; newlines and tabs stay.
 _UNSAFE: Final = re.compile(
@@ -66,16 +70,29 @@ def cut(text: str, columns: int) -> str:
     return text[:end].rstrip() + " ..."
 
 
+def is_statement(word: str) -> bool:
+    """Return whether a word of a command line is a statement of SQL, which can hold a password: no message shows it."""
+    return _STATEMENT.match(word) is not None
+
+
 def with_short_words(text: str, words: Iterable[str]) -> str:
-    """Return a message in which the words of a command line are cut, as it has them or quoted, if they are very long.
+    """Return a message in which the words of a command line, as it has them or quoted, are fit to be shown.
+
+    Those that are very long are cut, and statements are `***`, also what is between their commas.
 
     Args:
       words: the command line; the value behind the equals sign of an option is one, too.
     """
-    parts = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > _LONGEST}
+    parts = dict[str, str]()
+    for part in (part for word in words for part in (word, word.partition("=")[2])):
+        if is_statement(part):
+            parts |= {each: HIDDEN for each in (part, *re.split("[,;]", part)) if is_statement(part) and "'" in each}
+            parts[part] = HIDDEN
+        elif len(part) > _LONGEST:
+            parts[part] = ""
     for part in sorted(parts, key=len, reverse=True):
-        for shown in (part, repr(part)[1:-1]):
-            text = text.replace(shown, f"{shown[:_LONGEST]}{_DOTS}")
+        for shown in {part, quoted(part)[1:-1], repr(part)[1:-1]}:
+            text = text.replace(shown, parts[part] or f"{shown[:_LONGEST]}{_DOTS}")
     return text
 
 

@@ -90,9 +90,10 @@ class Parser(argparse.ArgumentParser):
     def _advice(self, argv: Sequence[str], rest: Sequence[str]) -> str:
         """Return the error message for arguments that this command does not take."""
         unknown = next((argument for argument in rest if argument.startswith("-")), rest[0])
-        text = f"unknown argument {unknown!r}"
         if unknown.startswith("-"):
-            return text + did_you_mean(unknown.partition("=")[0], self.option_names)
+            option = unknown.partition("=")[0]  # its value can be a password
+            return f"unknown argument {option!r}{did_you_mean(option, self.option_names)}"
+        text = f"unknown argument {unknown!r}"
         # `rmqio topics creat orders`: what was to be a command has been taken for an argument.
         found = (nearest(argument, self._optional_commands) for argument in argv)
         name = next((name for name in found if name is not None), None)
@@ -100,18 +101,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and end the program with status 2. If an argument is missing, print the usage first."""
-        if choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
-            names = [name.strip(" '") for name in choice[2].split(",")]  # quoted or not, as Python's version has it
+        message = with_short_words(re.sub(r"invalid [\w.<>]+ value: ", _of_a_type, message), self._given)
+        if choice := re.search(r"invalid choice: (['\"])(.*)\1 \(choose from (.*)\)", message):
+            names = [name.strip(" '") for name in choice[3].split(",")]  # quoted or not, as Python's version has it
             option = re.match("argument -[^:]*: ", message)  # a command needs no such words
-            said = f"{choice[1]!r} is not one of {', '.join(names)}"
-            message = (option[0] if option else "") + said + did_you_mean(choice[1], names)
+            said = f"{choice[2]!r} is not one of {', '.join(names)}"
+            message = (option[0] if option else "") + said + did_you_mean(choice[2], names)
         elif missing := re.search(r"the following arguments are required: (.*)", message):
             *first, last = missing[1].split(", ")
             message = self._misspelt([*first, last])
             if not message:
                 self.print_usage(sys.stderr)
                 message = f"{', '.join(first)} and {last} are missing" if first else f"{last} is missing"
-        message = with_short_words(re.sub(r"invalid [\w.<>]+ value: ", _of_a_type, message), self._given)
         print(f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)", file=sys.stderr, flush=True)
         sys.exit(2)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Final
 
 from rmqio import security
 from rmqio.command_line.arguments import require_usable, start_parser, stop_parser
-from rmqio.command_line.output import OK, WRONG_USAGE
+from rmqio.command_line.output import OK, WRONG_USAGE, is_statement
 from rmqio.command_line.parser import Parser
 from rmqio.jobs import command as jobs
 from rmqio.jobs.state import UNCHANGED
@@ -85,6 +86,9 @@ def add_options(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns the exit status."""
+    for place in filter(None, (arguments.file, arguments.jobs, arguments.runner, *arguments.catalog)):
+        if is_statement(place) and not os.path.exists(place):
+            arguments.parser.error("a statement is given in place of an argument: write -e in front of it")
     if arguments.jobs is not None:
         jobs.refuse_others(arguments)
     if wrong := wrong_argument(arguments.rest, arguments.parser.option_names):

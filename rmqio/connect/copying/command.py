@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rmqio import security
 from rmqio.command_line.arguments import parse_topic, require_usable
-from rmqio.command_line.output import WRONG_USAGE
+from rmqio.command_line.output import WRONG_USAGE, with_short_words
 from rmqio.command_line.parser import Parser
 from rmqio.connect.copying.urls import FORMS, End, check, parse_end, require_files
 from rmqio.errors import LocalError
@@ -61,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
             require_usable(secured)
         options = strict_options(arguments.rest, runner=arguments.runner)  # imports Beam
     except LocalError as error:
-        print(f"rmqio copy: {error}", file=sys.stderr)
+        said = with_short_words(str(error), (arguments.source, arguments.target))
+        print(f"rmqio copy: {said}", file=sys.stderr)
         return WRONG_USAGE
     from rmqio.connect.copying.job import copy
 

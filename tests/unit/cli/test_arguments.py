@@ -69,7 +69,7 @@ def test_hyphens_behind_a_double_hyphen_are_a_body() -> None:
         ("completion bsh", "'bsh' is not one of bash, zsh, fish; did you mean bash?"),
         ("describe orders --watch=0", "argument --watch: '0' is not a number of seconds from 0.1 to 86400"),
         ("peek orders --quee b:1", "rmqio peek: unknown argument '--quee'; did you mean --queue?"),
-        ("peek orders --name_servr=h:1", "unknown argument '--name_servr=h:1'; did you mean --name_server?"),
+        ("peek orders --name_servr=h:1", "unknown argument '--name_servr'; did you mean --name_server?"),
         ("peek orders more", "rmqio peek: unknown argument 'more'"),
         ("peek orders -n 0", "number '0' is not a whole number of at least 1"),
         ("peek orders --offset=-1", "offset '-1' is not a whole number"),
@@ -319,3 +319,35 @@ def test_help_needs_neither_beam_nor_a_client(line: str, needed: tuple[str, ...]
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = done.stdout.splitlines()[-1].split()
     assert [module for module in loaded if not module.startswith(needed or ("none",))] == []
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "sql", "sql --check", "sql --explain", "sql -e x", "sql x.sql", "sql --runner", "sql --start", "sql --catalog",
+        "sql --jobs", "sql --name_server", "", "peek", "offsets", "copy --to - --from", "topics --colour=",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE t (a INT) WITH ('password'='Sesame')",
+        "CREATE TABLE t (a INT)\nWITH ('password' = 'it\"s, Sesame; x')",
+        "set db.password = Sesame",
+        "SELECT 1; STE x 'Sesame'",
+        "('password' = 'Sesame')",
+    ],
+)
+def test_a_statement_in_the_place_of_an_argument_is_not_shown(
+    before: str, statement: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = before.split()
+    argv = [*words[:-1], words[-1] + statement] if before.endswith("=") else [*words, statement]
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert "Sesame" not in error
+    assert error.count("\n") == 1
+    if before in ("sql", "sql --check", "sql -e x"):
+        assert error.startswith(
+            "rmqio sql: a statement is given in place of an argument: write -e in front of it (see "
+        )
