@@ -245,7 +245,7 @@ class FileCredentials:
         except (OSError, UnicodeDecodeError) as error:
             # Not the decoder's own message: it quotes the file's content.
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise CredentialsError(f"credentials: cannot read {shown_path(self.path)}: {reason}") from None
+            raise CredentialsError(f"credentials: cannot read {self.path}: {reason}") from None
         found = dict(_pairs(text))
         missing = [name for name in ("accesskey", "secretkey") if not found.get(_FILE_KEYS[name])]
         if missing:
