@@ -223,7 +223,7 @@ class Script:
 
     def query(self, query: nodes.Query) -> Relation:
         """Returns the optimized plan of a query. Raises `Refusal`."""
-        found = optimize(self.binder().query(query))
+        found = optimize(self.binder().query(definitions.resolved(query, self.catalog.functions)))
         check_depth(found)
         check_limits(found, query.span)
         check_scans(found)
