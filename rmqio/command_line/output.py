@@ -29,8 +29,10 @@ _LONGEST: Final = 200
 """Of a word in a message; paths are shorter as a rule."""
 HIDDEN: Final = "***"
 _STATEMENT: Final = re.compile(
-    r"(?=.*\s).*(?:;|\b(?:ALTER|CREATE|SET|TABLE|WITH)\b)|.*'\s*=\s*'", re.IGNORECASE | re.DOTALL
+    r"(?:.*;)?(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:ALTER|CREATE|EXECUTE|EXPLAIN|INSERT|SELECT|SET|WITH)\s|.*'\s*=\s*'",
+    re.IGNORECASE | re.DOTALL,
 )
+"""A statement, which can hold a password, begins with a verb or has an option. Names of files can have blanks."""
 # Control, bidirectional and invisible characters, lone surrogates, tags. Joiners stay, since scripts and emoji need
 # them; newlines and tabs stay.
 _UNSAFE: Final = re.compile(

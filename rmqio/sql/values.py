@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from rmqio.errors import SerdeError, quoted
+from rmqio.sql.secrets import masked_message
 
 DECIMALS: Final = Context(prec=76, rounding=ROUND_HALF_UP)
 DAY_US: Final = 86_400_000_000
@@ -504,6 +505,8 @@ def scaled_time(micros: int, precision: int) -> int:
 RAISED: Final = BaseException
 """What code of the user's can raise: also `SystemExit`, asyncio's `CancelledError`, a panic of a library in Rust."""
 _OF_PROCESS: Final = (KeyboardInterrupt, MemoryError)
+_LONGEST_TEXT: Final = 2_000
+"""Characters of an error that are looked at for secrets."""
 
 
 def failure_reason(error: BaseException) -> str:
@@ -518,7 +521,7 @@ def failure_reason(error: BaseException) -> str:
         return str(error)
     name = type(error).__name__
     try:
-        text = " ".join(str(error).split())
+        text = masked_message(" ".join(str(error)[:_LONGEST_TEXT].split()))  # drivers quote their URLs
     except _OF_PROCESS:
         raise
     except RAISED:  # a `__str__` of the user's

@@ -321,6 +321,12 @@ def test_help_needs_neither_beam_nor_a_client(line: str, needed: tuple[str, ...]
     assert [module for module in loaded if not module.startswith(needed or ("none",))] == []
 
 
+@pytest.mark.parametrize("file", ["my table/no.sql", "/data/with us/x.sql", "a; b.sql"])
+def test_a_file_with_blanks_in_its_name_is_no_statement(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", file]) == 2
+    assert capsys.readouterr().err.startswith(f"rmqio sql: cannot read {file}: No such file or directory")
+
+
 @pytest.mark.parametrize(
     "before",
     [

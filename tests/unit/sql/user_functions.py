@@ -44,6 +44,7 @@ class Silent(Exception):
 
 _ENDS: Mapping[str, BaseException] = {
     "exit": SystemExit(3), "close": GeneratorExit(), "memory": MemoryError(), "ctrl-c": KeyboardInterrupt(),
+    "driver": OSError("no answer of postgresql://u:pw1@h/db?password=pw1"),
     "cancel": asyncio.CancelledError("too late"), "panic": Panic("at the disco"), "silent": Silent(),
     "leaving": Silent(4), "group": BaseExceptionGroup("all", [SystemExit(5)]),
 }  # fmt: skip

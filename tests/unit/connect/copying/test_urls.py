@@ -141,7 +141,7 @@ def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str
         (
             "postgresql://me@h/db#t?password_file=pw7",
             "-",
-            r"password_file: cannot read \*\*\* .no path .*: No such file",
+            r"password_file: cannot read \*\*\* .its folder .*: No such file",
         ),
         ("bad://x", "-", "^rmqio copy: --from: there is no system bad: write rocketmq:, kafka:, .{,90}\n"),
         ("x.jsonl", "bad://me:pw@h/x", "^rmqio copy: --to: there is no system bad: write rocketmq:"),

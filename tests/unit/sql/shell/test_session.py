@@ -183,6 +183,11 @@ def test_explain_shows_a_plan_and_runs_nothing(shell: Shell) -> None:
     assert not shell.session.script.sinks
 
 
+def test_a_select_knows_the_functions_that_were_created(shell: Shell) -> None:
+    shell("CREATE FUNCTION f AS 'tests.unit.sql.user_functions:same_int' LANGUAGE PYTHON;")
+    assert shell("SELECT f(42) AS x;")[:3] == [" x", "--", "42"]
+
+
 # ---- commands ----
 
 

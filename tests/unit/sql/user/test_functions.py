@@ -206,6 +206,12 @@ def test_a_value_comes_back_as_it_went(name: str, data: st.DataObject) -> None:
         ("clean(b)", "clean", {"b": "exit"}, "function clean(b): SystemExit: 3"),
         ("clean(b)", "clean", {"b": "close"}, "function clean(b): GeneratorExit"),
         ("clean(b)", "clean", {"b": "cancel"}, "function clean(b): CancelledError: too late"),
+        (
+            "clean(b)",
+            "clean",
+            {"b": "driver"},
+            "function clean(b): OSError: no answer of postgresql://u:***@h/db?password=***",
+        ),
         ("clean(b)", "clean", {"b": "panic"}, "function clean(b): Panic: at the disco"),
         ("clean(b)", "clean", {"b": "group"}, "function clean(b): BaseExceptionGroup: all (1 sub-exception)"),
         ("clean(b)", "clean", {"b": "silent"}, "function clean(b): Silent without a text"),
