@@ -128,7 +128,7 @@ class ReadFromRocketMQ(beam.PTransform):
 
     Args:
       topic: the topic.
-      format: `json` (default), `raw`, `avro`, `csv`, `key-value`, `grok`, `syslog` or `cef`.
+      format: `json` (default), or another format of SQL's tables, such as `raw`, `avro`, `protobuf`, `csv` or `grok`.
       schema: of json, a JSON Schema `{type: object, properties: ...}`; of avro, the Avro schema. It gives the columns.
       columns: instead of a schema, types of SQL by name: `{id: BIGINT, name: STRING}`. For raw, the default is
         `{payload: BYTES}`.
@@ -136,7 +136,7 @@ class ReadFromRocketMQ(beam.PTransform):
       format_options: options of the format, as in CREATE TABLE: `{grok.pattern: "%{COMMONAPACHELOG}"}`.
       name_server: the cluster; default: the environment's.
       consumer_group: its offsets are committed, and are where the read begins.
-      start: `earliest`, `latest`, `group` or `timestamp:TIME`.
+      start: `earliest`, `latest`, `group` or `timestamp:TIME`; default: the group's offsets, or `latest` without one.
       stop: `latest` or `timestamp:TIME`; without it, the read does not end.
       tags: the broker filters by tag.
       sql_filter: the broker filters by SQL92.
