@@ -188,7 +188,8 @@ class ReadOptions:
       max_records_per_bundle, max_bundle_ms: after either, the read checkpoints itself, so that offsets are committed
         and other queues are read. Refused if the runner plans micro-batches (Spark with `--streaming`), which are
         limited by its own --max_records_per_trigger and --max_bytes_per_trigger.
-      poll_timeout_ms: the longest wait for a message of any of the queues before a bundle ends empty.
+      poll_timeout_ms: the longest wait for a message of any of the queues before a bundle ends empty; if the runner
+        plans micro-batches, for an answer before the read checks that its range still exists.
       discovery_interval_ms: how often an endless read looks for new queues and topics; 0: only at the start. Refused
         for reads with an end and for `ReadAllFromRocketMQ`, which look once.
       new_queue_start: where the read of a queue starts that is new since the read began and for which the group has no
@@ -206,9 +207,10 @@ class ReadOptions:
       max_out_of_orderness_ms: how far the watermark stays behind the newest timestamp seen in a queue.
       idle_timeout_ms: a queue that has been read to its end for this long follows the clock (minus
         `max_out_of_orderness_ms`), so that it does not hold back the watermark.
-      max_num_records: stop after this many records; for trials. The queues share the number by what they hold at the
-        start. Without a stop, the read waits for missing records, an even share in each queue. With a filter, fewer
-        records can arrive, because the shares count messages before filtering. Not for `ReadAllFromRocketMQ`.
+      max_num_records: stop after this many records, which gives the read an end; for trials. The queues share the
+        number by what they hold at the start. Without a stop, the read waits for missing records, an even share in each
+        queue. With a filter, fewer records can arrive, because the shares count messages before filtering. Not for
+        `ReadAllFromRocketMQ`.
       splits_per_queue: how many parts of a queue may be read at the same time, by different tasks. The order of a queue
         is then lost. Only for reads with a stop, and without committed offsets, since parts end in any order.
       pull_batch, pull_depth, request_timeout_ms: as in `ClientOptions`.
@@ -287,13 +289,14 @@ class WriteOptions:
 
     Args:
       batch_flush: send in batches. A batch is sent when it is full or when the bundle ends. False: send one by one.
-      max_batch_messages, max_batch_bytes: limits of a batch; the hard caps are 4,096 messages and 1 MiB.
+      max_batch_messages, max_batch_bytes: limits of a batch (`batch_flush`), at most 4,096 messages and 1 MiB.
       asynchronous: send the next batch without waiting for the answer to the previous one. All answers are awaited when
         the bundle ends.
       max_in_flight: batches in flight at once (`asynchronous`), at most one per queue if order matters.
-      max_total_bytes: limit of all batches that a writer gathers, over all topics and queues. If they would exceed it,
-        the largest one is sent.
-      max_wait_ms: a message waits at most so long for its batch to be full; None: until the bundle ends.
+      max_total_bytes: limit of all batches that a writer gathers (`batch_flush`), over all topics and queues. If they
+        would exceed it, the largest one is sent.
+      max_wait_ms: a message waits at most so long for its batch to be full (`batch_flush`); None: until the bundle
+        ends. Not with `exactly_once`.
       busy_timeout_ms: as in `ClientOptions`: while a broker says that it is busy, writes slow down and go on.
       request_timeout_ms, max_retries: of one send. A retry after an unknown outcome can store a message twice.
       name_server_poll_interval_ms: `ClientOptions.route_refresh_ms`: maximum age of a topic's route.

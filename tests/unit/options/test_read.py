@@ -297,7 +297,7 @@ CASES: Final = [(name, mode) for name in option_names(ReadOptions) for mode in M
 def test_every_option_of_a_read_is_heeded_or_refused_in_every_mode(
     name: str, mode: str, cluster: InMemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert name in EFFECTS, f"ReadOptions.{name} is new: show here what it does, and tell it in docs/options.md"
+    assert name in EFFECTS, f"ReadOptions.{name} is new: show here what it does"
     entry = EFFECTS[name]
     if mode in REFUSED.get(name, ()):
         other = next(value for value in entry.values if value != getattr(ReadOptions(), name))
