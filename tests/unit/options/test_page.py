@@ -1,4 +1,4 @@
-"""docs/options.md says where an option has no effect, as the tests of effects do; the reference describes each option."""
+"""docs/options.md says where an option has no effect, as the tests of effects do; docstrings describe each option."""
 
 from __future__ import annotations
 
