@@ -1,7 +1,7 @@
 """The source's eight and the sink's five cases of Flink's connector test framework, on all runners.
 
 Each message has its own number. A ledger of (queue, offset, number) finds lost, duplicated, reordered and skipped
-messages. A run that several cases check is run once. docs/delivery-guarantees.md has a row for each case.
+messages. A run that several cases check is run once. docs/delivery-guarantees.md lists the cases.
 """
 
 from __future__ import annotations

@@ -117,11 +117,11 @@ def test_a_broken_link_is_found() -> None:
 # ---- single pages ----------------------------------------------------------------------------------------------------
 
 
-def test_every_case_of_every_runner_is_a_row_of_the_delivery_guarantees() -> None:
-    page = (ROOT / "docs" / "delivery-guarantees.md").read_text()
-    cases = re.findall(r"def (test_(?:source|sink)_\w+)", FILES["delivery/test_delivery.py"].read_text())
+def test_every_case_of_every_runner_is_on_the_page_of_delivery_guarantees() -> None:
+    page = " ".join((ROOT / "docs" / "delivery-guarantees.md").read_text().split())
+    cases = re.findall(r"def test_((?:source|sink)_\w+)", FILES["delivery/test_delivery.py"].read_text())
     assert len(cases) == 9
-    assert {case for case in cases if f"`{case}" not in page} == set()
+    assert {case for case in cases if case.replace("_", " ") not in page} == set()
 
 
 def test_each_system_of_the_table_cites_the_tests_that_were_run() -> None:
