@@ -7,8 +7,9 @@ OLDEST := .venv-oldest
 NEWEST := .venv-newest
 # Versions of Beam and PySpark for test-versions: the first and the last that SparkRunner takes, and between.
 VERSIONS ?= 2.75.0-4.1.0 2.75.0-4.2.0 2.76.0-4.2.1 2.77.0-4.3.0
-# Images of containers often set it. Each of the thousand processes that tests start would compile all modules anew.
-unexport PYTHONDONTWRITEBYTECODE
+# Images of containers often set the first, and each process that tests start would compile all modules anew. With the
+# second no assertion fails, with the third no C is tested.
+unexport PYTHONDONTWRITEBYTECODE PYTHONOPTIMIZE RMQIO_PURE_PYTHON
 # Broker tests and the demo need a Java runtime; machines without one get it as a wheel.
 JAVA := $(shell [ -n "$$JAVA_HOME" ] || command -v java >/dev/null 2>&1 || echo requirements/java.txt)
 EXTRAS := $(if $(JAVA),dev$(shell echo ,)java,dev)
@@ -59,7 +60,7 @@ lock:  ## the newest versions of all packages, with their hashes, into requireme
 	done
 
 demo: $(DEMO_STAMP)  ## start a real RocketMQ, run pipelines/province.py on it, show the result
-	@$(PY) -m rmqio.pipelines.demo $(if $(RUNNER),--runner=$(RUNNER)) $(ARGS)
+	@$(PY) pipelines/demo.py $(if $(RUNNER),--runner=$(RUNNER)) $(ARGS)
 
 # What must pass before a change lands: tests/README.md. Make passes a signal on, and waits for the program that has it.
 test:  ## the gate: lint, types and documents, unit tests, then real brokers and runners; 20 minutes

@@ -1,35 +1,48 @@
 """Totals per customer in event-time windows: reads Avro orders of two schema versions, writes Avro totals.
 
-python pipelines/orders_avro.py --runner=SparkRunner --streaming --checkpoint_dir=/var/tmp/totals \
-    --name_server=127.0.0.1:9876 --source_topic=orders --sink_topic=totals
+Orders are Avro single objects (C3 01, a fingerprint, the value) of any version of shop.Order; totals are single objects
+of shop.CustomerTotal, whose key is the customer. `rmqio schemas list schemas` shows the schemas. Messages that are not
+orders go to --dead_letter_topic; without it, they fail the job. With --stop, all windows close at the end.
+
+example:
+  python pipelines/orders_avro.py --name_server=127.0.0.1:9876 \\
+    --runner=SparkRunner --streaming --checkpoint_dir=/var/tmp/totals \\
+    --source_topic=orders --sink_topic=totals
 """
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # before Beam, whose import takes seconds, and logs a warning if rmqio is not there
-    from rmqio.pipelines.common import command_lines
+from rmqio.command_line.arguments import whole_number
+from rmqio.runners import Program
 
-    command_lines.check(command_lines.orders_avro)
+program = Program(
+    __file__, __doc__, source="order", sink="total", stateful=True, dead_letters="messages that are not orders"
+)
+for name, least, default, text in (
+    ("--window_s", 1, 60, "length of a window in seconds"),
+    ("--lateness_ms", 0, 5_000, "how far out of order an order may arrive"),
+):
+    parse = whole_number("number", least)
+    program.parser.add_argument(name, type=parse, default=default, metavar="N", help=f"{text}. Default: %(default)s")
+if __name__ == "__main__":
+    program.check()  # before Beam, whose import takes seconds
 
 import argparse
 import datetime as dt
-import functools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from rmqio import ReadFromRocketMQ, ReadOptions, Record, WriteToRocketMQ
+from rmqio.serde.avro import AvroDeserializer, AvroSerializer
+from rmqio.serde.registry import FolderRegistry
+from rmqio.transforms import ids_by
 import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows
 
-from rmqio import schemas
-from rmqio.interfaces import ClientFactory
-from rmqio.model import Record
-from rmqio.options import ReadOptions
-from rmqio.pipelines.common import command_lines, job
-from rmqio.pipelines.common.job import refuse, run_job, where
-from rmqio.serde.avro import AvroDeserializer, AvroSerializer
-from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
+SCHEMAS: Final = FolderRegistry(Path(__file__).resolve().parents[1] / "schemas")
 
 
 class Order(NamedTuple):
@@ -50,12 +63,14 @@ class CustomerTotal(NamedTuple):
     amount: Decimal
 
 
-ORDERS: Final = AvroDeserializer("order", framing="single_object", registry=schemas.registry(), to=Order)
-TOTALS: Final = AvroSerializer(schemas.load("customer_total"), framing="single_object", key_fields=["customer_id"])
+ORDERS: Final = AvroDeserializer("order", framing="single_object", registry=SCHEMAS, to=Order)
+TOTALS: Final = AvroSerializer(
+    SCHEMAS.by_version("customer_total").schema, framing="single_object", key_fields=["customer_id"]
+)
 
 
 def event_time(record: Record) -> int:
-    """Return the time of an order in Unix milliseconds."""
+    """Returns the time of an order in Unix milliseconds."""
     order: Order = ORDERS(record)
     return round(order.created.timestamp() * 1000)
 
@@ -70,66 +85,46 @@ class CountAndSum(beam.CombineFn):
         return accumulator[0] + 1, accumulator[1] + amount
 
     def merge_accumulators(self, accumulators: Iterable[tuple[int, Decimal]]) -> tuple[int, Decimal]:
-        parts = list(accumulators)
-        return sum(number for number, _ in parts), sum((amount for _, amount in parts), Decimal(0))
+        counts, sums = zip(*accumulators, strict=True)
+        return sum(counts), sum(sums, Decimal(0))
 
     def extract_output(self, accumulator: tuple[int, Decimal]) -> tuple[int, Decimal]:
         return accumulator
 
 
 def to_pair(order: Order) -> tuple[str, Decimal]:
-    """Return customer and amount."""
+    """Returns customer and amount."""
     return order.customer_id, order.amount
 
 
-def to_total(found: tuple[str, tuple[int, Decimal]], window: Any = beam.DoFn.WindowParam) -> CustomerTotal:
-    """Return the total of a customer in a window."""
-    customer, (number, amount) = found
-    start, end = (dt.datetime.fromtimestamp(each.micros // 10**6, dt.UTC) for each in (window.start, window.end))
-    return CustomerTotal(customer, start, end, number, amount)
+def to_total(total: tuple[str, tuple[int, Decimal]], window: Any = beam.DoFn.WindowParam) -> CustomerTotal:
+    """Returns the total of a customer in a window."""
+    customer, (orders, amount) = total
+    start, end = (dt.datetime.fromtimestamp(time.micros // 10**6, dt.UTC) for time in (window.start, window.end))
+    return CustomerTotal(customer, start, end, orders, amount)
 
 
-def total_id(run: str, total: CustomerTotal) -> str:
-    """Return a unique id: a customer's window closes once in a run, so customer and window identify a total."""
-    return job.id_of(run, total.customer_id, total.start, total.end)
+def identity(total: CustomerTotal) -> tuple[Any, ...]:
+    """Returns what identifies a total: a customer's window closes once."""
+    return total.customer_id, total.start, total.end
 
 
-def build(
-    pipeline: beam.Pipeline, arguments: argparse.Namespace, *, client_factory: ClientFactory | None = None
-) -> None:
-    """Wire the job. `client_factory` replaces the clients in tests."""
-    at = where(arguments, client_factory)
-    read = ReadFromRocketMQ(
-        arguments.source_topic,
-        consumer_group=arguments.consumer_group,
-        start=arguments.start,
-        stop=arguments.stop,
-        deserializer=ORDERS,
-        timestamp=event_time,
-        dead_letter_topic=arguments.dead_letter_topic,
-        options=ReadOptions(max_out_of_orderness_ms=arguments.lateness_ms),
-        **at,
-    )
+def build(pipeline: beam.Pipeline, options: argparse.Namespace) -> None:
+    """Reads orders of all versions, and sums them by customer and window."""
+    watermark = ReadOptions(max_out_of_orderness_ms=options.lateness_ms)
+    read = ReadFromRocketMQ(**options.read, deserializer=ORDERS, timestamp=event_time, options=watermark)
     totals = (
         pipeline
         | "Read orders" >> read
-        | "Customer and amount" >> beam.Map(to_pair).with_output_types(tuple[str, Decimal])
-        | "Windows" >> beam.WindowInto(FixedWindows(arguments.window_s))
+        | "Customer and amount" >> beam.Map(to_pair)
+        | "Windows" >> beam.WindowInto(FixedWindows(options.window_s))
         | "Count and sum" >> beam.CombinePerKey(CountAndSum())
-        | "Totals" >> beam.Map(to_total).with_output_types(CustomerTotal)
+        | "Totals" >> beam.Map(to_total)
     )
-    id_fn = functools.partial(total_id, job.run_of(pipeline))
-    write = WriteToRocketMQ(arguments.sink_topic, serializer=TOTALS, id_fn=id_fn, with_sent=False, **at)
-    _ = (totals | "Write totals" >> write).failed | "Totals refused" >> beam.Map(refuse)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job of a command line and return the exit status."""
-    return run_job(command_lines.orders_avro(), build, argv, source="order")
+    id_fn = ids_by(pipeline, identity)
+    write = WriteToRocketMQ(**options.write, serializer=TOTALS, id_fn=id_fn, fail_on_error=True, with_sent=False)
+    _ = totals | "Write totals" >> write
 
 
 if __name__ == "__main__":
-    # Import it under its own name, so that other processes can find the functions sent to them.
-    from rmqio.pipelines import orders_avro
-
-    sys.exit(orders_avro.main())
+    sys.exit(program.run(build))

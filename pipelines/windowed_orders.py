@@ -1,34 +1,45 @@
-"""Sums and counts of orders in event-time windows: reads `{key, amount, time_ms}`, writes totals by key and window.
+"""Totals of orders in event-time windows: reads {"key", "amount", "time_ms"} as JSON, sums and counts the amounts of
+each key in tumbling windows, and writes {"key", "start_ms", "end_ms", "count", "sum"} when a window closes.
 
-python pipelines/windowed_orders.py --runner=SparkRunner --streaming --checkpoint_dir=/var/tmp/orders \
-    --name_server=127.0.0.1:9876 --source_topic=orders --sink_topic=totals
+A window closes when each queue has had an order whose time is --lateness_ms after the window's end; a queue without new
+orders follows the clock. Orders that arrive later are dropped. With --stop, all windows close at the end.
+
+example:
+  python pipelines/windowed_orders.py --name_server=127.0.0.1:9876 \\
+    --runner=SparkRunner --streaming --checkpoint_dir=/var/tmp/orders \\
+    --source_topic=orders --sink_topic=totals
 """
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # before Beam, whose import takes seconds, and logs a warning if rmqio is not there
-    from rmqio.pipelines.common import command_lines
+from rmqio.command_line.arguments import whole_number
+from rmqio.runners import Program
 
-    command_lines.check(command_lines.windowed_orders)
+program = Program(__file__, __doc__, source="order", sink="total", stateful=True)
+for name, default, text in (
+    ("--window_s", 10, "length of a window in seconds"),
+    ("--lateness_ms", 5_000, "how far out of order an order may arrive"),
+    ("--idle_timeout_ms", 30_000, "after how long a queue without orders follows the clock"),
+    ("--offset_commit_interval_ms", 5_000, "how often to commit the group's offsets"),
+):
+    parse = whole_number("number", 1 if name == "--window_s" else 0)
+    program.parser.add_argument(name, type=parse, default=default, metavar="N", help=f"{text}. Default: %(default)s")
+if __name__ == "__main__":
+    program.check()  # before Beam, whose import takes seconds
 
 import argparse
-import functools
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
+from rmqio import Message, ReadFromRocketMQ, ReadOptions, Record, WriteToRocketMQ
+from rmqio.serde import JsonDeserializer
+from rmqio.transforms import ids_by
 import apache_beam as beam
 from apache_beam.transforms.window import FixedWindows
 
-from rmqio.model import Message, Record
-from rmqio.options import ReadOptions
-from rmqio.pipelines.common import command_lines, job
-from rmqio.pipelines.common.job import refuse, run_job, where
-from rmqio.serde import JsonDeserializer
-from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
-
-_PARSE: Final = JsonDeserializer()
+JSON: Final = JsonDeserializer()
 
 
 class SumAndCount(beam.CombineFn):
@@ -41,80 +52,56 @@ class SumAndCount(beam.CombineFn):
         return accumulator[0] + amount, accumulator[1] + 1
 
     def merge_accumulators(self, accumulators: Iterable[tuple[float, int]]) -> tuple[float, int]:
-        parts = list(accumulators)
-        return sum(total for total, _ in parts), sum(number for _, number in parts)
+        sums, counts = zip(*accumulators, strict=True)
+        return sum(sums), sum(counts)
 
     def extract_output(self, accumulator: tuple[float, int]) -> tuple[float, int]:
         return accumulator
 
 
 def event_time(record: Record) -> int:
-    """Return the time of an order in Unix milliseconds."""
-    return int(_PARSE(record)["time_ms"])
+    """Returns the time of an order in Unix milliseconds."""
+    return int(JSON(record)["time_ms"])
 
 
 def to_pair(record: Record) -> tuple[str, float]:
-    """Return key and amount of an order."""
-    order = _PARSE(record)
+    """Returns key and amount of an order."""
+    order = JSON(record)
     return str(order["key"]), order["amount"]
 
 
 def to_message(total: tuple[str, tuple[float, int]], window: Any = beam.DoFn.WindowParam) -> Message:
-    """Return the message for the sink. Its key is that of the orders."""
-    key, (amount, number) = total
-    body = {
-        "key": key,
-        "start_ms": int(window.start.micros) // 1000,
-        "end_ms": int(window.end.micros) // 1000,
-        "count": number,
-        "sum": amount,
-    }
+    """Returns the message for the sink. Its key is that of the orders."""
+    key, (amount, count) = total
+    start_ms, end_ms = int(window.start.micros) // 1000, int(window.end.micros) // 1000
+    body = {"key": key, "start_ms": start_ms, "end_ms": end_ms, "count": count, "sum": amount}
     return Message(json.dumps(body).encode(), keys=(key,))
 
 
-def total_id(run: str, message: Message) -> str:
-    """Return a unique id: a key's window closes once in a run, so key and window identify a total."""
+def identity(message: Message) -> tuple[Any, ...]:
+    """Returns what identifies a total: a key's window closes once."""
     total = json.loads(message.body)
-    return job.id_of(run, total["key"], total["start_ms"], total["end_ms"])
+    return total["key"], total["start_ms"], total["end_ms"]
 
 
-def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
-    """Wire the job."""
-    read = ReadFromRocketMQ(
-        arguments.source_topic,
-        **where(arguments),
-        consumer_group=arguments.consumer_group,
-        start=arguments.start,
-        stop=arguments.stop,
-        timestamp=event_time,
-        options=ReadOptions(
-            max_out_of_orderness_ms=arguments.lateness_ms,
-            idle_timeout_ms=arguments.idle_timeout_ms,
-            offset_commit_interval_ms=arguments.offset_commit_interval_ms,
-        ),
+def build(pipeline: beam.Pipeline, options: argparse.Namespace) -> None:
+    """Reads with event times and a watermark, and sums by key and window."""
+    watermark = ReadOptions(
+        max_out_of_orderness_ms=options.lateness_ms,
+        idle_timeout_ms=options.idle_timeout_ms,
+        offset_commit_interval_ms=options.offset_commit_interval_ms,
     )
     totals = (
         pipeline
-        | "Read orders" >> read
-        | "Key and amount" >> beam.Map(to_pair).with_output_types(tuple[str, float])
-        | "Windows" >> beam.WindowInto(FixedWindows(arguments.window_s))
+        | "Read orders" >> ReadFromRocketMQ(**options.read, timestamp=event_time, options=watermark)
+        | "Key and amount" >> beam.Map(to_pair)
+        | "Windows" >> beam.WindowInto(FixedWindows(options.window_s))
         | "Sum and count" >> beam.CombinePerKey(SumAndCount())
-        | "To messages" >> beam.Map(to_message).with_output_types(Message)
+        | "To messages" >> beam.Map(to_message)
     )
-    id_fn = functools.partial(total_id, job.run_of(pipeline))
-    written = totals | "Write totals" >> WriteToRocketMQ(
-        arguments.sink_topic, id_fn=id_fn, with_sent=False, **where(arguments)
-    )
-    _ = written.failed | "Totals refused" >> beam.Map(refuse)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job of a command line and return the exit status."""
-    return run_job(command_lines.windowed_orders(), build, argv, source="order")
+    id_fn = ids_by(pipeline, identity)
+    _ = totals | "Write totals" >> WriteToRocketMQ(**options.write, id_fn=id_fn, fail_on_error=True, with_sent=False)
 
 
 if __name__ == "__main__":
-    # Import it under its own name, so that other processes can find the functions sent to them.
-    from rmqio.pipelines import windowed_orders
-
-    sys.exit(windowed_orders.main())
+    sys.exit(program.run(build))

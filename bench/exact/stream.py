@@ -29,8 +29,8 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
 from rmqio.runners import options
+from tests.helpers.check import read_topic
 
 SOURCE: Final = "exact-source"
 SIDES: Final = ("at least once", "exactly once")

@@ -29,7 +29,7 @@ from bench.common.tally import UnequalWork
 from bench.pairs import program
 from rmqio.testing import InMemoryCluster
 from tests.helpers.fakes.broker import FakeBroker
-from tests.helpers.imports import PACKAGES, ROOT
+from tests.helpers.imports import ROOT
 from tests.helpers.worktree import worktree
 
 MOST: Final = 0.05
@@ -113,13 +113,9 @@ def compare(case: str, base: Run, head: Run, messages: int, repeats: int) -> tup
 
 
 def prepare(tree: Path) -> None:
-    """Builds what an installation adds to a worktree: C extensions, and packages under the names that they have."""
+    """Builds what an installation adds to a worktree: C extensions."""
     build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
     subprocess.run(build, cwd=tree, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for folder, name in PACKAGES.items():
-        path = tree / name.replace(".", "/")
-        if (tree / folder).is_dir() and not path.exists():
-            path.symlink_to(tree / folder)
     there, here = ({path.relative_to(each).as_posix() for path in each.glob("rmqio/**/*.so")} for each in (tree, ROOT))
     if not there or not here:
         raise SystemExit("one of the trees has no C extensions: make .venv/.installed builds those of this folder")

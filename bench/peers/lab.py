@@ -30,10 +30,11 @@ _BOUNDED: Final = {
 }
 """Each reads what the topic holds, and ends."""
 _OURS: Final = {**_STREAMS_OF_OURS, **_BOUNDED}
-_MODULES: Final = {
-    "province": "rmqio.pipelines.province",
-    "sums": "rmqio.pipelines.windowed_orders",
-    "patterns": "bench.peers.matching",
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_PROGRAMS: Final = {
+    "province": "pipelines/province.py",
+    "sums": "pipelines/windowed_orders.py",
+    "patterns": "bench/peers/matching.py",
 }
 _FLUSH, _ASYNC, _STREAMS = "rocketmq-flink, flush", "rocketmq-flink, async", "rocketmq-streams"
 JOBS: Final = {
@@ -122,7 +123,7 @@ class Lab:
         if side in (_FLUSH, _ASYNC):
             path, given = self._class_path(side), [where, work.topic, name, name, side.rpartition(" ")[2]]
             return lambda: Job(connector.command(self._jdk, path, checkpoints, given), log, folder)
-        command = [sys.executable, "-m", _MODULES[kind], *_OURS[side], f"--name_server={where}"]
+        command = [sys.executable, str(_ROOT / _PROGRAMS[kind]), *_OURS[side], f"--name_server={where}"]
         command += [f"--source_topic={work.topic}", f"--sink_topic={name}", f"--consumer_group={name}"]
         if "--streaming" in command:
             command.append(f"--checkpoint_dir={checkpoints}")

@@ -17,7 +17,7 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.interfaces import QueueClient
 from rmqio.model import Record
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
+from tests.helpers.check import read_topic
 
 _POLL_S: Final = 0.05
 _STUCK_S: Final = 40.0

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rmqio.pipelines.common.provinces import PROVINCES
+from pipelines.province import PROVINCES
 
 _BEGIN_MS: Final = 1_700_000_000_000
 _WINDOW_MS: Final = 10_000
@@ -33,7 +33,7 @@ class Work(NamedTuple):
 
 def provinces(count: int) -> Work:
     """The province of each address."""
-    wanted = {str(number): PROVINCES[number % len(PROVINCES)][0] for number in range(count)}
+    wanted = {str(number): PROVINCES[number % len(PROVINCES)] for number in range(count)}
     rows = [{"id": name, "address": f"{province} Long Street {name}"} for name, province in wanted.items()]
     return Work("addresses", [*map(_encoded, rows)], wanted, lambda found: (str(found["id"]), found["province"]))
 

@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from bench.common.config import BROKER_CONFIG
@@ -20,6 +21,7 @@ from bench.runners.parts import PARTS, PIPELINES
 from bench.runners.program import Ran, run
 from rmqio.local import LocalRocketMQ
 
+_PIPELINES: Final = Path(__file__).resolve().parents[2] / "pipelines"
 QUEUES: Final = 4
 FEW: Final = 40
 """A run with so few messages is all start and end."""
@@ -67,7 +69,7 @@ class Bench:
 
     def _whole(self, runner: str, source: str, count: int) -> Ran:
         sink = self._topic()
-        command = ["-m", f"rmqio.pipelines.{self.name}"]
+        command = [str(_PIPELINES / f"{self.name}.py")]
         found = run(self._flags(command, runner, source, sink, "--start=earliest", "--stop=latest"))
         require_result(self.name, self.broker.name_server, sink, count)
         say(f"{self.name}, {runner}: {count:,} messages in {found.seconds:.1f} s, {found.peak_mb:,.0f} MB")

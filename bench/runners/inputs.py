@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 
 from bench.common.tally import UnequalWork
 from bench.streaming.orders import records_of
+from pipelines.province import province_of
+from pipelines.word_count import words
 from rmqio import Message
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.options import ClientOptions
-from rmqio.pipelines.addresses import addresses
-from rmqio.pipelines.common.provinces import province_of
-from rmqio.pipelines.word_count import words
+from tests.helpers.addresses import addresses
 
 KEYS: Final = 1_000
 _BEGIN_MS: Final = 1_700_000_000_000

@@ -5,7 +5,7 @@ python -m bench.runners.parts word_count 2 --name_server=HOST:PORT --source_topi
 
 from __future__ import annotations
 
-import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
+import rmqio  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
 
 import argparse
 import operator
@@ -17,9 +17,9 @@ import apache_beam as beam
 from apache_beam.transforms.combiners import Count
 from apache_beam.transforms.window import FixedWindows
 
-from rmqio import Batch, Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
+from pipelines import province, windowed_orders, word_count
+from rmqio import MapRecords, Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.options import ReadOptions
-from rmqio.pipelines import province, windowed_orders, word_count
 from rmqio.runners import options
 from rmqio.runners.program import run_program
 
@@ -47,9 +47,7 @@ def _read_batches(pipeline: Any, given: argparse.Namespace) -> Any:
 
 
 def _provinces(batches: Any, _: argparse.Namespace) -> Any:
-    taken = batches | beam.ParDo(province.TakeProvinces()).with_outputs("bad", main="provinces")
-    taken["provinces"].element_type = Batch
-    return taken["provinces"]
+    return batches | MapRecords(province.to_province)
 
 
 def _write_provinces(provinces: Any, given: argparse.Namespace) -> Any:

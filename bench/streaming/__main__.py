@@ -75,7 +75,7 @@ def stateful_by_hand(broker: LocalRocketMQ, given: Load, sink: str, folder: Path
 
 
 def pipeline(broker: LocalRocketMQ, given: Load, sink: str, folder: Path) -> Sequence[str]:
-    program = ("-m", "rmqio.pipelines.windowed_orders", f"--name_server={broker.name_server}", "--start=earliest")
+    program = (str(_ROOT / "pipelines/windowed_orders.py"), f"--name_server={broker.name_server}", "--start=earliest")
     topics = (f"--source_topic={given.topic}", f"--sink_topic={sink}", "--stop=latest")
     return [*program, *topics, *_our_flags(folder)]
 

@@ -15,7 +15,7 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, Record
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
+from tests.helpers.check import read_topic
 
 QUEUES: Final = 4
 WINDOW_S: Final = 10

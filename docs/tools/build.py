@@ -17,25 +17,10 @@ from docs.tools.reasons import plain, reasons
 
 ROOT: Final = Path(__file__).parents[2]
 SITE: Final = ROOT / "build" / "site"
-PACKAGES: Final = ROOT / "build" / "api"
-MAPPED: Final = ("pipelines", "schemas")
-"""Folders that setup.py maps into the package."""
-
-
-def lay_out(packages: Path = PACKAGES) -> None:
-    """Links to the sources, in the layout of an installed package: the reference is made from them, without imports."""
-    shutil.rmtree(packages, ignore_errors=True)
-    package = packages / "rmqio"
-    package.mkdir(parents=True)
-    for each in (ROOT / "rmqio").iterdir():
-        (package / each.name).symlink_to(each)
-    for name in MAPPED:
-        (package / name).symlink_to(ROOT / name)
 
 
 def main() -> int:
     """Returns the exit status."""
-    lay_out()
     shutil.rmtree(SITE, ignore_errors=True)
     # Signatures are formatted by ruff, which is beside this Python.
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}

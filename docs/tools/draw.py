@@ -45,7 +45,7 @@ def overview() -> Picture:
 
 
 LAYERS: Final = (
-    (("plain", "pipelines", "programs"), ("plain", "cli", "commands")),
+    (("plain", "cli", "commands"),),
     (("ours", "rules", "conditions"), ("ours", "yaml", "Beam YAML"), ("ours", "pyspark", "without Beam")),
     (
         ("ours", "sql", "queries"),

@@ -48,7 +48,7 @@ def reasons(output: str, status: int) -> list[str]:
 
 
 def _source(path: str) -> str:
-    """Returns the file in the repository to which a link of build/api leads."""
+    """Returns a path in the repository."""
     found = (_ROOT / path).resolve()
     return str(found.relative_to(_ROOT)) if found.is_relative_to(_ROOT) else path
 

@@ -56,7 +56,7 @@ def _fill_claims(parser: Parser) -> None:
 
 
 def _fill_schemas(parser: Parser) -> None:
-    from rmqio.schemas import __main__ as schemas
+    from rmqio.cli import schemas
 
     schemas.add_options(parser)
     parser.set_defaults(run=schemas.run)

@@ -125,7 +125,7 @@ class Admin:
     def group_members(self, group: str, topic: str | None = None) -> list[str]:
         """Return the client ids of the group's members that are online, sorted: at the topic's brokers, or at all.
 
-        Clients that read under another group and only commit for this one, as rmqio pipelines do, are not included.
+        Clients that only commit for this group, as `ReadFromRocketMQ` does, are not included.
         """
         command = Command(_GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self._routes.wire_name(group)})
         found: set[str] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import re
 import time
@@ -249,6 +250,17 @@ def parse_seconds(text: str) -> float:
     if not 0.1 <= found <= 86_400:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 86400")
     return found
+
+
+def parse_interval(text: str) -> float:
+    """Parse a number of seconds above 0."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
 
 
 def parse_selector(text: str) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rmqio.enrich.arguments import add_arguments, check_arguments, from_arguments
     from rmqio.enrich.definition import Table
     from rmqio.enrich.transform import Enrich
 
-__all__ = ["Enrich", "Table"]
+__all__ = ["Enrich", "Table", "add_arguments", "check_arguments", "from_arguments"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,7 +22,7 @@ def __getattr__(name: str) -> Any:
 
     from rmqio.errors import LocalError
 
-    home = {"Enrich": "transform", "Table": "definition"}[name]
+    home = {"Enrich": "transform", "Table": "definition"}.get(name, "arguments")
     try:
         return getattr(importlib.import_module(f"rmqio.enrich.{home}"), name)
     except ModuleNotFoundError as error:

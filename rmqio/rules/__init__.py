@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rmqio.rules.alerts import alert_id
+    from rmqio.rules.alerts import alert_id, alert_message
+    from rmqio.rules.arguments import add_arguments, check_arguments, from_arguments
     from rmqio.rules.correlation import Correlate, Correlated
     from rmqio.rules.ir import And, Atom, CorrelationKind, CorrelationRule, Kind, Not, Or, Rule
     from rmqio.rules.ruleset import RuleSet
-    from rmqio.rules.transform import Match, MatchedMessage, MatchRules
+    from rmqio.rules.transform import AlertMessages, Match, MatchedMessage, MatchRules
 
 __all__ = [
+    "AlertMessages",
     "And",
     "Atom",
     "Correlate",
@@ -30,16 +32,25 @@ __all__ = [
     "Or",
     "Rule",
     "RuleSet",
+    "add_arguments",
     "alert_id",
+    "alert_message",
+    "check_arguments",
+    "from_arguments",
 ]
 _HOMES: Final = {
+    "AlertMessages": "transform",
     "Correlate": "correlation",
     "Correlated": "correlation",
     "Match": "transform",
     "MatchRules": "transform",
     "MatchedMessage": "transform",
     "RuleSet": "ruleset",
+    "add_arguments": "arguments",
     "alert_id": "alerts",
+    "alert_message": "alerts",
+    "check_arguments": "arguments",
+    "from_arguments": "arguments",
 }
 
 

@@ -20,6 +20,7 @@ from rmqio.batches import Batch
 from rmqio.errors import LocalError, SerdeError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Message, Record
+from rmqio.rules.alerts import alert_message
 from rmqio.rules.engine import Hit, Matcher
 from rmqio.rules.errors import Limits
 from rmqio.rules.ir import Rule
@@ -466,6 +467,26 @@ class MatchRules(HandlesFailures):
             "dead_letter_topic": self._dead_letter_topic,
         }
         return {key: DisplayDataItem(value).drop_if_none() for key, value in shown.items()}
+
+
+class AlertMessages(beam.PTransform):
+    """Makes a message of each match, see `alert_message`. The place of an alert is that of its event.
+
+    Elements: batches of `Match` from a topic, as `MatchRules` gives them for `ReadFromRocketMQ(batches=True)`.
+    Returns: batches of `Message`, for `WriteToRocketMQ(batches=True)`.
+    """
+
+    def expand(self, hits: Any) -> Any:
+        return hits | beam.ParDo(_AlertsFn()).with_output_types(BatchConstraint(Message))
+
+
+class _AlertsFn(beam.DoFn):
+    def process(self, element: Batch[Match]) -> Iterator[Batch[Any]]:
+        queue = element.queue
+        if queue is None:
+            raise LocalError("AlertMessages takes batches of a topic: read with batches=True")
+        pairs = zip(element, element.offsets, strict=True)
+        yield element.with_values([alert_message(match, queue, offset) for match, offset in pairs])
 
 
 def rules_of_process(

@@ -1,8 +1,24 @@
-"""Runners by name: `rmqio.runners.options(argv)` returns pipeline options for Direct, Spark and Flink."""
+"""Runners by name: `options(argv)` returns pipeline options for Direct, Spark and Flink; `Program` is a command line.
+
+`Program` resolves on first use: workers import this package, too.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from rmqio.runners.errors import PipelineFailed
 from rmqio.runners.options import options, runner_path, unknown_flags
 
-__all__ = ["PipelineFailed", "options", "runner_path", "unknown_flags"]
+if TYPE_CHECKING:
+    from rmqio.runners.command_line import Program
+
+__all__ = ["PipelineFailed", "Program", "options", "runner_path", "unknown_flags"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Program":
+        from rmqio.runners.command_line import Program
+
+        return Program
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

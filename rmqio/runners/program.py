@@ -61,6 +61,8 @@ def run_program(
             return _report(name, pipeline)
     except (LocalError, ImportError, AttributeError, ValueError) as error:  # also a missing runner class
         return _end(name, WRONG_USAGE, str(error), verbose=verbose)
+    except RmqioError as error:  # a server does not answer
+        return _end(name, FAILED, failure_text(error), verbose=verbose)
     result = None
     try:
         result = pipeline.run()

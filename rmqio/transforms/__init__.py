@@ -5,12 +5,12 @@ from __future__ import annotations
 from rmqio.sending.batches import FailedMessage
 from rmqio.transforms.coders import register_coders
 from rmqio.transforms.deduplicate import DropDuplicates
-from rmqio.transforms.failures import ReadFailure
+from rmqio.transforms.failures import LogFailures, ReadFailure
 from rmqio.transforms.map_records import DecodeRecords, MapRecords
 from rmqio.transforms.read import ReadAllFromRocketMQ, ReadFromRocketMQ
 from rmqio.transforms.reading.restriction import QueueDescriptor
 from rmqio.transforms.write import WriteDeadLetters, WriteToRocketMQ, WriteToRocketMQResult
-from rmqio.transforms.writing.elements import ConstantTopic, TopicFromFields
+from rmqio.transforms.writing.elements import ConstantTopic, TopicFromFields, ids_by
 
 register_coders()
 
@@ -19,6 +19,7 @@ __all__ = [
     "DecodeRecords",
     "DropDuplicates",
     "FailedMessage",
+    "LogFailures",
     "MapRecords",
     "QueueDescriptor",
     "ReadAllFromRocketMQ",
@@ -28,4 +29,5 @@ __all__ = [
     "WriteDeadLetters",
     "WriteToRocketMQ",
     "WriteToRocketMQResult",
+    "ids_by",
 ]

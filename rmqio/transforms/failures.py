@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import dataclasses
+import logging
+from typing import Any, Final, NamedTuple
+
+import apache_beam as beam
 
 from rmqio.dead_letters.letters import ELEMENT, STORED, Failed, make_letter
 from rmqio.dead_letters.letters import ORIGIN as ORIGIN
-from rmqio.errors import CorruptMessage, SerdeError
+from rmqio.errors import CorruptMessage, SerdeError, counted
+from rmqio.interfaces import ClientFactory
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.sending.batches import FailedMessage, element_text
+from rmqio.wire.batch import MAX_MESSAGE_BYTES
 from rmqio.wire.properties import user_properties
+
+_LOGGER: Final = logging.getLogger("rmqio.transforms")
 
 
 class ReadFailure(NamedTuple):
@@ -35,6 +43,35 @@ class ReadFailure(NamedTuple):
     sharding_key: str = ""
     kind: str = ""
     """`ELEMENT` if the body is the text of a decoded value, because the message itself is no longer known."""
+
+
+class LogFailures:
+    """An error handler that leaves messages out: it logs, once per bundle, how many, and place and reason of the first.
+
+    For `with_error_handler` of `ReadFromRocketMQ`, `MapRecords` and others whose failures are `ReadFailure`s; they
+    count them. Unlike Beam's `ErrorHandler`, it needs no `with`, and each transform has a branch of its own:
+    in-process, Beam runs what follows several endless inputs only at their end.
+    """
+
+    def add_error_pcollection(self, failures: Any) -> None:
+        """Called by a transform with its failures."""
+        _ = failures | "Log failures" >> beam.ParDo(_LogFn())
+
+
+class _LogFn(beam.DoFn):
+    def start_bundle(self) -> None:
+        self._first: ReadFailure | None = None
+        self._count = 0
+
+    def process(self, failure: ReadFailure) -> None:
+        self._first = self._first or failure
+        self._count += 1
+
+    def finish_bundle(self) -> None:
+        if self._first is not None:
+            place = "{}/{}/{}, offset {}".format(*self._first)
+            text = f"{counted(self._count, 'message')} left out, such as {place}: {self._first.reason}"
+            _LOGGER.warning("%s", text)
 
 
 def failure_of_value(value: Any, queue: MessageQueue | None, queue_offset: int, error: Exception) -> ReadFailure:
@@ -158,3 +195,47 @@ def failed_of(failure: FailedMessage) -> Failed:
         delay_level=message.delay_level,
         deliver_at_ms=message.deliver_at_ms,
     )
+
+
+# How dead letters are written, whichever transform they come from.
+
+COMPRESS_OVER_BYTES: Final = MAX_MESSAGE_BYTES + 1
+"""A body that arrived compressed can be larger than brokers accept; compressed again, it may be accepted."""
+
+
+class WriteLetters(beam.PTransform):
+    """Writes each failure as one dead letter. A letter that cannot be written raises `SerdeError`.
+
+    Args:
+      write: the `WriteToRocketMQ` for messages that are letters.
+    """
+
+    def __init__(self, write: Any) -> None:
+        super().__init__()
+        self._write = write
+
+    def expand(self, failures: Any) -> Any:
+        letters = failures | "To letters" >> beam.Map(_as_letter).with_output_types(Message)
+        written = letters | "Write" >> self._write
+        _ = written.failed | "Lose none" >> beam.Map(_refuse)
+        return written.sent
+
+
+def _as_letter(failure: Any) -> Message:
+    return failure if isinstance(failure, Message) else dead_letter(failure)
+
+
+def _refuse(failed: Any) -> None:
+    raise SerdeError(
+        f"a dead letter cannot be written to topic {failed.topic!r}: {failed.error}: {failed.reason}; "
+        "it contains a message that failed, so the pipeline stops before that message is lost"
+    )
+
+
+def compressing(factory: ClientFactory | None) -> ClientFactory | None:
+    """Our own factory with compression turned on; a user's factory unchanged."""
+    from rmqio.client.factory import RemotingClientFactory
+
+    if isinstance(factory, RemotingClientFactory) and factory.options.compress_over_bytes is None:
+        return RemotingClientFactory(dataclasses.replace(factory.options, compress_over_bytes=COMPRESS_OVER_BYTES))
+    return factory

@@ -20,7 +20,7 @@ from apache_beam.typehints.typehints import ListConstraint, UnionConstraint
 from rmqio.batches import Batch, MessageBatch
 from rmqio.claims.check import ClaimCheck, checked_claim_check
 from rmqio.dead_letters.letters import letter_id
-from rmqio.errors import LocalError, SerdeError
+from rmqio.errors import LocalError, RmqioError
 from rmqio.interfaces import EXACTLY_ONCE, IDS, QUEUES, RANDOM_IDS, ClientFactory
 from rmqio.model import Message, Record, SendResult
 from rmqio.options import ClientOptions, WriteOptions, parse_name_server
@@ -29,7 +29,7 @@ from rmqio.security import Security
 from rmqio.sending.batches import FailedMessage
 from rmqio.topics import require_writable, validate_group, validate_topic
 from rmqio.transforms.coders import BatchConstraint
-from rmqio.transforms.failures import dead_letter
+from rmqio.transforms.failures import COMPRESS_OVER_BYTES, WriteLetters, compressing
 from rmqio.transforms.reading.in_process import is_in_process, reads_before, reads_of
 from rmqio.transforms.reading.options import changed_options, check_trace, describe, name_of
 from rmqio.transforms.writing.elements import (
@@ -45,7 +45,6 @@ from rmqio.transforms.writing.exactly_once import MARKS, MovePosition
 from rmqio.transforms.writing.outputs import FAILED, LETTERS, SENT
 from rmqio.transforms.writing.sink_state import Sink
 from rmqio.transforms.writing.write_fn import BatchWriteFn, WriteFn
-from rmqio.wire.batch import MAX_MESSAGE_BYTES
 
 # How a write uses its options: the clients that they describe, and which options would have no effect.
 #
@@ -141,48 +140,8 @@ def shown_look_back(look_back: LookBack) -> dict[str, Any]:
     return found if look_back.since_ms is None else found | {"look_back.since_ms": look_back.since_ms}
 
 
-# How dead letters are written, whichever transform they come from.
-
-COMPRESS_OVER_BYTES: Final = MAX_MESSAGE_BYTES + 1
-"""A body that arrived compressed can be larger than brokers accept; compressed again, it may be accepted."""
-
-
-class WriteLetters(beam.PTransform):
-    """Writes each failure as one dead letter. A letter that cannot be written raises `SerdeError`.
-
-    Args:
-      write: the `WriteToRocketMQ` for messages that are letters.
-    """
-
-    def __init__(self, write: Any) -> None:
-        super().__init__()
-        self._write = write
-
-    def expand(self, failures: Any) -> Any:
-        letters = failures | "To letters" >> beam.Map(_as_letter).with_output_types(Message)
-        written = letters | "Write" >> self._write
-        _ = written.failed | "Lose none" >> beam.Map(_refuse)
-        return written.sent
-
-
-def _as_letter(failure: Any) -> Message:
-    return failure if isinstance(failure, Message) else dead_letter(failure)
-
-
-def _refuse(failed: Any) -> None:
-    raise SerdeError(
-        f"a dead letter cannot be written to topic {failed.topic!r}: {failed.error}: {failed.reason}; "
-        "it contains a message that failed, so the pipeline stops before that message is lost"
-    )
-
-
-def compressing(factory: ClientFactory | None) -> ClientFactory | None:
-    """Our own factory with compression turned on; a user's factory unchanged."""
-    from rmqio.client.factory import RemotingClientFactory
-
-    if isinstance(factory, RemotingClientFactory) and factory.options.compress_over_bytes is None:
-        return RemotingClientFactory(dataclasses.replace(factory.options, compress_over_bytes=COMPRESS_OVER_BYTES))
-    return factory
+def _fail(failed: FailedMessage) -> None:
+    raise RmqioError(f"cannot write to topic {failed.topic!r}: {failed.error}: {failed.reason}")
 
 
 _LOGGER = logging.getLogger("rmqio.transforms")
@@ -217,10 +176,10 @@ class WriteToRocketMQ(beam.PTransform):
 
     A message that can never be sent does not fail the bundle: it goes to the output `failed` with its reason, is
     counted (`send_failures`) and logged as a warning, and the other messages are sent. Consume `failed`, or use
-    `with_error_handler` or `dead_letter_topic`. This also applies if a topic that only some elements name does not
-    exist or is forbidden. But if the `topic` of this transform is missing or forbidden, or if a known topic has
-    vanished (which is how a name server reports that its brokers are down), bundles fail until the topic is there
-    again: nothing is dropped because of an outage.
+    `with_error_handler`, `dead_letter_topic` or `fail_on_error`. This also applies if a topic that only some elements
+    name does not exist or is forbidden. But if the `topic` of this transform is missing or forbidden, or if a known
+    topic has vanished (which is how a name server reports that its brokers are down), bundles fail until the topic is
+    there again: nothing is dropped because of an outage.
 
     Order: messages with the same sharding key keep their order within a bundle, in the queue that Java producers choose
     for that key. Messages without a sharding key are spread over the queues batch by batch.
@@ -241,6 +200,8 @@ class WriteToRocketMQ(beam.PTransform):
         for other elements a random id, which is logged once.
       exactly_once: a writer that may repeat work looks back in the sink, and sends only what is missing, so that no
         message is stored twice. Needs stable ids, and a group of this pipeline's own. docs/write.md has all conditions.
+      fail_on_error: an element that can never be sent fails the pipeline, so that the offset of what it was made of is
+        not committed. Not together with `dead_letter_topic` or an error handler, which keep such elements.
       dead_letter_topic: elements that go to `failed` are also written there, with body, reason, and coordinates if
         known, for `python -m rmqio.replay`. A letter that cannot be written fails the bundle.
       options: batching and retries.
@@ -275,6 +236,7 @@ class WriteToRocketMQ(beam.PTransform):
         selector: TopicSelector | Callable[[Any], Any] | None = None,
         id_fn: IdFunction | None = None,
         exactly_once: LookBack | None = None,
+        fail_on_error: bool = False,
         dead_letter_topic: str | None = None,
         options: WriteOptions | None = None,
         ordered_by_sharding_key: bool = True,
@@ -319,6 +281,9 @@ class WriteToRocketMQ(beam.PTransform):
             validate_topic(dead_letter_topic)
             if dead_letter_topic == topic:
                 raise LocalError(f"dead_letter_topic is {topic!r}, the topic that is written; give another one")
+            if fail_on_error:
+                raise LocalError("fail_on_error and dead_letter_topic are both given; the first one keeps no letters")
+        self._fail_on_error = fail_on_error
         self._dead_letter_topic = dead_letter_topic
         self._random_ids = False
         self._ids_shown = "id_fn" if id_fn is not None else "not known before it is applied"
@@ -349,6 +314,8 @@ class WriteToRocketMQ(beam.PTransform):
 
     def with_error_handler(self, error_handler: ErrorHandler | None) -> Self:
         """Send `failed` to Beam's error handler, too; None: only to the result."""
+        if self._fail_on_error and error_handler is not None:
+            raise LocalError("fail_on_error is given, so an error handler would get nothing")
         self._error_handler = error_handler
         return self
 
@@ -380,6 +347,8 @@ class WriteToRocketMQ(beam.PTransform):
         failed.element_type = FailedMessage
         if self._error_handler is not None:
             self._error_handler.add_error_pcollection(failed)
+        if self._fail_on_error:
+            _ = failed | "Fail" >> beam.Map(_fail)
         if with_letters:
             self._write_letters(outputs[LETTERS], factory)
         if sink is not None and sink.group is not None:  # it has a position
@@ -503,6 +472,7 @@ class WriteToRocketMQ(beam.PTransform):
             IDS: self._ids_shown,
             EXACTLY_ONCE: None if self._exactly_once is None else self._position_group,
             **({} if self._exactly_once is None else shown_look_back(self._exactly_once)),
+            "fail_on_error": self._fail_on_error or None,
             "dead_letter_topic": self._dead_letter_topic,
             "client_factory": name_of(self._client_factory),
             "backend": None if self._client_factory is not None else self._backend,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
+import rmqio  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
 
 import argparse
 import functools

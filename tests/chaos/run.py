@@ -15,12 +15,12 @@ from typing import Final, Self
 
 from rmqio.client.client import RemotingQueueClient
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
 from rmqio.security import Security
 from tests.chaos import faults
 from tests.chaos.audit import Audit, audit_stored
 from tests.chaos.subject import SOURCE, Records, Setting, Subject, ids_of
 from tests.chaos.writers import Kind, Writer
+from tests.helpers.check import read_topic
 from tests.helpers.client.proxy import Proxy
 from tests.helpers.servers.cluster import Cluster, Server
 

@@ -7,7 +7,7 @@ and how many there have been, out of user state. Each message is named by its pl
 
 from __future__ import annotations
 
-import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
+import rmqio  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
 
 import argparse
 import json

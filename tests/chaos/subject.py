@@ -10,10 +10,10 @@ from typing import Final, Protocol
 from rmqio.client.client import RemotingQueueClient
 from rmqio.local.config import Config
 from rmqio.model import Record
-from rmqio.pipelines.check import read_topic
 from rmqio.security import Security
 from tests.chaos.audit import Audit
 from tests.chaos.faults import Fault
+from tests.helpers.check import read_topic
 from tests.helpers.ledgers.ledger import Sent
 
 SOURCE: Final = "chaos-source"

@@ -12,8 +12,8 @@ from pathlib import Path
 from rmqio import ClientOptions, Message, Record
 from rmqio.client import RemotingProducer, RemotingQueueClient
 from rmqio.local import LocalRocketMQ
-from rmqio.pipelines.check import read_topic
 from tests.examples.programs import PROGRAMS, ROOT
+from tests.helpers.check import read_topic
 from tests.helpers.waiting import at_most
 
 _TIMEOUT_S = 590
@@ -64,11 +64,10 @@ class Bench:
                 for order in orders:
                     self._producer.send(order.replace(topic=topic + self._suffix))
 
-    def command(self, name: str, *options: str, master: str = "") -> list[str]:
-        """Returns the command of the program's text, with this run's broker, topics, checkpoint and master."""
+    def command(self, name: str, *options: str) -> list[str]:
+        """Returns the command of the program's text, with this run's broker, topics and checkpoint."""
         ours = {
             "python": sys.executable,
-            "spark://HOST:7077": master,
             "--name_server": f"--name_server={self._rocketmq.name_server}",
             "--checkpoint_dir": self.checkpoint,
         }
@@ -77,8 +76,8 @@ class Bench:
         topics = [f"--{option}={topic}{self._suffix}" for option, topic in PROGRAMS[name].topics.items()]
         return [*words, *topics, *options]
 
-    def run(self, name: str, *options: str, master: str = "") -> subprocess.CompletedProcess[str]:
-        return self._run(self.command(name, *options, master=master))
+    def run(self, name: str, *options: str) -> subprocess.CompletedProcess[str]:
+        return self._run(self.command(name, *options))
 
     def run_told(self, name: str, command: Sequence[str], *options: str) -> subprocess.CompletedProcess[str]:
         """Runs another command of a program's text, with this run's broker and topics."""

@@ -16,7 +16,7 @@ _INDENT: Final = "    "
 
 @dataclass(frozen=True)
 class Program:
-    """One program, and the text at its head: the docstring of a module, or the comment of a shell script."""
+    """One program, and its docstring."""
 
     path: Path
 
@@ -26,11 +26,7 @@ class Program:
 
     @property
     def text(self) -> str:
-        if self.path.suffix == ".py":
-            return ast.get_docstring(ast.parse(self.source)) or ""
-        lines = self.source.splitlines()[1:]  # without the interpreter
-        head = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#"))]
-        return "\n".join(line.removeprefix("#").removeprefix(" ") for line in head)
+        return ast.get_docstring(ast.parse(self.source)) or ""
 
     @property
     def blocks(self) -> list[list[str]]:
@@ -50,11 +46,8 @@ class Program:
 
     @property
     def topics(self) -> dict[str, str]:
-        """The options for topics, with their defaults. A shell script has those of the program that it runs."""
-        if self.path.suffix == ".sh":
-            (other,) = set(re.findall(r"\w+\.py", self.source))
-            return Program(FOLDER / other).topics
+        """The options for topics, with their defaults."""
         return dict(re.findall(r'add_argument\("--(\w+_topic)", default="([^"]+)"', self.source))
 
 
-PROGRAMS: Final = {path.name: Program(path) for path in sorted(FOLDER.iterdir()) if path.suffix in (".py", ".sh")}
+PROGRAMS: Final = {path.name: Program(path) for path in sorted(FOLDER.glob("*.py"))}

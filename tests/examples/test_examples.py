@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import signal
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -133,8 +132,8 @@ def test_it_prints_what_its_text_shows_and_writes_what_it_should(
 
 
 def test_every_program_is_run() -> None:
-    assert {*BEAM, *PYSPARK, "replay.py", "spark_submit.sh"} == set(PROGRAMS)
-    assert [name for name in PROGRAMS if not PROGRAMS[name].prints] == ["spark_submit.sh"]
+    assert {*BEAM, *PYSPARK, "replay.py"} == set(PROGRAMS)
+    assert all(program.prints for program in PROGRAMS.values())
 
 
 def test_orders_with_the_same_sharding_key_are_in_one_queue(bench: Bench) -> None:
@@ -221,30 +220,3 @@ def test_a_stream_ends_on_ctrl_c(
         assert set(bench.lines(job.output.read_text())) <= set(shown(name))
     else:
         assert "Traceback" not in job.log.read_text()
-
-
-def test_spark_submit_names_the_master(bench: Bench) -> None:
-    require("spark_submit.sh", SPARK)
-    bench.create("spark_submit.sh", ORDERS)
-    done = bench.run("spark_submit.sh", master="local[1]")
-    assert done.returncode == 0, done.stderr
-    assert set(shown("json_rows.py")) <= set(bench.lines(done.stdout + done.stderr))
-    assert sorted(map(sent, bench.holds("spark_submit.sh", "sink_topic"))) == TOTALS
-
-
-@pytest.mark.cluster
-@pytest.mark.timeout(900)
-@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in Linux's /proc")
-def test_spark_submit_runs_on_a_standalone_cluster(rocketmq: LocalRocketMQ, tmp_path: Path) -> None:
-    require("spark_submit.sh", SPARK)
-    from tests.helpers.servers.spark_cluster import Cluster
-
-    small = {"spark.driver.memory": "600m", "spark.executor.memory": "500m", "spark.driver.host": "127.0.0.1"}
-    (folder := tmp_path / "cluster").mkdir()
-    with contextlib.closing(Bench(rocketmq, tmp_path, small)) as bench, contextlib.closing(Cluster(folder)) as cluster:
-        bench.create("spark_submit.sh", ORDERS)
-        done = bench.run("spark_submit.sh", master=cluster.url)
-        assert done.returncode == 0, done.stderr
-        assert sorted(map(sent, bench.holds("spark_submit.sh", "sink_topic"))) == TOTALS
-        # The program's own lines are where its executors print
-        assert not set(shown("json_rows.py")) & set(bench.lines(done.stdout + done.stderr))

@@ -281,8 +281,9 @@ def main(argv: Sequence[str]) -> int:
         return error.status if isinstance(error, Ended) else 1
     try:
         return run(_gate(only, report))
-    except (Ended, ValueError) as error:
-        status = report.close(End(wrong=(f"the gate cannot begin: {error}",)))
+    except (Ended, Exception) as error:  # noqa: BLE001  # a red end with its reports, whatever it was
+        why = error if isinstance(error, (Ended, ValueError)) else repr(error)
+        status = report.close(End(wrong=(f"the gate cannot begin: {why}",)))
         return error.status if isinstance(error, Ended) else status
 
 

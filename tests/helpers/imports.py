@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Folders are installed under these names (setup.py).
-PACKAGES = {"rmqio": "rmqio", "pipelines": "rmqio.pipelines", "schemas": "rmqio.schemas"}
-PACKAGES["pyspark_rocketmq"] = "pyspark_rocketmq"
+PACKAGES = ("rmqio", "pyspark_rocketmq", "pipelines")
 _IMPORT_CALLS = ("import_module", "__import__")
 
 
@@ -79,11 +77,11 @@ def _is_import_call(node: ast.Call) -> bool:
 
 
 def sources() -> Iterator[tuple[str, Path]]:
-    """Yields the names of modules as installed, and their files."""
-    for folder, package in PACKAGES.items():
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            parts = path.relative_to(ROOT / folder).with_suffix("").parts
-            yield ".".join([package, *(part for part in parts if part != "__init__")]), path
+    """Yields the names of modules, and their files."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            yield ".".join(part for part in parts if part != "__init__"), path
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _SOURCES: Final = (
-    *("rmqio", "pyspark_rocketmq", "pipelines", "schemas"),
+    *("rmqio", "pyspark_rocketmq"),
     *("pyproject.toml", "setup.py", "README.md", "LICENSE"),
 )
 _HIDDEN: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "NAMESRV_ADDR")

@@ -148,7 +148,7 @@ ROWS: Final = {
         {"some.csv": "a\n1\n"},
     ),
     "options of a job": Row(
-        "python -m rmqio.pipelines.word_count --source_topik orders",
+        "python pipelines/word_count.py --source_topik orders",
         "word_count.py: unknown argument '--source_topik'; did you mean --source_topic? ...",
     ),
     "a second file": Row(

@@ -24,7 +24,7 @@ PROGRAMS: Final = [
     for path in sorted((ROOT / folder).glob("*.py"))
     if path.name != "__init__.py"
 ]
-"""Every file is one: what programs share is in pipelines/common."""
+"""Every file is one."""
 
 
 def usage(*command: object, cwd: Path, **variables: str) -> str:
@@ -51,7 +51,7 @@ def test_a_file_is_started_by_its_path(program: str) -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The variables of a program that finds the wheel, and the packages beside it, but not the clone.
 
-    An editable install comes before all folders. `python -S` leaves it out, since it begins in a file of site-packages.
+    `python -S` leaves an editable install out, since it begins in a file of site-packages.
     The wheel has no C code, which would take longer to compile than all else here; tests/integration has it.
     """
     folder = tmp_path_factory.mktemp("installed")
@@ -65,17 +65,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_what_is_imported_is_the_wheels(installed: dict[str, str], tmp_path: Path) -> None:
     """Otherwise, the next tests would show the clone."""
     code = "import sys; from importlib.util import find_spec; print(*(find_spec(each).origin for each in sys.argv[1:]))"
-    names = ("rmqio", "rmqio.runners", "rmqio.pipelines.province")
+    names = ("rmqio", "rmqio.runners", "pyspark_rocketmq")
     packages = Path(installed["PYTHONPATH"].partition(":")[0])
     found = run(sys.executable, "-S", "-c", code, *names, cwd=tmp_path, **installed).split()
-    files = ("rmqio/__init__.py", "rmqio/runners/__init__.py", "rmqio/pipelines/province.py")
+    files = ("rmqio/__init__.py", "rmqio/runners/__init__.py", "pyspark_rocketmq/__init__.py")
     assert found == [str(packages / each) for each in files]
 
 
-def test_a_pipeline_is_started_from_the_wheel(installed: dict[str, str], tmp_path: Path) -> None:
-    assert usage("-S", "-m", "rmqio.pipelines.province", cwd=tmp_path, **installed) == "usage: province.py"
-
-
-def test_an_example_is_started_with_the_wheel_from_an_empty_folder(installed: dict[str, str], tmp_path: Path) -> None:
-    shutil.copy(ROOT / "examples/write_with_keys.py", tmp_path)
-    assert usage("-S", "write_with_keys.py", cwd=tmp_path, **installed) == "usage: write_with_keys.py"
+@pytest.mark.parametrize("program", ["pipelines/province.py", "examples/write_with_keys.py"])
+def test_a_program_is_started_with_the_wheel_from_an_empty_folder(
+    program: str, installed: dict[str, str], tmp_path: Path
+) -> None:
+    name = Path(shutil.copy(ROOT / program, tmp_path)).name
+    assert usage("-S", name, cwd=tmp_path, **installed) == f"usage: {name}"

@@ -17,8 +17,8 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 
 from rmqio.audit.checking import Request, audit
 from rmqio.model import MessageQueue
-from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
+from tests.helpers.check import read_topic
 from tests.helpers.command_line import Tool
 from tests.helpers.ledgers.delivery import FLINK, SPARK_STREAMING, Copies, held_by
 from tests.helpers.ledgers.delivery import Mode as Running

@@ -23,10 +23,10 @@ from rmqio.client.producer import RemotingProducer
 from rmqio.errors import RmqioError
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
 from rmqio.rules import Correlate, CorrelationKind, CorrelationRule, Match
 from rmqio.runners import options
 from rmqio.runners.flink.jobserver import SERVERS
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.delivery import FLINK, SPARK_STREAMING, Mode
 from tests.helpers.ledgers.ledger import Lab

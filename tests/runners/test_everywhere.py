@@ -43,11 +43,11 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.client.producer import RemotingProducer
 from rmqio.dead_letters.letters import ERROR_CLASS, ORIGIN, SINK_TOPIC
 from rmqio.errors import RmqioError
-from rmqio.pipelines.check import read_topic
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.jobserver import SERVERS
 from rmqio.serde import JsonDeserializer
+from tests.helpers.check import read_topic
 from tests.helpers.pipelines.unended import goes_on
 from tests.helpers.servers.guarded import Guarded
 from tests.helpers.waiting import at_most, until, until_found

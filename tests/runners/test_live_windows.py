@@ -25,11 +25,11 @@ from apache_beam.utils.windowed_value import PaneInfoTiming
 
 from rmqio import Message, ReadFromRocketMQ, ReadOptions, Record, StartFrom, WriteToRocketMQ
 from rmqio.model import MessageQueue
-from rmqio.pipelines.check import read_topic
 from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.jobserver import SERVERS
 from rmqio.skew import BoundedGroupIntoBatches
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.pipelines.unended import goes_on

@@ -14,17 +14,17 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio import schemas
+from pipelines.orders_avro import CustomerTotal
+from pipelines.word_count import words
 from rmqio.model import Message, MessageQueue, Record
-from rmqio.pipelines import orders_avro, province, windowed_orders, word_count
-from rmqio.pipelines.addresses import addresses
-from rmqio.pipelines.check import read_topic
-from rmqio.pipelines.word_count import words
 from rmqio.runners.capabilities import Mode
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.telemetry import METRICS
+from tests.helpers.addresses import addresses
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.programs import SCHEMAS, main_of
 from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -45,7 +45,7 @@ RUNNERS = [pytest.param(flags, id=flags, marks=pytest.mark.shows(mode)) for mode
 class Case(NamedTuple):
     """A pipeline, its input, and the part of a message in the sink that is its result."""
 
-    main: Callable[[list[str]], int]
+    name: str
     bodies: list[bytes]
     read: Callable[[Record], tuple[Any, Any]]
     """Returns what a result belongs to, and the result. If there are several results, the last one counts."""
@@ -61,11 +61,11 @@ def of_json(read: Callable[[dict[str, Any]], tuple[Any, Any]]) -> Callable[[Reco
 
 
 def province_case() -> Case:
-    from rmqio.pipelines.common.provinces import province_of
+    from pipelines.province import province_of
 
     found = list(addresses(COUNT))
     wanted = {each["id"]: province_of(each["address"]) for each in found}
-    return Case(province.main, as_json(found), of_json(lambda body: (body["id"], body["province"])), wanted)
+    return Case("province", as_json(found), of_json(lambda body: (body["id"], body["province"])), wanted)
 
 
 def orders_case() -> Case:
@@ -78,7 +78,7 @@ def orders_case() -> Case:
         count, total = wanted.get(at, (0, 0))
         wanted[at] = count + 1, total + order["amount"]
     return Case(
-        windowed_orders.main,
+        "windowed_orders",
         as_json(orders),
         of_json(lambda body: ((body["key"], body["start_ms"]), (body["count"], body["sum"]))),
         wanted,
@@ -92,12 +92,14 @@ def words_case() -> Case:
         for word in words(sentence):
             wanted[word] = wanted.get(word, 0) + 1
     bodies = [each.encode() for each in sentences]
-    return Case(word_count.main, bodies, of_json(lambda body: (body["word"], body["count"])), wanted)
+    return Case("word_count", bodies, of_json(lambda body: (body["word"], body["count"])), wanted)
 
 
 def avro_case() -> Case:
     """Returns the case of orders with both versions of their schema."""
-    writers = [AvroSerializer(schemas.load("order", version), framing="single_object") for version in (1, 2)]
+    writers = [
+        AvroSerializer(SCHEMAS.by_version("order", version).schema, framing="single_object") for version in (1, 2)
+    ]
     bodies = []
     wanted: dict[Any, Any] = {}
     for n in range(COUNT):
@@ -109,13 +111,13 @@ def avro_case() -> Case:
         at = customer, dt.datetime.fromtimestamp(int(created.timestamp()) // 60 * 60, dt.UTC)
         count, total = wanted.get(at, (0, Decimal(0)))
         wanted[at] = count + 1, total + amount
-    totals = AvroDeserializer(schemas.load("customer_total"), framing="single_object", to=orders_avro.CustomerTotal)
+    totals = AvroDeserializer(SCHEMAS.by_version("customer_total").schema, framing="single_object", to=CustomerTotal)
 
     def read(record: Record) -> tuple[Any, Any]:
         found = totals(record)
         return (found.customer_id, found.start), (found.orders, found.amount)
 
-    return Case(orders_avro.main, bodies, read, wanted)
+    return Case("orders_avro", bodies, read, wanted)
 
 
 CASES = {"province": province_case, "windowed_orders": orders_case, "word_count": words_case, "orders_avro": avro_case}
@@ -192,8 +194,8 @@ def test_the_sink_holds_the_same(
     flags += ["--start=earliest", "--stop=latest", *f"--runner={runner}".split()]
     if runner == "SparkRunner --streaming":
         flags.append(f"--checkpoint_dir={tmp_path}")
-    assert filled.case.main(flags) == 0, capsys.readouterr().err
-    if filled.case.main is province.main:
+    assert main_of(filled.case.name)(flags) == 0, capsys.readouterr().err
+    if filled.case.name == "province":
         assert_metrics(metrics(ran[-1]), filled, lab)
 
     def found() -> list[tuple[Any, Any]]:
@@ -202,5 +204,5 @@ def test_the_sink_holds_the_same(
     # A broker shows messages some time after their acknowledgement. Totals that are not the last ones do not count.
     until(lambda: dict(found()) == filled.case.wanted, "all results")
     results = found()
-    if filled.case.main is not word_count.main or "--streaming" not in runner:  # it also writes intermediate totals
+    if filled.case.name != "word_count" or "--streaming" not in runner:  # it also writes intermediate totals
         assert len(results) == len(filled.case.wanted)

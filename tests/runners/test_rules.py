@@ -15,12 +15,12 @@ pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'"
 pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 
 from rmqio.model import Message, MessageQueue
-from rmqio.pipelines import detect
-from rmqio.pipelines.check import read_topic
 from rmqio.rules import RuleSet
 from rmqio.runners.capabilities import Mode
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
+from tests.helpers.programs import main_of, program
 from tests.helpers.rules.meaning import matching
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.waiting import until_found
@@ -92,7 +92,7 @@ def test_hits_are_those_of_the_reference(
     events = [{"n": n, "ms": n, "image": ("/bin/sh", "/bin/ls")[n % 3 > 0]} for n in range(COUNT)]
     send(lab, topics.events, [*(Message(json.dumps(each).encode()) for each in events), Message(b"{")])
     flags = [*command(lab, topics, runner, tmp_path), "--stop=latest", f"--rules={path}"]
-    assert detect.main(flags) == 0, capsys.readouterr().err
+    assert main_of("detect")(flags) == 0, capsys.readouterr().err
     rules = RuleSet.from_files(path).load()
     wanted = sorted((rule.id, event["n"]) for event in events for rule in matching(rules, event))
     assert {rule_id for rule_id, _ in wanted} == {"slow", "shell"}
@@ -129,7 +129,7 @@ def test_rules_change_under_a_job(runner: str, topics: Topics, lab: Lab, tmp_pat
     numbers = iter(range(100_000))
     publish("one.json", json.dumps([RULES[0]]))
     flags = [*command(lab, topics, runner, tmp_path), f"--rules_topic={topics.rules}", f"--refresh_s={REFRESH_S}"]
-    with started(Job([sys.executable, "-m", "rmqio.pipelines.detect", *flags], tmp_path)) as job:
+    with started(Job([sys.executable, program("detect"), *flags], tmp_path)) as job:
         meet(job, "slow")
         publish("two.json", json.dumps([{"id": "new", "condition": {"field": "image", "is": "equals", "value": "sh"}}]))
         meet(job, "new")

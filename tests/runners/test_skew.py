@@ -15,10 +15,10 @@ from rmqio import ClaimCheck, Message, MessageQueue, Record
 from rmqio.claims.store import ClaimStore
 from rmqio.client import RemotingProducer
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.jobserver import SERVERS
 from rmqio.skew import HeavyKey
+from tests.helpers.check import read_topic
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.pipelines.skewed import (
     BATCH,

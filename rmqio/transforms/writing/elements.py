@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import operator
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 import apache_beam as beam
 from apache_beam import PCollection
 from apache_beam.coders import Coder, registry
+from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import typehints
 
@@ -221,6 +223,26 @@ def check_sendable(message: Message) -> None:
 
 Serializer = Callable[[Any], Message]
 IdFunction = Callable[[Any], str]
+
+
+def ids_by(pipeline: beam.Pipeline, key: Callable[[Any], Sequence[Any]]) -> IdFunction:
+    """Returns an `id_fn`: elements have the same id if `key` returns the same values for them.
+
+    In a stream, ids stay the same when it resumes, so that copies can be dropped. In a run that ends, they are the
+    run's own: the next run of a group makes other totals of the same keys and windows.
+    """
+    is_stream = pipeline.options.view_as(StandardOptions).streaming
+    return _IdsBy(key, "" if is_stream else uuid.uuid4().hex)
+
+
+@dataclass(frozen=True, slots=True)
+class _IdsBy:
+    key: Callable[[Any], Sequence[Any]]
+    run: str
+
+    def __call__(self, element: Any) -> str:
+        text = json.dumps((self.run, *self.key(element)), default=str, ensure_ascii=False)
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest().upper()
 
 
 class Prepared(NamedTuple):

@@ -10,9 +10,9 @@ from contextlib import closing
 from rmqio.client.connection import Connection
 from rmqio.interfaces import FetchedBatch, QueueClient, QueueReader
 from rmqio.model import Message, MessageFilter, MessageQueue, Record
-from rmqio.pipelines.check import read_topic
 from rmqio.wire import requests
 from rmqio.wire.batch import BatchBuilder
+from tests.helpers.check import read_topic
 from tests.helpers.waiting import until, until_found
 
 _numbers = itertools.count()

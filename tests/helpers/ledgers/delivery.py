@@ -28,9 +28,9 @@ from typing import Final
 
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
-from rmqio.pipelines.check import read_topic
 from rmqio.runners.errors import FlinkSilent
 from rmqio.runners.flink.rest import FlinkRest
+from tests.helpers.check import read_topic
 from tests.helpers.ledgers.ledger import Entry, Findings, Lab, check
 from tests.helpers.servers.flink_cluster import Cluster as FlinkCluster
 from tests.helpers.servers.jobs import Job, started

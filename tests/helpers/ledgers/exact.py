@@ -16,10 +16,11 @@ from rmqio.client.factory import RemotingClientFactory
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
-from rmqio.pipelines.addresses import addresses
-from rmqio.pipelines.check import read_topic
+from tests.helpers.addresses import addresses
+from tests.helpers.check import read_topic
 from tests.helpers.ledgers.delivery import Mode
 from tests.helpers.peers.interop import JavaClient
+from tests.helpers.programs import program
 from tests.helpers.servers.jobs import Job
 from tests.helpers.waiting import at_most, missing
 
@@ -53,7 +54,7 @@ class ExactBench:
     def job(self, mode: Mode, *more: str, exactly_once: bool = True) -> Job:
         """Starts a job that continues where the previous one ended."""
         arguments = [
-            *("-m", "rmqio.pipelines.province", f"--name_server={self.broker.name_server}"),
+            *(program("province"), f"--name_server={self.broker.name_server}"),
             *(f"--source_topic={self.source}", f"--sink_topic={self.sink}", "--start=earliest"),
             *(
                 f"--consumer_group={self.group}",

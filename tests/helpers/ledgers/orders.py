@@ -14,8 +14,9 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import send_all
+from tests.helpers.programs import program
 from tests.helpers.servers.jobs import Job
 from tests.helpers.waiting import missing
 
@@ -56,7 +57,7 @@ class Bench:
     def job(
         self,
         *more: str,
-        program: Sequence[str] = ("-m", "rmqio.pipelines.windowed_orders"),
+        program: Sequence[str] = (program("windowed_orders"),),
         runner: str = "SparkRunner",
     ) -> Job:
         """Starts a job that continues where the previous one ended."""

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import apache_beam as beam
 
 from rmqio.audit import Audit
+from rmqio.command_line.arguments import start_parser, stop_parser
 from rmqio.errors import RmqioError
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
-from rmqio.pipelines.common.arguments import parse_start, parse_stop
 from rmqio.runners import options
 from rmqio.runners.program import count, run_program
 from rmqio.sending.batches import FailedMessage
@@ -65,8 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for name in ("name_server", "source", "sink", "group"):
         parser.add_argument(f"--{name}")
-    parser.add_argument("--start", type=parse_start, default=parse_start("group:earliest"))
-    parser.add_argument("--stop", type=parse_stop)
+    parser.add_argument("--start", type=start_parser("group:RESET"), default="group:earliest")
+    parser.add_argument("--stop", type=stop_parser("none", "latest", "timestamp:TIME"))
     add_options(parser)
     parser.add_argument("--hops", help="an audit topic, which counts what goes to the write")
     parser.add_argument("--discovery_interval_ms", type=int, default=FLAGS.discovery_interval_ms)

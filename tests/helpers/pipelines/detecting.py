@@ -7,12 +7,10 @@ from typing import Any
 
 import apache_beam as beam
 
-from rmqio import Message, ReadFromRocketMQ, StartFrom, WriteToRocketMQ
+from rmqio import ReadFromRocketMQ, StartFrom, WriteToRocketMQ
 from rmqio.enrich import Enrich, Table
-from rmqio.pipelines.detect import ToMessagesFn
-from rmqio.rules import MatchRules, RuleSet
+from rmqio.rules import AlertMessages, MatchRules, RuleSet
 from rmqio.runners import options
-from rmqio.transforms.parts import BatchConstraint
 
 
 def main() -> None:
@@ -25,8 +23,7 @@ def main() -> None:
         read = pipeline | ReadFromRocketMQ(events, start=StartFrom.earliest(), batches=True, **at)
         enriched = read | Enrich(table, {"user": "id"}, ["tier"], prefix="of_", batches=True, **letters)
         found, _ = enriched | MatchRules(RuleSet.from_topic(rules, **at), refresh_s=1, **letters)
-        messages = found | beam.ParDo(ToMessagesFn()).with_output_types(BatchConstraint(Message))
-        _ = messages | WriteToRocketMQ(hits, batches=True, with_sent=False, **at)
+        _ = found | AlertMessages() | WriteToRocketMQ(hits, batches=True, with_sent=False, **at)
 
 
 if __name__ == "__main__":

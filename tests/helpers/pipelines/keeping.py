@@ -11,9 +11,10 @@ For each key, it sends messages to the sink like those of the windows, under oth
 
 from __future__ import annotations
 
-import rmqio.pipelines  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
+import rmqio  # isort: skip  # noqa: F401 - before Beam, to silence a warning that importing it logs
 
 import argparse
+import hashlib
 import json
 import sys
 from collections.abc import Iterator
@@ -33,11 +34,9 @@ from apache_beam.transforms.userstate import (
 from apache_beam.transforms.window import FixedWindows
 from apache_beam.utils.timestamp import Timestamp
 
+from pipelines.windowed_orders import SumAndCount, event_time, program, to_message, to_pair
 from rmqio.model import Message, Record
 from rmqio.options import ReadOptions
-from rmqio.pipelines.common.command_lines import windowed_orders
-from rmqio.pipelines.common.job import id_of, refuse, run_job, where
-from rmqio.pipelines.windowed_orders import SumAndCount, event_time, to_message, to_pair
 from rmqio.transforms import ReadFromRocketMQ, WriteToRocketMQ
 from tests.helpers.pipelines.holding import add_options, hold
 
@@ -169,15 +168,12 @@ class Seen(beam.DoFn):
 
 def body_id(message: Message) -> str:
     """Returns an id made from the body. No two totals are equal."""
-    return id_of(message.body.decode())
+    return hashlib.blake2b(message.body, digest_size=16).hexdigest().upper()
 
 
 def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     records = pipeline | "Read" >> ReadFromRocketMQ(
-        arguments.source_topic,
-        **where(arguments),
-        consumer_group=arguments.consumer_group,
-        start=arguments.start,
+        **arguments.read,
         timestamp=event_time,
         options=ReadOptions(
             max_out_of_orderness_ms=arguments.lateness_ms,
@@ -198,18 +194,17 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     if arguments.beside:
         _ = orders | "Seen" >> beam.ParDo(Seen())
     for name, totals in ("windows", windows), ("kept", kept):
-        write = WriteToRocketMQ(arguments.sink_topic, id_fn=body_id, with_sent=False, **where(arguments))
-        written = totals | f"Write {name}" >> write
-        _ = written.failed | f"Refuse {name}" >> beam.Map(refuse)
+        write = WriteToRocketMQ(**arguments.write, id_fn=body_id, fail_on_error=True, with_sent=False)
+        _ = totals | f"Write {name}" >> write
 
 
 def main() -> int:
-    parser = windowed_orders()
-    parser.prog = "keeping.py"
+    parser = program.parser
+    program.name = "keeping.py"
     add_options(parser)
     parser.add_argument("--ordered", action="store_true", help="with an ordered list as state")
     parser.add_argument("--beside", action="store_true", help="with another step that keeps state of the same orders")
-    return run_job(parser, build, None, source="orders")
+    return program.run(build)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import signal
 import sys
 from typing import Any
 
+from pipelines import windowed_orders
 from rmqio.cli.main import main as rmqio
-from rmqio.pipelines import windowed_orders
 from rmqio.runners.spark.streaming.execution import Query
 
 _batch = Query._batch
@@ -29,4 +29,4 @@ def _killed(self: Any, frame: Any, number: int) -> None:
 if __name__ == "__main__":
     left = int(sys.argv.pop(1))
     Query._batch = _killed  # type: ignore[method-assign]
-    sys.exit(rmqio() if sys.argv[1] == "sql" else windowed_orders.main())
+    sys.exit(rmqio() if sys.argv[1] == "sql" else windowed_orders.program.run(windowed_orders.build))

@@ -18,7 +18,7 @@ from rmqio.errors import RmqioError
 from rmqio.local.config import Config
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
+from tests.helpers.check import read_topic
 from tests.helpers.servers.cluster import SMALL, Cluster
 from tests.helpers.waiting import repeated, until
 

@@ -16,7 +16,7 @@ from rmqio.dead_letters.letters import Failed, letter_id, make_letter
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import stored
 from tests.helpers.waiting import at_most, until_found
 

@@ -24,11 +24,11 @@ from rmqio.errors import NoPermission, QueueNotExist, SubscriptionGroupNotExist,
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageFilter, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
 from rmqio.wire import requests
 from rmqio.wire.command import Command
 from tests.chaos.audit import audit_stored
 from tests.chaos.writers import Writer
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import stored
 from tests.helpers.ledgers.ledger import QUICK, Lab, Run, check, finished, new_group, running
 from tests.helpers.waiting import at_most, needed, until

@@ -23,10 +23,10 @@ from rmqio.interfaces import OffsetQuery, QueueReader
 from rmqio.local import ready as probe
 from rmqio.model import Message, MessageFilter, MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
 from rmqio.topics import Subscription
 from tests.chaos.audit import audit_stored
 from tests.chaos.writers import Kind, Writer
+from tests.helpers.check import read_topic
 from tests.helpers.ledgers.ledger import QUICK, check, running
 from tests.helpers.servers.cluster import Cluster, Server
 from tests.helpers.servers.listening import is_loopback, listening

@@ -17,9 +17,9 @@ pytest.importorskip("jinja2", reason="Beam YAML needs the extra 'yaml'")
 
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue
-from rmqio.pipelines.check import read_topic
 from rmqio.runners import runner_path
 from rmqio.yaml import PROVIDERS
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.waiting import at_most, until_found

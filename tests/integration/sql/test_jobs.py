@@ -13,7 +13,7 @@ pytest.importorskip("lark", reason="SQL needs the extra 'sql'")
 
 from rmqio.jobs.state import StateFolder, Status
 from rmqio.model import Message, MessageQueue
-from rmqio.pipelines.check import read_topic
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started

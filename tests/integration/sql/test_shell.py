@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("prompt_toolkit", reason="the shell needs the extra 'sql'")
 
 from rmqio.model import Message, MessageQueue
-from rmqio.pipelines.check import read_topic
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.terminal import CTRL_C, CTRL_D, ENTER, UP, Terminal, on_terminal

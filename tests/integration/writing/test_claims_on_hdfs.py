@@ -15,8 +15,8 @@ pytest.importorskip("pyspark", reason="the nodes run on Spark's jars")
 
 from rmqio import ClaimCheck, Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.claims import clean
-from rmqio.pipelines.check import read_topic
 from rmqio.runners import options
+from tests.helpers.check import read_topic
 from tests.helpers.command_line import Tool
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.hadoop import Hadoop, hadoop

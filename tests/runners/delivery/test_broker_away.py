@@ -25,8 +25,8 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rmqio.pipelines.check import read_topic
 from rmqio.runners import options
+from tests.helpers.check import read_topic
 from tests.helpers.ledgers.delivery import DIRECT, FLINK, SPARK_STREAMING, Mode
 from tests.helpers.pipelines import copying
 from tests.helpers.servers.away import CONFIG, GOES, STAYS, Topic, find, lose, sending

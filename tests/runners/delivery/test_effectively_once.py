@@ -22,8 +22,8 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.local import LocalRocketMQ
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
 from rmqio.runners.spark import SparkRunner
+from tests.helpers.check import read_topic
 from tests.helpers.ledgers.delivery import FLINK
 from tests.helpers.pipelines.counting import WINDOW_S, FailOnce, body_of
 from tests.helpers.pipelines.deduplicating import copying

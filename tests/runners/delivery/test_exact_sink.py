@@ -24,6 +24,7 @@ from tests.helpers.ledgers.delivery import FLINK, SPARK_STREAMING, Mode, flink_c
 from tests.helpers.ledgers.exact import ExactBench
 from tests.helpers.ledgers.orders import Bench
 from tests.helpers.peers.interop import JavaClient, java_client
+from tests.helpers.programs import program as path_of
 from tests.helpers.servers.flink_cluster import Cluster
 from tests.helpers.servers.jobs import started
 from tests.helpers.waiting import at_most, needed
@@ -140,7 +141,7 @@ def test_totals_that_were_sent_again_have_the_ids_of_the_first(
         runner, *flags = using.with_workers(2)
         arguments = [flag for flag in flags if flag != "--streaming"]
         name = runner.removeprefix("--runner=")
-        program: tuple[str, ...] = ("-m", "rmqio.pipelines.windowed_orders")
+        program: tuple[str, ...] = (path_of("windowed_orders"),)
         if name == "SparkRunner":  # between the sends and their commit
             program = ("-m", "tests.helpers.pipelines.killed_before_commit", "3")
         with started(bench.job(*arguments, runner=name, program=program)) as job:

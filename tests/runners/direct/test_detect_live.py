@@ -15,7 +15,7 @@ pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 pytest.importorskip("pyarrow", reason="dimension tables need the extra 'enrich'")
 
 from rmqio.model import Message, MessageQueue
-from rmqio.pipelines.check import read_topic
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started

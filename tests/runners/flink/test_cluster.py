@@ -16,6 +16,7 @@ from rmqio.runners import options
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.flink.jobserver import SERVERS
 from tests.helpers.ledgers.kept import KeptBench
+from tests.helpers.programs import submitted_provinces
 from tests.helpers.servers.flink_cluster import Cluster
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.servers.spark_cluster import END_WITH_THE_TESTS
@@ -72,6 +73,15 @@ def test_a_batch_job_on_both_task_managers(cluster: Cluster, workers: list[str])
         words = pipeline | beam.Create(["to", "be", "or", "not", "to", "be"])
         assert_that(words | beam.combiners.Count.PerElement(), equal_to([("to", 2), ("be", 2), ("or", 1), ("not", 1)]))
     assert {each.state for each in cluster.rest.jobs()} == {"FINISHED"}
+
+
+def test_the_script_submits_to_the_cluster_and_its_workers(
+    rocketmq: LocalRocketMQ, cluster: Cluster, workers: list[str]
+) -> None:
+    (pool,) = (flag.partition("=")[2] for flag in workers if flag.startswith("--environment_config="))
+    found = submitted_provinces(rocketmq, "runners/flink/submit.sh", cluster.address, WORKERS=pool)
+    assert found == ["上海市", "北京市", "浙江省"]
+    assert "FINISHED" in {each.state for each in cluster.rest.jobs()}
 
 
 def orders(bench: KeptBench, cluster: Cluster, workers: list[str], *more: str) -> Job:

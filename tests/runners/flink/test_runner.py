@@ -37,6 +37,7 @@ from tests.helpers.ledgers.kept import KeptBench
 from tests.helpers.ledgers.orders import Bench
 from tests.helpers.pipelines.holding import Hold
 from tests.helpers.pipelines.unended import goes_on
+from tests.helpers.programs import program
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.servers.listening import is_loopback, listening
 from tests.helpers.waiting import at_most, settled, until
@@ -335,7 +336,7 @@ def test_sigterm_ends_a_program_as_ctrl_c_does(bench: Bench, tmp_path: Path, mon
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     bench.send(100)
-    command = [sys.executable, "-m", "rmqio.pipelines.windowed_orders", "--runner=FlinkRunner", "--start=earliest"]
+    command = [sys.executable, program("windowed_orders"), "--runner=FlinkRunner", "--start=earliest"]
     topics = [f"--source_topic={bench.source}", f"--sink_topic={bench.sink}", f"--consumer_group={bench.group}"]
     at = f"--name_server={bench.broker.name_server}"
     with started(Job([*command, *topics, at, "--checkpointing_interval=500"], tmp_path)) as job:

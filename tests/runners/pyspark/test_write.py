@@ -22,8 +22,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue, Record
-from rmqio.pipelines.check import read_topic
 from rmqio.topics import queue_for_key
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import read_to, records_of, stored
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.pipelines.holding import Hold

@@ -28,9 +28,9 @@ from rmqio import Message, ReadFromRocketMQ, StartFrom, StopAt, WriteToRocketMQ
 from rmqio.cli.main import main
 from rmqio.client.client import RemotingQueueClient
 from rmqio.client.producer import RemotingProducer
-from rmqio.pipelines import detect
 from rmqio.runners.options import options as pipeline_options
 from rmqio.transforms.shared import close_shared_clients
+from tests.helpers.programs import main_of
 from tests.helpers.servers.guarded import ACCESS_KEY, SECRET, Guarded
 from tests.helpers.waiting import at_most
 
@@ -161,9 +161,9 @@ def test_detect_with_credentials_and_tls(
         "--start=earliest",
         "--stop=latest",
     ]
-    assert detect.main([*flags, f"--credentials=file:{guarded.credentials_file}"]) == 0
+    assert main_of("detect")([*flags, f"--credentials=file:{guarded.credentials_file}"]) == 0
     assert (count(guarded, hits), count(guarded, dead)) == (9, 40), "91 to 99, and numbers that are no objects"
-    assert detect.main(flags) != 0
+    assert main_of("detect")(flags) != 0
     said = "".join(capfd.readouterr())
     assert "NO_PERMISSION" in said
     assert SECRET not in said

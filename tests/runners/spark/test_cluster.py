@@ -17,6 +17,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
+from rmqio.local import LocalRocketMQ
+from tests.helpers.programs import ROOT, submitted_provinces
 from tests.helpers.servers.spark_cluster import Cluster, Program, below
 from tests.helpers.waiting import runs, until
 
@@ -112,6 +114,16 @@ def test_a_pipeline_of_every_kind_runs_on_both_executors(
     out = program(EVERYTHING).output()
     assert f"MASTER {cluster.url}" in out
     assert places(tmp_path) == [sys.executable] * 2
+
+
+def test_the_script_submits_to_the_cluster(cluster: Cluster, rocketmq: LocalRocketMQ, tmp_path: Path) -> None:
+    defaults = (ROOT / "runners/spark/spark-defaults.conf").read_text()
+    small = {"spark.driver.memory": "600m", "spark.executor.memory": "500m", "spark.driver.host": "127.0.0.1"}
+    lines = [defaults, *(f"{name} {value}\n" for name, value in small.items())]
+    (tmp_path / "spark-defaults.conf").write_text("".join(lines))
+    environment = {"SPARK_CONF_DIR": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"}
+    found = submitted_provinces(rocketmq, "runners/spark/submit.sh", cluster.url, **environment)
+    assert found == ["上海市", "北京市", "浙江省"]
 
 
 def test_spark_submit_takes_the_session_and_the_cluster_that_it_names(

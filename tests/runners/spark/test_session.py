@@ -208,6 +208,7 @@ def test_a_plain_program_with_no_option_but_the_runner(programs: Programs) -> No
         "rmqio.local.processes",
         "rmqio.repeats",
         "rmqio.errors",
+        "rmqio.hints",
         "rmqio.pyspark.chatter",
         "rmqio.model",
         "rmqio.interfaces",

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
+from tests.helpers.check import read_topic
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.waiting import at_most

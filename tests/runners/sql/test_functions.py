@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
-from rmqio.pipelines.check import read_topic
+from tests.helpers.check import read_topic
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.waiting import at_most, until_found
 from tests.runners.sql.test_sql import RUNNERS, Topics, command, rows_of, send, topics

@@ -21,8 +21,8 @@ from bench.nexmark import queries
 from bench.nexmark.generator import BID, Event, events
 from rmqio.cli.main import main
 from rmqio.model import Message, MessageQueue
-from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.oracles.nexmark import Oracle, written

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
 from rmqio.cli.main import main
-from rmqio.pipelines.check import read_topic
+from tests.helpers.check import read_topic
 from tests.helpers.ledgers.ledger import Lab
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.waiting import until_found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import importlib
 import importlib.machinery
 import io
 import json
@@ -27,7 +28,7 @@ pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 
 from rmqio.cli.main import main, make_parser
 from rmqio.command_line.parser import Parser
-from rmqio.pipelines.common import arguments, command_lines
+from tests.helpers.programs import program
 from tests.helpers.waiting import at_most
 
 LONG: Final = "9" * 5_000
@@ -165,10 +166,8 @@ def parsers() -> Iterator[Parser]:
         parser = left.pop()
         left += parser.commands.values()
         yield parser
-    yield arguments.make_parser()
-    for make in (command_lines.word_count, command_lines.windowed_orders, command_lines.orders_avro):
-        yield make()
-    yield command_lines.detect()
+    for name in ("province", "word_count", "windowed_orders", "orders_avro", "detect"):
+        yield importlib.import_module(f"pipelines.{name}").program.parser
 
 
 PARSERS: Final = {parser.prog: parser for parser in parsers()}
@@ -270,7 +269,7 @@ def _status(prog: str, argv: Sequence[str]) -> int:
     if not prog.endswith(".py"):
         return main([*prog.split()[1:], *argv])
     sys.argv = [prog, *argv]
-    runpy.run_module(f"rmqio.pipelines.{prog.removesuffix('.py')}", run_name="__main__")
+    runpy.run_path(program(prog.removesuffix(".py")), run_name="__main__")
     return 0
 
 

@@ -153,7 +153,7 @@ def _of_module(arguments: list[str]) -> str | None:
         return f"{found} has no main"
     if "ArgumentParser" not in Path(str(sys.modules[found].__file__)).read_text() and len(rest) == 1:
         return None  # it takes a folder, without a parser
-    return _refusal(main, rest, of_runners=module.startswith("rmqio.pipelines."))
+    return _refusal(main, rest, of_runners=False)
 
 
 def _exists(module: str) -> bool:
@@ -181,7 +181,10 @@ def _of_pipeline(arguments: list[str]) -> str | None:
         return _unknown_to_runners(rest)
     if not (ROOT / path).is_file():
         return f"there is no {path}"
-    return _refusal(importlib.import_module(f"rmqio.{path.removesuffix('.py').replace('/', '.')}").main, rest)
+    if path == "pipelines/demo.py":
+        return _unknown_to_runners(rest)
+    main = importlib.import_module(path.removesuffix(".py").replace("/", ".")).program.options
+    return _refusal(main, rest)
 
 
 def _unknown_to_runners(arguments: list[str]) -> str | None:

@@ -11,7 +11,6 @@ from typing import Any, Final
 import pytest
 
 from docs.tools import build, draw
-from docs.tools.build import lay_out
 from docs.tools.links import broken_links, repository_path
 from docs.tools.reasons import reasons
 
@@ -101,16 +100,10 @@ def _exists(name: str) -> bool:
         return False
 
 
-def test_the_reference_is_made_of_the_packages_as_they_are_installed(tmp_path: Path) -> None:
-    lay_out(tmp_path / "api")
-    for path in ("rmqio/__init__.py", "rmqio/runners/spark/runner.py", "rmqio/schemas/__main__.py"):
-        assert (tmp_path / "api" / path).is_file()
-
-
 # ---- reasons ---------------------------------------------------------------------------------------------------------
 
 GREEN: Final = "Build started\nNo issues found\nBuild finished in 9.37s\n"
-GRIFFE: Final = "griffe: build/api/rmqio/options.py:304: Failed to get 'name: description' pair from 'unit_name,'\n"
+GRIFFE: Final = "griffe: rmqio/options.py:304: Failed to get 'name: description' pair from 'unit_name,'\n"
 WARNING: Final = (
     "\x1b[33mWarning:\x1b[0m page does not exist\n    \x1b[38;5;246m╭─[\x1b[0m install.md:72:9 ]\n"
     "1 issues found\nTraceback (most recent call last):\n  File\nRuntimeError: Aborted because --strict flag is set\n"
@@ -121,13 +114,6 @@ RAISED: Final = (
 )
 
 
-@pytest.fixture(scope="module")
-def laid_out() -> None:
-    """As the build does first. It follows the links to name a source."""
-    build.lay_out()
-
-
-@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize(
     ("output", "status", "found"),
     [
@@ -148,7 +134,6 @@ def test_the_reasons_of_a_failure_are_found(output: str, status: int, found: lis
     assert [each[: len(wanted)] for each, wanted in zip(got[-len(found) :], found, strict=True)] == found
 
 
-@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize(
     ("output", "link", "last"),
     [
@@ -170,7 +155,6 @@ def test_the_last_line_says_why_the_site_is_refused(
         (tmp_path / "site" / "index.html").write_text(f'<a href="{link}">self</a><p id="here">')
         return subprocess.CompletedProcess([], 0, output)
 
-    monkeypatch.setattr(build, "lay_out", lambda: None)
     monkeypatch.setattr(build, "ROOT", tmp_path)
     monkeypatch.setattr(build, "SITE", tmp_path / "site")
     monkeypatch.setattr(subprocess, "run", built)

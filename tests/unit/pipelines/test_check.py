@@ -8,8 +8,8 @@ import pytest
 
 from rmqio.errors import CorruptMessage, TopicNotExist
 from rmqio.model import Message, Record
-from rmqio.pipelines.check import Tally, compare, main, read_topic
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from tests.helpers.check import Tally, compare, read_topic
 
 
 def message(unique: str, body: str, *, keys: str = "", offset: int = 0, origin: str = "") -> Record:
@@ -100,10 +100,3 @@ def test_a_broken_stored_message_is_not_passed_over(cluster: InMemoryCluster) ->
     with pytest.raises(TopicNotExist):
         list(read_topic(client, "none"))
     client.close()
-
-
-def test_wrong_usage_ends_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["--name_server=nowhere", "--source_topic=a", "--sink_topic=b"])
-    assert caught.value.code == 2
-    assert "address 'nowhere' is not host:port" in capsys.readouterr().err

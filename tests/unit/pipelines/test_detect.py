@@ -14,11 +14,10 @@ pytest.importorskip("msgspec", reason="rules need the extra 'rules'")
 pytest.importorskip("lark", reason="files of rules can hold conditions of SQL")
 
 from rmqio.model import Message, Record
-from rmqio.pipelines import detect
-from rmqio.pipelines.detect import to_message
-from rmqio.rules import Match
+from rmqio.rules import Match, alert_message
 from rmqio.serde.json_objects import object_of
 from tests.helpers.fakes.broker import FakeBroker
+from tests.helpers.programs import main_of
 
 RULES = [{"id": "slow", "title": "Slow", "level": "low", "condition": {"field": "ms", "is": "greater", "value": 90}}]
 
@@ -48,7 +47,7 @@ def test_a_hit_says_what_matched_and_where(
     path = tmp_path / "a.json"
     path.write_text(json.dumps([*RULES, {"id": "bad", "condition": {"field": "ms", "is": "graeter", "value": 1}}]))
     flags = (f"--rules={path}", "--on_bad_rule=skip", "--dead_letter_topic=dead")
-    assert detect.main(command(broker, *flags)) == 0
+    assert main_of("detect")(command(broker, *flags)) == 0
     (hit,) = bodies_of(broker, "hits")
     assert len(hit.pop("rules_version")) == 16
     place = {name: hit.pop(name) for name in ("topic", "broker", "queue", "offset")}
@@ -59,7 +58,7 @@ def test_a_hit_says_what_matched_and_where(
     }  # fmt: skip
     (letter,) = broker.cluster.records("dead")
     assert letter.body == b"{"
-    assert capsys.readouterr().out == "detect.py: 3 events read, 1 hit written, 1 dead letter\n"
+    assert capsys.readouterr().out == "detect.py: 3 events read, 1 alert written, 1 dead letter\n"
 
 
 def test_rules_see_columns_of_a_table(broker: FakeBroker, tmp_path: Path) -> None:
@@ -71,7 +70,7 @@ def test_rules_see_columns_of_a_table(broker: FakeBroker, tmp_path: Path) -> Non
     flags = [f"--rules={tmp_path}/a.json", f"--enrich={tmp_path}/owners.csv", "--enrich_key=ms=took"]
     flags += ["--enrich_types=took=int64,since=date32", "--enrich_columns=owner,since", "--enrich_prefix=of_"]
     flags += [f"--enrich_cache_dir={tmp_path}/cache", "--dead_letter_topic=dead"]
-    assert detect.main(command(broker, *flags)) == 0
+    assert main_of("detect")(command(broker, *flags)) == 0
     (hit,) = bodies_of(broker, "hits")
     assert hit["event"] == {"ms": 91, "of_owner": "us", "of_since": "2024-01-31"}
     assert (hit["topic"], hit["queue"], hit["offset"]) == ("events", 0, 0)
@@ -99,7 +98,7 @@ def test_a_body_is_an_event_with_a_table_and_without(table: bytes, broker: FakeB
         (tmp_path / "owners.csv").write_bytes(table)
         flags += [f"--enrich={tmp_path}/owners.csv", "--enrich_key=ms=took", "--enrich_types=took=int64,since=date32"]
         flags += [f"--enrich_cache_dir={tmp_path}/cache"]
-    assert detect.main(command(broker, *flags)) == 0
+    assert main_of("detect")(command(broker, *flags)) == 0
     assert sorted(each.body for each in broker.cluster.records("dead")) == sorted([b"{", *bodies[:9]])
     hits = [object_of(each.body) for each in broker.cluster.records("hits")]  # Python's decoder refuses the long number
     assert sorted(each["offset"] for each in hits) == [0, 12, 13, 14, 15]
@@ -130,7 +129,7 @@ def test_wrong_usage_is_refused(
     monkeypatch.chdir(tmp_path)
     Path("bad.json").write_text("[{")
     Path("good.json").write_text(json.dumps(RULES))
-    assert detect.main(command(broker, *flags)) == 2
+    assert main_of("detect")(command(broker, *flags)) == 2
     assert error in capsys.readouterr().err
 
 
@@ -139,12 +138,12 @@ def hit_of(event: Any, **values: Any) -> Any:
     body = event if isinstance(event, bytes) else b""
     record = Record("events", "broker-a", 3, 7, body, 1, 2, b"", 0, 0, 0, 0, 0, b"", b"", 0, 0)
     atoms = tuple((name, "exists", value) for name, value in values.items())
-    return to_message(Match(record if body else event, "r", "", "high", (), "v", atoms), record.queue, 7)
+    return alert_message(Match(record if body else event, "r", "", "high", (), "v", atoms), record.queue, 7)
 
 
 def test_a_rule_whose_id_is_a_title_makes_a_key() -> None:
     record = Record("events", "broker-a", 3, 7, b"{}", 1, 2, b"", 0, 0, 0, 0, 0, b"", b"", 0, 0)
-    hit = to_message(Match(record, "A shell\u3000起", "", "high", (), "v", ()), record.queue, 7)
+    hit = alert_message(Match(record, "A shell\u3000起", "", "high", (), "v", ()), record.queue, 7)
     assert hit.keys == ("A%20shell%E3%80%80起",)
     assert parsed(hit)["rule"] == "A shell\u3000起"
 
@@ -174,7 +173,7 @@ def test_the_event_of_a_hit_is_as_it_was(broker: FakeBroker, tmp_path: Path) -> 
     body = b'{"ms": 91.50,\n "b": %b, "c": 1e999}' % (b"9" * 5_000)
     broker.cluster.append("events", body, queue_id=0)
     (tmp_path / "a.json").write_text(json.dumps(RULES))
-    assert detect.main(command(broker, f"--rules={tmp_path}/a.json")) == 0
+    assert main_of("detect")(command(broker, f"--rules={tmp_path}/a.json")) == 0
     _, hit = broker.cluster.records("hits")
     assert hit.body.endswith(b'"event":%b}' % body)
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.helpers.fakes.broker import FakeBroker
+from tests.helpers.programs import program
 
 ROWS = 1_000_000
 EVENTS = 10_000
@@ -109,7 +110,7 @@ def test_41_rules_and_a_million_rows_run_on_one_core_within_a_gigabyte(tmp_path:
 
         limits = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
         limits += ["prlimit", f"--data={LIMIT}"]  # without pages of mapped files
-        command = [*limits, sys.executable, "-m", "rmqio.pipelines.detect", *flags]
+        command = [*limits, sys.executable, program("detect"), *flags]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             if group is not None:
                 (group / "cgroup.procs").write_text(str(process.pid))

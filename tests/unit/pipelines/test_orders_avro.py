@@ -11,15 +11,15 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from rmqio import runners, schemas
+from pipelines.orders_avro import CustomerTotal, build, program
+from rmqio import runners
 from rmqio.model import Message
-from rmqio.pipelines.common import command_lines
-from rmqio.pipelines.orders_avro import CustomerTotal, build, main
 from rmqio.serde.avro import AvroDeserializer, AvroSerializer
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from tests.helpers.programs import SCHEMAS, main_of
 
 BEGIN = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
-TOTALS = AvroDeserializer(schemas.load("customer_total"), framing="single_object", to=CustomerTotal)
+TOTALS = AvroDeserializer(SCHEMAS.by_version("customer_total").schema, framing="single_object", to=CustomerTotal)
 
 
 def order(number: int, version: int) -> dict[str, Any]:
@@ -50,15 +50,16 @@ def run(cluster: InMemoryCluster, *bodies: bytes, flags: tuple[str, ...] = ()) -
         producer.send(Message(body, topic="src"))
     producer.close()
     pipeline = beam.Pipeline(options=runners.options([]))
-    arguments = command_lines.orders_avro().parse_args(
-        ["--source_topic=src", "--sink_topic=dst", "--stop=latest", *flags]
-    )
-    build(pipeline, arguments, client_factory=InMemoryClientFactory(cluster.name))
+    topics = ["--name_server=h:1", "--source_topic=src", "--sink_topic=dst"]
+    options = program.options([*topics, "--stop=latest", *flags], client_factory=InMemoryClientFactory(cluster.name))
+    build(pipeline, options)
     pipeline.run().wait_until_finish()
 
 
 def encoded(number: int, version: int) -> bytes:
-    return AvroSerializer(schemas.load("order", version), framing="single_object")(order(number, version)).body
+    return AvroSerializer(SCHEMAS.by_version("order", version).schema, framing="single_object")(
+        order(number, version)
+    ).body
 
 
 def test_orders_of_both_versions_are_in_one_total(cluster: InMemoryCluster) -> None:
@@ -83,5 +84,6 @@ def test_what_is_no_order_goes_to_the_dead_letters(cluster: InMemoryCluster) -> 
 
 def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqio.runners.program.set_up_logging", lambda verbose: None)
-    assert main(["--source_topic=a", "--sink_topic=a"]) == 2
-    assert capsys.readouterr().err == "orders_avro.py: 'a' is both read and written, so the job would never end\n"
+    assert main_of("orders_avro")(["--source_topic=a", "--sink_topic=a"]) == 2
+    said = "'a' is both read and written, so the job would never end"
+    assert capsys.readouterr().err == f"orders_avro.py: {said} (see orders_avro.py --help)\n"

@@ -10,16 +10,13 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
+from pipelines.province import BadAddress, build, program, to_message, to_province
 from rmqio import runners
 from rmqio.audit.checking import Request, audit
-from rmqio.errors import RmqioError
+from rmqio.errors import SerdeError
 from rmqio.model import Message, Record
-from rmqio.pipelines.check import compare
-from rmqio.pipelines.common.arguments import ProvinceOptions
-from rmqio.pipelines.province import BadAddress, build, refuse, refuse_topic, summary, take_province, to_message
-from rmqio.sending.batches import FailedMessage
-from rmqio.start import StopAt
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
+from tests.helpers.check import compare
 
 
 def record(body: bytes) -> Record:
@@ -39,34 +36,32 @@ def address(number: Any, text: Any) -> bytes:
     ],
 )
 def test_province_is_taken(body: bytes, found: dict[str, Any]) -> None:
-    assert take_province(record(body)) == ("ID-1", found)
+    assert to_province(record(body)) == ("ID-1", found)
 
 
 @pytest.mark.parametrize(
-    ("body", "kind"),
+    ("body", "error", "text"),
     [
-        (b"", "not JSON"),
-        (b"secret", "not JSON"),
-        (b"\xff", "not JSON"),
-        (b"[1]", "not an object"),
-        (b'{"address": "secret"}', "no id"),
-        (address(None, "secret"), "no id"),
-        (address(True, "secret"), "no id"),
-        (address(1.5, "secret"), "no id"),
-        (address("", "secret"), "no id"),
-        (address("two words", "secret"), "no id"),
-        (b'{"id": 1}', "no address"),
-        (address(1, None), "no address"),
-        (address(1, 7), "no address"),
-        (address(1, ""), "no province"),
-        (address(1, "secret"), "no province"),
+        (b"", SerdeError, "JSON"),
+        (b"secret", SerdeError, "JSON"),
+        (b"\xff", SerdeError, "UTF-8"),
+        (b"[1]", BadAddress, "no object"),
+        (b'{"address": "secret"}', BadAddress, "id must be"),
+        (address(None, "secret"), BadAddress, "id must be"),
+        (address(True, "secret"), BadAddress, "id must be"),
+        (address(1.5, "secret"), BadAddress, "id must be"),
+        (address("", "secret"), BadAddress, "id must be"),
+        (address("two words", "secret"), BadAddress, "id must be"),
+        (b'{"id": 1}', BadAddress, "address must be"),
+        (address(1, None), BadAddress, "address must be"),
+        (address(1, 7), BadAddress, "address must be"),
+        (address(1, ""), BadAddress, "address must be"),
+        (address(1, "secret"), BadAddress, "address must be"),
     ],
 )
-def test_bad_input_is_refused_with_its_kind_and_not_quoted(body: bytes, kind: str) -> None:
-    with pytest.raises(BadAddress) as caught:
-        take_province(record(body))
-    assert caught.value.kind == kind
-    assert str(caught.value).startswith(f"{kind}: ")
+def test_bad_input_is_refused_and_not_quoted(body: bytes, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text) as caught:
+        to_province(record(body))
     assert "secret" not in str(caught.value)
 
 
@@ -90,43 +85,41 @@ def fill(cluster: InMemoryCluster, *bodies: bytes) -> None:
     producer.close()
 
 
-def run(cluster: InMemoryCluster, **changes: Any) -> tuple[Any, ProvinceOptions]:
-    given: dict[str, Any] = {"source_topic": "src", "sink_topic": "dst", "stop": StopAt.latest()}
-    options = ProvinceOptions(**given | changes)
+def run(cluster: InMemoryCluster, *more: str) -> Any:
     pipeline = beam.Pipeline(options=runners.options([]))
-    build(pipeline, options, client_factory=InMemoryClientFactory(cluster.name))
-    return pipeline.run(), options
+    topics = ["--name_server=h:1", "--source_topic=src", "--sink_topic=dst", "--stop=latest"]
+    build(pipeline, program.options([*topics, *more], client_factory=InMemoryClientFactory(cluster.name)))
+    return pipeline.run()
 
 
 def test_provinces_arrive_once_each_with_the_identity_of_their_address(cluster: InMemoryCluster) -> None:
     fill(cluster, *(address(number, "浙江省杭州市") for number in range(50)))
-    result, options = run(cluster)
+    result = run(cluster)
     written = [json.loads(message.body) for message in cluster.records("dst")]
     assert sorted(item["id"] for item in written) == list(range(50))
     assert {item["province"] for item in written} == {"浙江省"}
     assert str(compare(cluster.records("src"), cluster.records("dst"))) == "read 50, wrote 50, lost 0, duplicated 0"
-    assert summary(result, options) == "50 addresses read from src, 50 provinces written to dst, 0 bad"
+    assert program.summary(result) == "50 addresses read, 50 provinces written"
 
 
 def test_bad_input_goes_to_the_dead_letter_topic_as_it_came(cluster: InMemoryCluster) -> None:
     bad = [b"junk", address(1, "nowhere")]
     fill(cluster, address(0, "上海市"), *bad)
-    result, options = run(cluster, dead_letter_topic="bad")
+    result = run(cluster, "--dead_letter_topic=bad")
     letters = cluster.records("bad")
     assert sorted(letter.body for letter in letters) == sorted(bad)
-    assert {(letter.get_property("RMQIO_ERROR") or "")[:22] for letter in letters} == {
-        "BadAddress: not JSON: ",
-        "BadAddress: no provinc",
-    }
+    errors = {(letter.get_property("RMQIO_ERROR") or "").partition(": ")[0] for letter in letters}
+    assert errors == {"BadAddress", "SerdeError"}
     tally = compare(cluster.records("src"), cluster.records("dst"), letters)
     assert (tally.read, tally.written, tally.is_good) == (3, 3, True)
-    assert summary(result, options) == ("3 addresses read from src, 1 province written to dst, 2 bad (went to bad)")
+    assert program.summary(result) == "3 addresses read, 1 province written, 2 dead letters"
 
 
 def test_an_audit_names_the_step_that_bad_input_did_not_get_past(cluster: InMemoryCluster) -> None:
     cluster.create_topic("hops")
     fill(cluster, *(address(number, "上海市") for number in range(20)), b"junk")
-    run(cluster, dead_letter_topic="bad", audit_topic="hops")
+    result = run(cluster, "--dead_letter_topic=bad", "--audit_topic=hops")
+    assert program.summary(result) == "21 addresses read, 20 provinces written, 1 dead letter"
     client = InMemoryClientFactory(cluster.name).queue_client()
     found = audit(client, Request("src", "dst", dead_letter_topic="bad", audit_topic="hops"))
     client.close()
@@ -135,55 +128,40 @@ def test_an_audit_names_the_step_that_bad_input_did_not_get_past(cluster: InMemo
     assert [(fault.edge, fault.lost, fault.letters) for fault in found.faults] == [((("read",), "provinces"), 0, 1)]
 
 
-def test_bad_input_without_a_dead_letter_topic_is_counted_and_logged(
+def test_bad_input_without_a_dead_letter_topic_is_counted_and_logged_once_a_bundle(
     cluster: InMemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(cluster, b"junk", address(1, "nowhere"), address(2, "nowhere"), address(3, "上海市"))
-    with caplog.at_level(logging.WARNING, logger="rmqio.pipelines.province"):
-        result, options = run(cluster)
+    with caplog.at_level(logging.WARNING, logger="rmqio.transforms"):
+        result = run(cluster)
     assert len(cluster.records("dst")) == 1
-    assert "bad input: 2 no province, 1 not JSON" in caplog.text
-    assert summary(result, options).endswith("1 province written to dst, 3 bad (left out)")
+    assert program.summary(result) == "4 addresses read, 1 province written, 3 left out"
+    counts = [int(line.split()[0]) for line in caplog.messages if "left out, such as src/" in line]
+    assert sum(counts) == 3
 
 
-@pytest.mark.parametrize("dead_letter_topic", [None, "bad"])
-def test_a_broken_stored_message_does_not_stop_the_job(cluster: InMemoryCluster, dead_letter_topic: str | None) -> None:
+@pytest.mark.parametrize("letters", [(), ("--dead_letter_topic=bad",)])
+def test_a_broken_stored_message_does_not_stop_the_job(cluster: InMemoryCluster, letters: tuple[str, ...]) -> None:
     fill(cluster, address(0, "上海市"), address(1, "上海市"))
     broken = cluster.records("src")[0]
     cluster.corrupt(broken.queue, broken.queue_offset)
-    result, options = run(cluster, dead_letter_topic=dead_letter_topic)
+    result = run(cluster, *letters)
     assert len(cluster.records("dst")) == 1
-    assert len(cluster.records("bad")) == (1 if dead_letter_topic else 0)
-    assert "2 addresses read from src, 1 province written to dst, 1 bad" in summary(result, options)
+    assert len(cluster.records("bad")) == len(letters)
+    assert program.summary(result).endswith("1 province written, " + ("1 dead letter" if letters else "1 left out"))
 
 
-@pytest.mark.parametrize("changes", [{"sink_topic": "none"}, {"dead_letter_topic": "none"}])
-def test_a_missing_topic_fails_the_job_and_commits_nothing(cluster: InMemoryCluster, changes: dict[str, str]) -> None:
+@pytest.mark.parametrize("option", ["--sink_topic=none", "--dead_letter_topic=none"])
+def test_a_missing_topic_fails_the_job_and_commits_nothing(cluster: InMemoryCluster, option: str) -> None:
     fill(cluster, b"junk", address(1, "上海市"))
     with pytest.raises(Exception, match=r"topic 'none' does not exist"):
-        run(cluster, consumer_group="g", **changes)
+        run(cluster, "--consumer_group=g", option)
     assert {cluster.committed("g", record.queue) for record in cluster.records("src")} == {None}
-
-
-def failed(error: str) -> FailedMessage:
-    return FailedMessage(None, "element", "dst", error, "the reason")
-
-
-@pytest.mark.parametrize("error", ["NoPermission", "TopicNotExist", "LocalError"])
-def test_a_province_that_cannot_be_sent_fails_the_job(error: str) -> None:
-    with pytest.raises(RmqioError, match=f"cannot write to topic 'dst': {error}: the reason"):
-        refuse(failed(error))
-
-
-def test_a_dead_letter_that_cannot_be_sent_fails_the_job_only_if_the_topic_is_at_fault() -> None:
-    refuse_topic(failed("LocalError"))
-    with pytest.raises(RmqioError, match="NoPermission"):
-        refuse_topic(failed("NoPermission"))
 
 
 def test_a_second_run_of_a_group_goes_on_where_the_first_ended(cluster: InMemoryCluster) -> None:
     fill(cluster, address(1, "上海市"))
-    run(cluster, consumer_group="g")
+    run(cluster, "--consumer_group=g")
     fill(cluster, address(2, "浙江省"))
-    run(cluster, consumer_group="g")
+    run(cluster, "--consumer_group=g")
     assert str(compare(cluster.records("src"), cluster.records("dst"))) == "read 2, wrote 2, lost 0, duplicated 0"

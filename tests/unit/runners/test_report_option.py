@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from rmqio.pipelines import province, windowed_orders, word_count
+from tests.helpers.programs import main_of as of
 
 TOPICS = ["--name_server=127.0.0.1:1", "--source_topic=a", "--sink_topic=b", "--report"]
 STREAMING = ["--runner=SparkRunner", "--streaming", "--checkpoint_dir=/none/such"]
@@ -33,17 +33,22 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("main", "flags", "status", "parts"),
     [
-        (province.main, [], 0, ["on DirectRunner", "reads without end", "Read addresses", "yes"]),
-        (province.main, ["--stop=latest", "--runner=FlinkRunner"], 0, ["FlinkRunner, batch job", "reads that end"]),
-        (province.main, ["--runner=FlinkRunner"], 0, ["after each checkpoint", "warned: no --checkpoint_dir"]),
-        (province.main, ["--runner=SparkRunner"], 2, ["refused: give --streaming"]),
-        (province.main, STREAMING, 0, ["on SparkRunner --streaming"]),
-        (windowed_orders.main, [], 2, ["Sum and count", "refused: it would wait forever"]),
-        (windowed_orders.main, ["--stop=latest"], 0, ["reads that end"]),
-        (windowed_orders.main, ["--runner=FlinkRunner"], 0, ["Sum and count", "exactly once"]),
-        (windowed_orders.main, STREAMING, 0, ["shuffles after a read", "Sum and count"]),
-        (word_count.main, ["--stop=latest"], 0, ["Read sentences"]),
-        (word_count.main, STREAMING, 0, ["Count", "exactly once"]),
+        (of("province"), [], 0, ["on DirectRunner", "reads without end", "Read addresses", "yes"]),
+        (
+            of("province"),
+            ["--stop=latest", "--runner=FlinkRunner"],
+            0,
+            ["FlinkRunner, batch job", "reads that end"],
+        ),
+        (of("province"), ["--runner=FlinkRunner"], 0, ["after each checkpoint", "warned: no --checkpoint_dir"]),
+        (of("province"), ["--runner=SparkRunner"], 2, ["refused: give --streaming"]),
+        (of("province"), STREAMING, 0, ["on SparkRunner --streaming"]),
+        (of("windowed_orders"), [], 2, ["Sum and count", "refused: it would wait forever"]),
+        (of("windowed_orders"), ["--stop=latest"], 0, ["reads that end"]),
+        (of("windowed_orders"), ["--runner=FlinkRunner"], 0, ["Sum and count", "exactly once"]),
+        (of("windowed_orders"), STREAMING, 0, ["shuffles after a read", "Sum and count"]),
+        (of("word_count"), ["--stop=latest"], 0, ["Read sentences"]),
+        (of("word_count"), STREAMING, 0, ["Count", "exactly once"]),
     ],
 )
 def test_report_shows_the_table_and_starts_nothing(
@@ -65,7 +70,7 @@ def test_report_shows_the_table_and_starts_nothing(
 @pytest.mark.usefixtures("nothing_starts")
 def test_report_of_a_runner_that_nothing_is_known_of_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     runner = f"{FnApiRunner.__module__}.FnApiRunner"
-    assert province.main([*TOPICS, f"--runner={runner}"]) == 2
+    assert of("province")([*TOPICS, f"--runner={runner}"]) == 2
     assert "province.py: --report does not support FnApiRunner" in capsys.readouterr().err
 
 
@@ -85,12 +90,12 @@ def test_report_of_a_runner_that_nothing_is_known_of_is_wrong_usage(capsys: pyte
 def test_a_value_that_is_no_good_is_wrong_usage(
     flag: str, told: str, report: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert windowed_orders.main([*TOPICS[:-1], "--runner=FlinkRunner", flag, *report]) == 2
+    assert of("windowed_orders")([*TOPICS[:-1], "--runner=FlinkRunner", flag, *report]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert told in line
 
 
 def test_a_pipeline_that_is_refused_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert windowed_orders.main(TOPICS[:-1]) == 2
+    assert of("windowed_orders")(TOPICS[:-1]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("windowed_orders.py: DirectRunner cannot run this pipeline: shuffles after a read")

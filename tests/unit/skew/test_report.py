@@ -10,11 +10,11 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from rmqio.errors import LocalError
-from rmqio.pipelines import windowed_orders
 from rmqio.skew import HeavyKey, MeasureKeys, QueueLoad, SaltedCombinePerKey, Shuffle, SkewReport, measure_shuffles
 from rmqio.testing import InMemoryCluster
 from rmqio.transforms.shared import close_shared_clients
 from tests.helpers.fakes.broker import FakeBroker
+from tests.helpers.programs import main_of
 from tests.helpers.transforms.reading import fill, read
 
 COUNT = 2_000
@@ -104,7 +104,7 @@ def test_a_program_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
             body = json.dumps({"key": key_of(number), "amount": 1, "time_ms": number}).encode()
             broker.cluster.append("orders", body, queue_id=number % 2)
         flags = f"--name_server={broker.name_server} --source_topic=orders --sink_topic=totals --stop=latest".split()
-        assert windowed_orders.main([*flags, "--skew_report"]) == 0
+        assert main_of("windowed_orders")([*flags, "--skew_report"]) == 0
         assert len(broker.cluster.records("totals")) == 41
     out = capsys.readouterr().out
     assert out.startswith(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tests.helpers.imports import PACKAGES, ROOT, imports_of
+from tests.helpers.imports import ROOT, imports_of
 
 _PRODUCT: Final = ("rmqio/", "pyspark_rocketmq/", "pipelines/")
 _FOLDERS: Final = (*_PRODUCT, "tests/", "docs/")
@@ -92,7 +92,7 @@ def _with_one_importer(modules: Mapping[str, bytes]) -> set[str]:
 
 def _name(path: str) -> str:
     folder, _, rest = path.removesuffix(".py").removesuffix("/__init__").partition("/")
-    return ".".join([PACKAGES[folder], *filter(None, rest.split("/"))])
+    return ".".join([folder, *filter(None, rest.split("/"))])
 
 
 def _folder(names: Iterable[str]) -> str:

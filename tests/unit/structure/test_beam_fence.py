@@ -84,7 +84,7 @@ OTHERS |= {
 }
 OTHERS.add("_load_from_dict")  # Lark's; the parsers that Lark's own generator writes call it
 # Much comes from Beam here, so whatever has such a name and is not the module's own may be Beam's.
-NEAR_BEAM = ("rmqio.runners", "rmqio.transforms", "rmqio.pipelines")
+NEAR_BEAM = ("rmqio.runners", "rmqio.transforms", "pipelines")
 # Beam comes in through some of their modules. Their classes may read the private fields of others of their own module.
 BESIDE_BEAM = (
     "rmqio.sql", "rmqio.rules", "rmqio.enrich", "rmqio.yaml", "rmqio.serde", "rmqio.pyspark", "rmqio.audit",

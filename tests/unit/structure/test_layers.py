@@ -57,8 +57,11 @@ CONNECT_WITHOUT_BEAM = {
 def broken_rule(imported: Import) -> str | None:
     """The rule that an import breaks, in words; None when it may stand."""
     module = imported.module
-    if imported.is_of("rmqio.pipelines") and not is_in(module, "rmqio.pipelines"):
-        return "nothing imports pipelines"
+    if imported.top == "pipelines" and not is_in(module, "pipelines"):
+        return "nothing imports pipelines: they are programs"
+    if is_in(module, "pipelines"):
+        private = any(part.startswith("_") for part in imported.target.split(".")[1:])
+        return "programs use what a user can" if private or imported.is_of("tests", "pipelines") else None
     if imported.top == "pyspark" and not is_in(module, "rmqio.pyspark", "rmqio.runners.spark"):
         return "pyspark only in rmqio/pyspark and rmqio/runners/spark"
     if imported.top == "prometheus_client" and not is_in(module, "rmqio.prometheus"):
@@ -127,10 +130,10 @@ def broken_rule(imported: Import) -> str | None:
         ours = imported.is_of("rmqio.cli", "rmqio.command_line", "rmqio.client", "rmqio.__version__", *BASE)
         programs = (
             "rmqio.serde.avro",
+            "rmqio.serde.registry",
             "rmqio.serde.strict_json",
             "rmqio.dead_letters",
             "rmqio.claims",
-            "rmqio.schemas",
             "rmqio.local",
             "rmqio.sql",
             "rmqio.rules",
@@ -147,18 +150,18 @@ def broken_rule(imported: Import) -> str | None:
             return None if known else "of claims, only its store knows Beam at once: the command starts without it"
         ours = imported.is_of("rmqio.claims", "rmqio.command_line", *BASE)
         return None if is_stdlib(imported) or ours else "claims imports stdlib, base and command_line only"
-    if imported.is_of("rmqio.skew") and not is_in(module, "rmqio.skew", "rmqio.pipelines"):
-        return "nothing but pipelines imports skew: it stands on the others"
+    if imported.is_of("rmqio.skew") and not is_in(module, "rmqio.skew", "rmqio.runners.command_line"):
+        return "nothing but the programs' command line imports skew: it stands on the others"
     if imported.is_of("rmqio.yaml") and not is_in(module, "rmqio.yaml"):
         return "nothing imports yaml: Beam YAML does"
     if imported.is_of("rmqio.sql") and not is_in(module, "rmqio.sql", "rmqio.yaml", "rmqio.rules"):
         return "nothing but the command line, Beam YAML and rules imports sql: it stands on the others"
-    if imported.is_of("rmqio.rules") and not is_in(module, "rmqio.rules", "rmqio.pipelines"):
-        return "nothing but the command line and pipelines imports rules: they stand on the others"
+    if imported.is_of("rmqio.rules") and not is_in(module, "rmqio.rules"):
+        return "nothing but the command line imports rules: they stand on the others"
     if imported.is_of("rmqio.enrich") and not is_in(
-        module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pipelines", "rmqio.pyspark.enriching"
+        module, "rmqio.enrich", "rmqio.sql.lookup", "rmqio.pyspark.enriching"
     ):
-        return "nothing but pipelines, plain PySpark and the dimensions of sql imports enrich: it stands on the others"
+        return "nothing but plain PySpark and the dimensions of sql imports enrich: it stands on the others"
     tops = ("rules", "enrich", "sql", "yaml", "audit", "connect", "skew")
     on_top = is_in(module, *(f"rmqio.{each}" for each in tops))
     if on_top and imported.is_of("rmqio.transforms") and not _is_public(imported, "rmqio.transforms.parts"):
@@ -169,10 +172,10 @@ def broken_rule(imported: Import) -> str | None:
         return "Beam YAML takes of SQL its tables only"
     if is_in(module, "rmqio.pyspark") and imported.is_of("rmqio.enrich") and not _is_public(imported, ENRICH_FOR_SPARK):
         return "the format for Spark takes of enrich its look-ups only"
-    if imported.is_of("rmqio.audit") and not is_in(module, "rmqio.audit", "rmqio.pipelines"):
-        return "nothing but the command line and pipelines imports audit: it stands on the others"
-    if imported.is_of("rmqio.connect") and not is_in(module, "rmqio.connect", "rmqio.pipelines", "rmqio.cli.main"):
-        return "nothing but the command line and pipelines imports connect: it stands on the others"
+    if imported.is_of("rmqio.audit") and not is_in(module, "rmqio.audit"):
+        return "nothing but the command line imports audit: it stands on the others"
+    if imported.is_of("rmqio.connect") and not is_in(module, "rmqio.connect", "rmqio.cli.main"):
+        return "nothing but the command line imports connect: it stands on the others"
     if is_in(module, "rmqio.connect") and imported.is_of("rmqio.wire", "rmqio.sending", "rmqio.client"):
         return "connect sees topics through the transforms"
     if imported.top == "apache_beam" and is_in(module, *CONNECT_WITHOUT_BEAM):
@@ -229,7 +232,7 @@ def test_the_tree_is_really_read() -> None:
         "rmqio.transforms.read",
         "rmqio.cli.main",
         "rmqio.runners",
-        "rmqio.pipelines",
+        "pipelines.province",
     } <= modules
     assert any(i.is_lazy and i.target == "rmqio.client.factory.RemotingClientFactory" for i in all_imports())
 
@@ -243,7 +246,7 @@ def test_the_drawing_of_the_layers_has_all_packages_and_imports_lead_downwards()
     rows = {f"rmqio.{name}": at for at, row in enumerate(LAYERS) for _, name, _ in row}
     beside = {f"rmqio.{name}" for name in BESIDE}
     packages = {module for module, path in sources() if path.name == "__init__.py" and module.count(".") == 1}
-    assert {*rows, *beside} == {each for each in packages if is_in(each, "rmqio")} - BASE - {"rmqio.schemas"}
+    assert {*rows, *beside} == {each for each in packages if is_in(each, "rmqio")} - BASE
     rows |= dict.fromkeys(beside - {"rmqio.runners"}, rows["rmqio.transforms"])
     upwards = []
     for each in all_imports():
@@ -306,8 +309,9 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.runners.options", "import pyspark", "pyspark only"),
     ("rmqio.runners.options", "import rmqio.transforms.read", "runners run any"),
     ("rmqio.runners.options", "def f():\n    from rmqio import transforms", "runners run any"),
-    ("rmqio.transforms.read", "from rmqio.pipelines import province", "nothing imports pipelines"),
-    ("rmqio.pipelines.province", "from rmqio.pipelines import arguments", None),
+    ("rmqio.transforms.read", "from pipelines import province", "nothing imports pipelines"),
+    ("pipelines.province", "from pipelines import word_count", "what a user can"),
+    ("pipelines.province", "from rmqio.rules.transform import _AlertsFn", "what a user can"),
     ("rmqio.sql.planning.plan", "import apache_beam", "only its runtime"),
     ("rmqio.sql.runtime.joins", "import apache_beam", None),
     ("rmqio.sql.runtime.translation", "from rmqio.transforms import ReadFromRocketMQ", None),
@@ -334,7 +338,7 @@ SYNTHETIC: list[tuple[str, str, str | None]] = [
     ("rmqio.audit.transform", "import apache_beam", None),
     ("rmqio.audit.reading", "from rmqio.wire import frame", "see topics through"),
     ("rmqio.transforms.read", "from rmqio.connect import WriteToSql", "imports connect"),
-    ("rmqio.pipelines.copy_job", "from rmqio.connect import WriteToSql", None),
+    ("pipelines.province", "from rmqio.connect import WriteToSql", None),
     ("rmqio.connect.delivery", "import apache_beam", "knows no Beam"),
     ("rmqio.connect.transform", "import apache_beam", None),
     ("rmqio.connect.sql.sink", "from rmqio.wire import frame", "connect sees topics"),

@@ -9,8 +9,9 @@ from tests.helpers.imports import ROOT, sources
 
 UNIT: Final = ROOT / "tests/unit"
 OF_NO_PACKAGE: Final = {
-    "deploy": "images and manifests",
+    "launch": "what starts a pipeline on an engine: scripts, images, manifests",
     "docs": "documents",
+    "pipelines": "the programs there",
     "structure": "the sources as a whole",
     "tools": "code of tests, benchmarks and fuzzers",
 }

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from rmqio.model import MessageQueue
-from rmqio.pipelines.check import read_topic
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 from tests.chaos.audit import Audit, audit_copies, audit_read, audit_stored, audit_topics
 from tests.chaos.faults import Fault, blows
 from tests.chaos.pipelines import copy_of, entry_of, line_of
 from tests.chaos.writers import SENT_ID, Place
+from tests.helpers.check import read_topic
 from tests.helpers.ledgers.ledger import Entry
 
 A, B = MessageQueue("t", "a", 0), MessageQueue("t", "b", 0)

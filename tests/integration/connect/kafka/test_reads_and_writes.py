@@ -16,8 +16,8 @@ pytest.importorskip("confluent_kafka", reason="Kafka needs the extra 'kafka'")
 from rmqio.connect import KafkaRecord, ReadFromKafka, WriteToKafka
 from rmqio.errors import LocalError
 from rmqio.model import Message, Record
-from rmqio.pipelines.check import read_topic
 from rmqio.start import StartFrom, StopAt
+from tests.helpers.check import read_topic
 from tests.helpers.command_line import Tool
 from tests.helpers.doc_blocks import Block, blocks_that_need
 from tests.helpers.ledgers.ledger import Lab

@@ -30,10 +30,10 @@ from rmqio.client.client import RemotingQueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.model import MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.spark import PipelineFailed, SparkRunner
 from rmqio.start import StopAt
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import send_all
 from tests.helpers.pipelines.finalizing import Committed
 from tests.helpers.pipelines.unended import goes_on

@@ -18,13 +18,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
 
+from pipelines.word_count import words
 from rmqio.client.client import RemotingQueueClient
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message, MessageQueue
 from rmqio.options import ClientOptions
-from rmqio.pipelines.check import read_topic
-from rmqio.pipelines.word_count import words
+from tests.helpers.check import read_topic
 from tests.helpers.client.raw_send import send_all
+from tests.helpers.programs import program
 from tests.helpers.servers.jobs import Job, started
 from tests.helpers.waiting import at_most, missing
 
@@ -63,8 +64,7 @@ class Bench:
 
     def command(self, *more: str) -> list[str]:
         topics = [f"--source_topic={self.source}", f"--sink_topic={self.sink}", f"--consumer_group={self.group}"]
-        program = [sys.executable, "-m", "rmqio.pipelines.word_count", f"--name_server={self.broker.name_server}"]
-        return [*program, *topics, *more]
+        return [sys.executable, program("word_count"), f"--name_server={self.broker.name_server}", *topics, *more]
 
     def job(self) -> Job:
         options = ["--runner=SparkRunner", "--streaming", f"--every_ms={EVERY_MS}"]

@@ -6,8 +6,6 @@ import contextlib
 import json
 import re
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from rmqio.cli.main import main
 from rmqio.connect.copying.job import apply, copy, target_of
 from rmqio.connect.copying.urls import parse_end
 from rmqio.model import TOMBSTONE, Message
-from rmqio.pipelines import copy_job
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
 
 ROWS = [{"id": number, "name": f"n{number}"} for number in range(5)]
@@ -69,13 +66,6 @@ def test_a_second_copy_with_another_number_of_shards_is_refused(
     )
     assert {each.name: each.read_text() for each in (folder / "out").iterdir()} == before
     assert main(["copy", "--from", "rows.jsonl", "--to", "out/?format=csv"]) == 0, "files of another format stay apart"
-
-
-def test_as_a_file_of_its_own(folder: Path) -> None:
-    command = [sys.executable, copy_job.__file__, "--from", "rows.jsonl", "--to", "-"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 5
 
 
 def test_a_row_that_the_target_refuses_fails_the_copy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

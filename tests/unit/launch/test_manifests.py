@@ -1,4 +1,4 @@
-"""The manifests of deploy/kubernetes: their fields, what they refer to, and the command lines in them."""
+"""The manifests of runners/: their fields, what they refer to, and the command lines in them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ pytest.importorskip("yaml", reason="manifests are YAML; PyYAML comes with the ex
 
 import yaml
 
-from rmqio.pipelines.common import arguments as pipeline_arguments
+from pipelines.province import program
 from rmqio.runners.flink import __main__ as flink
-from tests.unit.deploy.kinds import KINDS
+from tests.unit.launch.kinds import KINDS
 
 ROOT = Path(__file__).parents[3]
-FOLDER = ROOT / "deploy" / "kubernetes"
+FOLDER = ROOT / "runners"
 DOCUMENTS: list[tuple[str, dict[str, Any]]] = [
-    (f"{path.stem} {each['kind']}", each)
-    for path in sorted(FOLDER.iterdir())
+    (f"{path.parent.name} {each['kind']}", each)
+    for path in sorted(FOLDER.glob("*/kubernetes.yaml"))
     for each in yaml.safe_load_all(path.read_text())
 ]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -111,7 +111,7 @@ _PODS: dict[str, list[tuple[str, str]]] = {
 @pytest.mark.parametrize(("title", "document"), DOCUMENTS, ids=[title for title, _ in DOCUMENTS])
 def test_the_user_of_the_image_can_write_to_the_volumes(title: str, document: dict[str, Any]) -> None:
     """A new volume belongs to root: its group is that of the user only with fsGroup."""
-    (user,) = re.findall(r"^USER (\d+)$", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
+    (user,) = re.findall(r"^USER (\d+)$", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)
     for path, field in _PODS[document["kind"]]:
         pod: dict[str, Any] = document
         for name in path.split("."):
@@ -127,28 +127,28 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     for title, document in DOCUMENTS:
         for part in parts(document):
             if "args" in part:
-                assert part["args"][:2] == ["python", "-m"]
-                yield title, part["args"][2:]
+                assert part["args"][0] == "python"
+                yield title, part["args"][1:]
             if "mainApplicationFile" in part:
-                yield title, part["arguments"]
+                yield title, [part["mainApplicationFile"].removeprefix("local://"), *part["arguments"]]
 
 
 @pytest.mark.parametrize(("title", "command"), [*commands()], ids=[f"{title} {args[0]}" for title, args in commands()])
 def test_the_command_lines_are_understood(
     title: str, command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module, options = command[0], command[1:]
+    path, *options = command
     monkeypatch.setenv("NAMESRV_ADDR", "rocketmq-namesrv:9876")
-    if module == "rmqio.runners.flink":
-        assert flink.make_parser().parse_args(options).port == 50_000
+    if path == "-m":
+        assert options[0] == "rmqio.runners.flink"
+        assert flink.make_parser().parse_args(options[1:]).port == 50_000
         return
-    assert module == "rmqio.pipelines.province"
+    assert path == "/app/pipelines/province.py"
     if any("SparkRunner" in option for option in options):
         pytest.importorskip("pyspark", reason="the Spark runner needs the extra 'spark'")
-    found = pipeline_arguments.parse(options)
-    assert found.province.source_topic == "addresses"
+    assert program.options(options).source_topic == "addresses"
     with pytest.raises(SystemExit):
-        pipeline_arguments.parse([*options, "--checkpoint_dri=/x"])
+        program.options([*options, "--checkpoint_dri=/x"])
     assert "--checkpoint_dri" in capsys.readouterr().err
 
 
@@ -173,3 +173,10 @@ def test_the_flink_of_the_manifest_is_that_of_the_job_server() -> None:
     version = spec["flinkVersion"].removeprefix("v").replace("_", ".")
     assert spec["image"].startswith(f"flink:{version}-")
     assert f":flink:{version}:job-server:" in (ROOT / "rmqio" / "runners" / "flink" / "beam.py").read_text()
+
+
+def test_the_settings_are_those_of_the_configuration_beside() -> None:
+    lines = [line.split() for line in (FOLDER / "spark/spark-defaults.conf").read_text().splitlines() if line[0] != "#"]
+    assert named("spark SparkApplication")["spec"]["sparkConf"] == dict(lines)
+    settings = yaml.safe_load((FOLDER / "flink/config.yaml").read_text())
+    assert named("flink FlinkDeployment")["spec"]["flinkConfiguration"] == settings

@@ -1,4 +1,4 @@
-"""The command line of province.py."""
+"""`Program`, by the command lines of the programs in `pipelines/`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 
-from rmqio.errors import LocalError
-from rmqio.pipelines.common.arguments import ProvinceOptions, parse, parse_start, parse_stop
-from rmqio.pipelines.common.command_lines import windowed_orders
+from pipelines import windowed_orders
+from pipelines.province import program
+from rmqio import ReadFromRocketMQ, WriteToRocketMQ
+from rmqio.command_line.arguments import start_parser, stop_parser
+from rmqio.runners import Program
+from rmqio.security import UNSECURED
 from rmqio.start import StartFrom, StopAt
 
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+parse_start = start_parser("earliest", "latest", "group", "group:RESET", "timestamp:TIME")
+parse_stop = stop_parser("none", "latest", "timestamp:TIME")
 BASE = ["--name_server=h:9876", "--source_topic=src", "--sink_topic=dst"]
 
 
@@ -71,44 +76,61 @@ def test_bad_time_or_place_is_refused(function: Any, text: str, message: str) ->
         function(text)
 
 
+FROM_GROUP = StartFrom.group_offsets(reset="earliest")
+
+
 @pytest.mark.parametrize(
-    ("argv", "options"),
+    ("argv", "stateful", "read"),
     [
-        ([], ProvinceOptions("src", "dst", name_server="h:9876", start=StartFrom.earliest())),
-        (
-            ["--consumer_group=g"],
-            ProvinceOptions(
-                "src", "dst", name_server="h:9876", consumer_group="g", start=StartFrom.group_offsets(reset="earliest")
-            ),
-        ),
+        ([], False, {"start": StartFrom.earliest()}),
+        ([], True, {"start": StartFrom.earliest()}),
+        (["--consumer_group=g"], False, {"consumer_group": "g", "start": FROM_GROUP}),
+        (["--consumer_group=g"], True, {"consumer_group": "g", "start": StartFrom.earliest()}),
+        (["--consumer_group=g", "--start=group"], True, {"consumer_group": "g", "start": FROM_GROUP}),
         (
             ["--consumer_group=g", "--start=latest", "--stop=latest", "--dead_letter_topic=bad"],
-            ProvinceOptions(
-                "src",
-                "dst",
-                name_server="h:9876",
-                consumer_group="g",
-                start=StartFrom.latest(),
-                stop=StopAt.latest(),
-                dead_letter_topic="bad",
-            ),
+            False,
+            {
+                "consumer_group": "g",
+                "start": StartFrom.latest(),
+                "stop": StopAt.latest(),
+                "dead_letter_topic": "bad",
+            },
         ),
     ],
 )
-def test_options_are_understood(argv: list[str], options: ProvinceOptions) -> None:
-    assert parse([*BASE, *argv]).province == options
+def test_options_are_arguments_of_transforms(argv: list[str], stateful: bool, read: dict[str, Any]) -> None:
+    options = Program("p.py", "Does it.", stateful=stateful, dead_letters="bad ones").options([*BASE, *argv])
+    cluster = {"name_server": "h:9876", "security": UNSECURED}
+    assert options.read == {"topic": "src", "consumer_group": None, "stop": None, **cluster, **read}
+    assert options.write == {"topic": "dst", **cluster}
+    letters = read.get("dead_letter_topic")
+    assert options.dead_letters == ({"dead_letter_topic": letters, **cluster} if letters else {})
+    ReadFromRocketMQ(**options.read)
+    WriteToRocketMQ(**options.write)
 
 
-def test_the_rest_goes_to_beam() -> None:
-    found = parse([*BASE, "--runner=direct", "--direct_num_workers", "3", "-v"])
-    assert found.verbose
-    assert found.beam.view_as(DirectOptions).direct_num_workers == 3
-    assert str(found.beam.view_as(StandardOptions).runner).endswith(".DirectRunner")
+def test_the_rest_goes_to_beam(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[PipelineOptions] = []
+    monkeypatch.setattr("rmqio.runners.program.run_program", lambda name, options, *_, **__: found.append(options))
+    program.run(lambda *_: None, [*BASE, "--runner=direct", "--direct_num_workers", "3", "-v"])
+    assert found[0].view_as(DirectOptions).direct_num_workers == 3
+    assert str(found[0].view_as(StandardOptions).runner).endswith(".DirectRunner")
 
 
 def test_name_server_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "h:1")
-    assert parse(BASE[1:]).province.name_server is None
+    assert program.options(BASE[1:]).name_server is None
+
+
+def test_check_ends_the_program_before_it_does_anything() -> None:
+    with pytest.raises(SystemExit) as caught:
+        program.check([*BASE, "--check"])
+    assert caught.value.code == 0
+    with pytest.raises(SystemExit) as caught:
+        program.check([*BASE, "--check", "--bogus=1"])
+    assert caught.value.code == 2
+    program.check(BASE)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +157,7 @@ def test_wrong_usage_ends_with_status_2(
 ) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     with pytest.raises(SystemExit) as caught:
-        parse(argv)
+        program.run(lambda *_: None, argv)
     assert caught.value.code == 2
     said = capsys.readouterr().err.splitlines()
     assert message in said[-1]
@@ -144,16 +166,11 @@ def test_wrong_usage_ends_with_status_2(
 
 def test_help_names_every_option_and_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        parse(["--help"])
+        program.check(["--help"])
     shown = capsys.readouterr().out
     assert caught.value.code == 0
     for part in ("--runner", "--name_server", "--dead_letter_topic", "--start", "--stop", "exit status: 0", "130"):
         assert part in shown
-
-
-def test_a_group_offset_without_a_group_is_misuse() -> None:
-    with pytest.raises(LocalError, match="needs --consumer_group"):
-        ProvinceOptions("src", "dst", start=StartFrom.group_offsets())
 
 
 def test_a_start_can_be_so_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +179,6 @@ def test_a_start_can_be_so_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_takes_each_interval_that_a_read_takes() -> None:
-    topics = ["--source_topic=a", "--sink_topic=b", "--consumer_group=g"]
     names = ("lateness_ms", "idle_timeout_ms", "offset_commit_interval_ms")
-    found = windowed_orders().parse_args([*topics, *(f"--{name}=0" for name in names)])
+    found = windowed_orders.program.options([*BASE, "--consumer_group=g", *(f"--{name}=0" for name in names)])
     assert [getattr(found, name) for name in names] == [0, 0, 0]

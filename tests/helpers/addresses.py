@@ -1,4 +1,4 @@
-"""Synthetic addresses for the demo: `python -m rmqio.pipelines.addresses > addresses.jsonl` makes the sample file.
+"""Synthetic addresses: `python -m tests.helpers.addresses > pipelines/addresses.jsonl` makes the demo's sample.
 
 Provinces, cities and districts are real; everything else is made up. The same count gives the same addresses
 everywhere: Python keeps `Random.random` stable, and this module uses nothing else of `random`.
@@ -10,11 +10,11 @@ import json
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from typing import Any, Final, TypeVar
 
+from pipelines.province import SHORT
 from rmqio.command_line.parser import Parser
-from rmqio.pipelines.common.provinces import PROVINCES
+from tests.helpers.programs import ROOT
 
 SAMPLE_SIZE: Final = 3_000
 _SEED: Final = 20_240_229
@@ -60,7 +60,7 @@ _PLACES: Final[dict[str, tuple[int, dict[str, str]]]] = {
 }
 
 _STREETS: Final = "人民路 中山路 解放路 建设路 北京路 上海路 南京东路 四川北路 文化街 和平大街 学府路 江南大道"
-_SHORT: Final = {official: shorts[0] for official, shorts in PROVINCES}
+_SHORT: Final = {official: short for short, official in reversed(SHORT.items())}
 
 
 def addresses(count: int = SAMPLE_SIZE) -> Iterator[dict[str, Any]]:
@@ -84,8 +84,8 @@ def addresses(count: int = SAMPLE_SIZE) -> Iterator[dict[str, Any]]:
 
 
 def sample_lines() -> list[bytes]:
-    """Return the lines of the installed sample file: one JSON object each, without line ends."""
-    return resources.files("rmqio.pipelines").joinpath("addresses.jsonl").read_bytes().splitlines()
+    """Return the lines of the sample: one JSON object each, without line ends."""
+    return (ROOT / "pipelines" / "addresses.jsonl").read_bytes().splitlines()
 
 
 def _pick(rng: random.Random, choices: Sequence[T]) -> T:

@@ -17,13 +17,13 @@ from tests.helpers.imports import sources
 from tests.helpers.waiting import at_most
 
 ROOT = Path(__file__).parents[3]
-DEPLOY = ROOT / "deploy"
+RUNNERS = ROOT / "runners"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def instructions() -> list[tuple[str, str]]:
     """The instructions of the Dockerfile, without comments, with continued lines joined."""
-    lines = [line for line in (DEPLOY / "Dockerfile").read_text().splitlines() if not line.lstrip().startswith("#")]
+    lines = [line for line in (RUNNERS / "Dockerfile").read_text().splitlines() if not line.lstrip().startswith("#")]
     text = re.sub(r"\\\n\s*", " ", "\n".join(lines))
     return [(name, rest) for name, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
 
@@ -87,10 +87,18 @@ def test_the_python_of_the_image_is_one_of_the_project() -> None:
 
 def test_what_it_starts_is_what_it_copies() -> None:
     (entry,) = (json.loads(rest)[0] for name, rest in stages()[1] if name == "ENTRYPOINT")
-    main = re.findall(r"mainApplicationFile: local://(\S+)", (DEPLOY / "kubernetes" / "spark.yaml").read_text())
-    targets = [rest.split() for name, rest in stages()[1] if name == "COPY"]
-    there = {f"{words[-1]}{Path(source).name}" for words in targets for source in words[:-1] if words[-1][-1] == "/"}
-    assert {entry, *main} <= there
+    started = {entry}
+    for path in RUNNERS.glob("*/kubernetes.yaml"):
+        started |= set(re.findall(r"/app/\S+", path.read_text()))
+    assert len(started) == 2
+    there = {
+        "/" + str(Path(words[-1]).relative_to("/") / Path(name).name) if words[-1].endswith("/") else words[-1]: name
+        for words in (rest.split() for kind, rest in stages()[1] if kind == "COPY")
+        for name in words[:-1]
+    }
+    for path in started:
+        top = next(target for target in there if path.startswith(target))
+        assert (ROOT / there[top] / path.removeprefix(top).lstrip("/")).is_file()
 
 
 def test_nothing_runs_as_root() -> None:
@@ -116,10 +124,10 @@ def test_what_it_copies_makes_all_packages(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=at_most(300), check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    modules = [(module.replace(".", "/"), path.name) for module, path in sources()]
-    wanted = [f"{name}/__init__.py" if file == "__init__.py" else f"{name}.py" for name, file in modules]
+    paths = [path.relative_to(ROOT).as_posix() for _, path in sources()]
+    wanted = [path for path in paths if not path.startswith("pipelines/")]
     assert [each for each in wanted if each not in files] == []
-    assert {"rmqio/py.typed", "rmqio/pipelines/addresses.jsonl", "rmqio/runners/spark/sessions/daemon.py"} <= files
+    assert {"rmqio/py.typed", "rmqio/runners/spark/sessions/daemon.py"} <= files
     assert [each for each in files if each.startswith(("tests/", "bench/", "docs/"))] == []
 
 
@@ -131,7 +139,7 @@ def started(tmp_path: Path, *arguments: str, **environment: str) -> list[str]:
     (tmp_path / "tini").write_text('#!/bin/sh\nfor each in "$@"; do echo "$each"; done\n')
     (tmp_path / "tini").chmod(0o755)
     environment |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SPARK_HOME": "/spark"}
-    command = [str(DEPLOY / "entrypoint.sh"), *arguments]
+    command = [str(RUNNERS / "entrypoint.sh"), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=at_most(60), check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:2] == ["-s", "--"]
@@ -143,7 +151,12 @@ def test_any_command_is_run_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_driver_is_spark_submit_in_client_mode(tmp_path: Path) -> None:
-    more = ["--properties-file", "/opt/spark/conf/spark.properties", "local:///app/main.py", "rmqio.pipelines.province"]
+    more = [
+        "--properties-file",
+        "/opt/spark/conf/spark.properties",
+        "local:///app/pipelines/province.py",
+        "--stop=none",
+    ]
     assert started(tmp_path, "driver", *more, SPARK_DRIVER_BIND_ADDRESS="10.0.0.7") == [
         "/spark/bin/spark-submit", "--conf", "spark.driver.bindAddress=10.0.0.7", "--deploy-mode", "client", *more,
     ]  # fmt: skip
@@ -185,14 +198,3 @@ def test_the_classes_of_executors_are_in_the_pyspark_that_the_image_has() -> Non
     jars = Path(pyspark.__file__).parent / "jars"
     assert [*jars.glob("spark-kubernetes_*.jar")]
     assert (Path(pyspark.__file__).parent / "bin" / "spark-submit").exists()
-
-
-def test_the_main_program_runs_a_module_with_its_options(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n")
-    main = [sys.executable, str(DEPLOY / "main.py")]
-    run = {"cwd": tmp_path, "capture_output": True, "text": True, "env": {**os.environ, "PYTHONPATH": str(tmp_path)}}
-    done = subprocess.run([*main, "mine", "--a", "b"], **run, check=False)  # type: ignore[call-overload]
-    assert done.stdout == "__main__ ['--a', 'b']\n", done.stderr
-    done = subprocess.run(main, **run, check=False)  # type: ignore[call-overload]
-    assert done.returncode == 1
-    assert "give the module to run" in done.stderr

@@ -1,4 +1,4 @@
-"""Finds what is lost or duplicated between two topics, from the topics alone: `python -m rmqio.pipelines.check`.
+"""Finds what is lost or duplicated between two topics, from the topics alone.
 
 `province.py` gives each message that it writes the unique id (UNIQ_KEY) of its source message, and the same id field in
 body and key. So each source message must occur once, in the sink or in the dead-letter topic. A dead letter holds the
@@ -7,23 +7,17 @@ coordinates (queue and offset) of its source message in a property. The check ig
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
-from rmqio.client.factory import RemotingClientFactory
-from rmqio.command_line.arguments import add_connection, client_options, parse_topic
-from rmqio.command_line.parser import Parser
 from rmqio.dead_letters.letters import ORIGIN
-from rmqio.errors import RmqioError
-from rmqio.interfaces import QueueClient
+from rmqio.interfaces import FetchedBatch, QueueClient, QueueReader
 from rmqio.model import MessageFilter, Record
-
-_WAIT_MS: Final = 1_000
-_QUIET_S: Final = 30
-"""A read gives up after this long without an answer."""
+from tests.helpers.waiting import until
 
 
 class Identity(NamedTuple):
@@ -103,70 +97,21 @@ def body_of(record: Record) -> dict[str, Any]:
 def read_topic(client: QueueClient, topic: str) -> Iterator[Record]:
     """Yield everything that the topic's queues hold at this moment.
 
-    Raises `RmqioError` if the topic does not exist, a broker does not answer, or a stored message is corrupt.
+    Raises `RmqioError` if the topic does not exist, or a stored message is corrupt.
     """
     for queue in client.queues(topic):
-        position, end = client.min_offset(queue), client.max_offset(queue)
-        reader = client.open_reader(queue, position, message_filter=MessageFilter())
-        quiet_ms = 0
-        try:
-            while position < end:
-                fetched = reader.poll()
-                if fetched is None:
-                    quiet_ms = 0 if client.wait([reader], _WAIT_MS) else quiet_ms + _WAIT_MS
-                    if quiet_ms >= _QUIET_S * 1000:
-                        raise RmqioError(f"{queue}: no answer for {_QUIET_S} s at offset {position} of {end}")
-                    continue
+        end = client.max_offset(queue)
+        reader = client.open_reader(queue, client.min_offset(queue), message_filter=MessageFilter())
+        with contextlib.closing(reader):
+            while reader.position < end:
+                fetched: FetchedBatch = until(
+                    functools.partial(_polled, client, reader), f"{queue}: an answer before offset {end}"
+                )
                 if fetched.corrupt:
                     raise fetched.corrupt[0]
-                position = fetched.next_offset
                 yield from (record for record in fetched.records if record.queue_offset < end)
-        finally:
-            reader.close()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Compare, print, and return the exit status: 0 all is there once, 1 it is not or a failure, 2 wrong usage."""
-    parser = Parser(
-        prog="check.py",
-        description="Compare the source and the sink of province.py, and report lost and duplicated messages.",
-        epilog="exit status: 0 every message arrived once, 1 otherwise or on failure, 2 wrong usage, 130 interrupted",
-    )
-    add_connection(parser)
-    parser.add_argument("--source_topic", type=parse_topic, required=True, metavar="TOPIC")
-    parser.add_argument("--sink_topic", type=parse_topic, required=True, metavar="TOPIC")
-    parser.add_argument(
-        "--dead_letter_topic",
-        type=parse_topic,
-        metavar="TOPIC",
-        help="the topic with the dead letters; without it, bad input counts as lost",
-    )
-    arguments = parser.parse(sys.argv[1:] if argv is None else argv)
-    try:
-        options = client_options(arguments)
-    except RmqioError as error:
-        parser.error(str(error))
-    client = RemotingClientFactory(options).queue_client()
-    try:
-        letters = arguments.dead_letter_topic
-        tally = compare(
-            read_topic(client, arguments.source_topic),
-            read_topic(client, arguments.sink_topic),
-            read_topic(client, letters) if letters else (),
-        )
-    except RmqioError as error:
-        print(f"check.py: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("check.py: interrupted", file=sys.stderr)
-        return 130
-    finally:
-        client.close()
-    if tally.foreign:
-        print(f"{tally.foreign} written messages match no message of {arguments.source_topic}")
-    print(tally, flush=True)
-    return 0 if tally.is_good else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _polled(client: QueueClient, reader: QueueReader) -> Any:
+    client.wait([reader], 1_000)
+    return reader.poll()

@@ -1,5 +1,4 @@
-"""`rmqio schemas` and `python -m rmqio.schemas`: check whether the schemas of a folder (`SUBJECT.vN.avsc`) can follow
-each other, or list them.
+"""`rmqio schemas`: check whether the schemas of a folder (`SUBJECT.vN.avsc`) can follow each other, or list them.
 
 `check` prints each difference as a line on standard output: `order v2 cannot read v1: Order.total: ...`.
 """
@@ -9,13 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rmqio.command_line.parser import Parser
 from rmqio.errors import LocalError, RmqioError
-from rmqio.serde.registry import FolderRegistry, fingerprint
 
 LEVELS: Final = (
     "none", "backward", "backward_transitive", "forward", "forward_transitive", "full", "full_transitive",
@@ -30,20 +27,12 @@ class _Version(NamedTuple):
     fingerprint: str
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `python -m rmqio.schemas`, and return the exit status as `run`; wrong usage ends it with status 2."""
-    parser = Parser(prog="python -m rmqio.schemas")
-    add_options(parser)
-    return run(parser.parse(sys.argv[1:] if arguments is None else arguments))
-
-
 def run(given: argparse.Namespace) -> int:
     """Return the exit status: 0 success, 1 incompatible versions, 2 a file that is not a schema."""
     try:
         subjects = _read(given.folder)
     except (RmqioError, ImportError) as error:  # the second: without fastavro
-        program = given.parser.prog.removeprefix("python -m ").rpartition(" ")[0]
-        print(f"{program}: {error}", file=sys.stderr)
+        print(f"rmqio schemas: {error}", file=sys.stderr)
         return 2
     return _list(subjects) if given.command == "list" else _check(subjects, given.level)
 
@@ -70,20 +59,14 @@ def add_options(parser: Parser) -> None:
     summary = "show subject, version, full name and fingerprint (CRC-64-AVRO) of each"
     listing = commands.add_parser("list", help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
     for command in (checking, listing):
-        command.add_argument(
-            "folder",
-            nargs="?",
-            type=Path,
-            default=Path(__file__).parent,
-            metavar="FOLDER",
-            help="the folder of the files; default: this package's own",
-        )
+        command.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of the files")
         command.set_defaults(parser=command)
 
 
 def _read(folder: Path) -> dict[str, list[_Version]]:
     """Return every subject's versions, ascending. Raises `RmqioError`, which names the file that is not a schema."""
     from rmqio.serde.avro.compatibility import parse
+    from rmqio.serde.registry import FolderRegistry, fingerprint
 
     registry = FolderRegistry(folder)
     subjects: dict[str, list[_Version]] = {}
@@ -142,7 +125,3 @@ def _list(subjects: dict[str, list[_Version]]) -> int:
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,22 +1,24 @@
-"""The options of a job that look up columns of its events in a table of files."""
+"""The options of a program that adds columns of a table of files to its elements."""
 
 from __future__ import annotations
 
 import argparse
-import math
+import glob
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rmqio.command_line.arguments import parse_interval
 from rmqio.errors import LocalError
 
 if TYPE_CHECKING:
-    from rmqio.enrich import Enrich, Table
+    from rmqio.enrich.definition import Table
+    from rmqio.enrich.transform import Enrich
 
 _CSV: Final = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst", ".tsv")
 
 
-def add_enrich_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a parser."""
-    group = parser.add_argument_group("columns of a table", "they are added to each event before the rules see it")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a command line; `from_arguments` reads them."""
+    group = parser.add_argument_group("columns of a table", "they are added to each event")
     add = group.add_argument
     add("--enrich", action="append", metavar="FILES", help="Parquet, or CSV with a first line; can be repeated")
     add(
@@ -42,7 +44,7 @@ def add_enrich_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class Lookup(NamedTuple):
+class _Lookup(NamedTuple):
     """A table, and what of it is added to an event."""
 
     table: Table
@@ -51,8 +53,33 @@ class Lookup(NamedTuple):
     columns: list[str] | None
 
 
-def lookup_of(arguments: argparse.Namespace) -> Lookup | None:
-    """Return what the options describe, without Beam; None: there are none. Raises `LocalError`."""
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """Raises `LocalError` for options that describe no table, or files that this machine does not have."""
+    _lookup(arguments)
+    for path in arguments.enrich or ():
+        if arguments.runner == "DirectRunner" and "://" not in path and not glob.glob(path):
+            raise LocalError(f"--enrich: there is no file {path}")
+
+
+def from_arguments(arguments: argparse.Namespace, **dead_letters: Any) -> Enrich | None:
+    """The transform of batches that the options describe; None: there are none. Raises `LocalError`.
+
+    `dead_letters`: `dead_letter_topic` and what belongs to it, as `Enrich` takes them.
+    """
+    if (lookup := _lookup(arguments)) is None:
+        return None
+    from rmqio.enrich.transform import Enrich
+
+    return Enrich(
+        *lookup,
+        prefix=arguments.enrich_prefix,
+        refresh_s=arguments.enrich_refresh_s,
+        batches=True,
+        **dead_letters,
+    )
+
+
+def _lookup(arguments: argparse.Namespace) -> _Lookup | None:
     if not arguments.enrich:
         for name in ("enrich_key", "enrich_columns", "enrich_prefix", "enrich_types", "enrich_cache_dir"):
             if getattr(arguments, name):
@@ -65,37 +92,11 @@ def lookup_of(arguments: argparse.Namespace) -> Lookup | None:
         field, _, column = each.partition("=")
         fields[field] = column or field
     columns = None if arguments.enrich_columns is None else _parts(arguments.enrich_columns)
-    return Lookup(_table(arguments), fields, columns)
-
-
-def enrich_of(arguments: argparse.Namespace, **letters: Any) -> Enrich | None:
-    """Return the transform for batches that the options describe; None: there are none. Raises `LocalError`."""
-    if (lookup := lookup_of(arguments)) is None:
-        return None
-    from rmqio.enrich import Enrich
-
-    return Enrich(
-        *lookup,
-        prefix=arguments.enrich_prefix,
-        refresh_s=arguments.enrich_refresh_s,
-        batches=True,
-        **letters,
-    )
-
-
-def parse_interval(text: str) -> float:
-    """Parse a number of seconds above 0."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0
-    if not 0 < found < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return found
+    return _Lookup(_table(arguments), fields, columns)
 
 
 def _table(arguments: argparse.Namespace) -> Table:
-    from rmqio.enrich import Table
+    from rmqio.enrich.definition import Table
 
     kept = {} if arguments.enrich_cache_dir is None else {"cache_dir": arguments.enrich_cache_dir}
     paths = arguments.enrich

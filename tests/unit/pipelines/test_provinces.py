@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from rmqio.pipelines.common.provinces import NOT_PROVINCES, PROVINCES, province_of
+from pipelines.province import NOT_PROVINCES, PROVINCES, SHORT, province_of
 
 
 def test_the_table_has_the_34_divisions_once_each() -> None:
-    names = [form for official, shorts in PROVINCES for form in (official, *shorts)]
-    assert len(PROVINCES) == 34
-    assert len(set(names)) == len(names)
-    kinds = {suffix: sum(official.endswith(suffix) for official, _ in PROVINCES) for suffix in ("省", "市", "自治区")}
-    assert kinds == {"省": 23, "市": 4, "自治区": 5}
-    assert sum(official.endswith("特别行政区") for official, _ in PROVINCES) == 2
+    assert len({*PROVINCES, *SHORT}) == 34 + 35  # 内蒙 beside 内蒙古
+    assert {*SHORT.values()} == {*PROVINCES}
+    kinds = {
+        suffix: sum(name.endswith(suffix) for name in PROVINCES) for suffix in ("省", "市", "自治区", "特别行政区")
+    }
+    assert kinds == {"省": 23, "市": 4, "自治区": 5, "特别行政区": 2}
 
 
-@pytest.mark.parametrize(("official", "form"), [(o, form) for o, shorts in PROVINCES for form in (o, *shorts)])
+@pytest.mark.parametrize(
+    ("official", "form"), [(name, name) for name in PROVINCES] + [(name, form) for form, name in SHORT.items()]
+)
 @pytest.mark.parametrize(
     "template", ["{}", "{}某市某区某路1号", "中国{}某市", "  中国 {} 某市", "中华人民共和国\uff0c{}\uff0c某市"]
 )

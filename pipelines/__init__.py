@@ -1,1 +1,0 @@
-"""Runnable pipelines, one per file: `build(pipeline, options)` wires the pipeline, `main(argv)` runs it."""
