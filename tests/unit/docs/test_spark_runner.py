@@ -1,10 +1,11 @@
-"""docs/spark-runner.md and the tests agree: a test that runs shows each capability on the page, row by row."""
+"""docs/spark-runner.md and spark_runner.toml agree: a test that runs shows each capability on the page, row by row."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,10 @@ from rmqio.runners.capabilities import Mode
 from tests.helpers.named_tests import ROOT, problem
 
 PAGE: Final = ROOT / "docs" / "spark-runner.md"
+SHOWN_BY: Final[dict[str, dict[str, list[str]]]] = tomllib.loads(
+    Path(__file__).with_name("spark_runner.toml").read_text()
+)
+"""The tests of each row, by its group and its name."""
 
 # From Beam's matrix: website/www/site/data/capability_matrix.yaml in apache/beam at 06f56f5. The last group is ours.
 ROWS: Final = {
@@ -103,14 +108,15 @@ class Row:
     tests: tuple[str, ...]
 
 
-def rows_of(page: str) -> list[Row]:
-    """Returns the rows below "## Capabilities"."""
+def rows_of(page: str, shown_by: dict[str, dict[str, list[str]]]) -> list[Row]:
+    """Returns the rows below "## Capabilities", with their tests."""
     found = []
     for group, text in _sections(_section(page, "Capabilities"), "###"):
         for line in text.splitlines():
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-            if len(cells) == 4 and cells[0] and not set(cells[0]) <= set("-:"):
-                found.append(Row(group, cells[0], cells[1], cells[2], tuple(re.findall(r"`([^`]+)`", cells[3]))))
+            if len(cells) == 3 and cells[0] and not set(cells[0]) <= set("-:"):
+                tests = shown_by.get(group, {}).get(cells[0], [])
+                found.append(Row(group, cells[0], cells[1], cells[2], tuple(tests)))
     return found
 
 
@@ -174,14 +180,15 @@ def needs_no_spark(test: str) -> bool:
 
 
 def test_the_table_and_the_tests_agree() -> None:
-    found = disagreements(rows_of(PAGE.read_text()), ROWS)
+    found = disagreements(rows_of(PAGE.read_text(), SHOWN_BY), ROWS)
     assert not found, "\n".join(found)
+    assert {group: [*rows] for group, rows in SHOWN_BY.items()} == ROWS
 
 
 def test_what_beams_own_class_for_its_portable_runner_skips_is_said_as_it_is() -> None:
     claims = [
         (row.name, verb, test)
-        for row in rows_of(PAGE.read_text())
+        for row in rows_of(PAGE.read_text(), SHOWN_BY)
         for verb, test in re.findall(r"\b(skips|runs) `(\w+)`", row.portable)
     ]
     everywhere = _methods("fn_api_runner/fn_runner_test.py", "FnApiRunnerTest")
@@ -203,31 +210,16 @@ def _methods(file: str, name: str) -> dict[str, str]:
     return {each.name: ast.unparse(each) for each in found.body if isinstance(each, ast.FunctionDef)}
 
 
-def not_passing(page: str) -> dict[str, str]:
-    """Returns the marked tests that do not pass according to the page, with their reasons."""
-    section = _section(page, "Beam's tests marked `it_validatesrunner`")
-    return dict(re.findall(r"^\| `([\w:]+)` \| (.+) \|$", section, flags=re.MULTILINE))
+GOOD: Final = "spark/batch/test_runner.py::test_state_of_every_kind"
+PART: Final = "tests/unit/runners/spark/worker/test_task.py::test_nothing_is_left_on_disk"
 
 
-@pytest.mark.skipif(
-    tuple(map(int, beam.__version__.split(".")[:2])) < (2, 77), reason="the page lists the tests of Beam 2.77"
-)
-def test_the_list_of_beams_tests_agrees() -> None:
-    validates_runner = importlib.import_module("tests.runners.spark.batch.test_validates_runner")
-    marked = {f"{name}::{test}" for name, tests in validates_runner.MARKED.items() for test in tests}
-    assert not_passing(PAGE.read_text()) == validates_runner.NOT_ON_SPARK
-    assert validates_runner.NOT_ON_SPARK.keys() <= marked
-
-
-GOOD: Final = "`spark/batch/test_runner.py::test_state_of_every_kind`"
-PART: Final = "`tests/unit/runners/spark/worker/test_task.py::test_nothing_is_left_on_disk`"
-
-
-def complaints(*lines: Iterable[str]) -> list[str]:
-    """Returns what is wrong with a table of these rows, if rows a and b of one group are required."""
-    head = "## Capabilities\n\n### Group\n\n| | ours | portable | shown by |\n|---|---|---|---|\n"
-    page = head + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n## More\n"
-    return disagreements(rows_of(page), {"Group": ["a", "b"]})
+def complaints(*lines: tuple[str, str, str, str]) -> list[str]:
+    """Returns what is wrong with a table of these rows and their tests, if rows a and b of one group are required."""
+    head = "## Capabilities\n\n### Group\n\n| | ours | portable |\n|---|---|---|\n"
+    page = head + "".join(f"| {' | '.join(line[:3])} |\n" for line in lines) + "\n## More\n"
+    shown_by = {"Group": {line[0]: [each for each in line[3].split(", ") if each] for line in lines}}
+    return disagreements(rows_of(page, shown_by), {"Group": ["a", "b"]})
 
 
 def test_a_table_that_agrees_has_no_complaints() -> None:
@@ -243,21 +235,21 @@ def test_a_table_that_agrees_has_no_complaints() -> None:
         ("no", "", "'no' is not"),
         ("no:", "", "'no:' is not"),
         ("partly", GOOD, "'partly' is not"),
-        ("yes", "`tests/unit/runners/spark/worker/test_task.py::test_that_nobody_wrote`", "does not exist"),
-        ("no: it cannot", "`tests/unit/runners/spark/worker/test_task.py::test_that_nobody_wrote`", "does not exist"),
-        ("yes", "`test_spark_nothing.py::test_one`", "is in no test file"),
-        ("yes", "`tests/unit/runners/spark/worker/test_task.py::collect`", "is not a test"),
-        ("yes", "`spark/batch/test_beam_suite.py::TestOnSpark::create_pipeline`", "is not a test"),
-        ("yes", "`spark/batch/test_beam_suite.py::TestOnSpark::test_large_elements`", "is skipped or expected to fail"),
-        ("yes", "`spark/batch/test_beam_suite.py::TestOnSpark::test_pardo_et_timer_with_no_firing`", "may skip itself"),
-        ("yes", f"{GOOD}, `tests/unit/runners/spark/worker/test_task.py::test_that_nobody_wrote`", "does not exist"),
+        ("yes", "tests/unit/runners/spark/worker/test_task.py::test_that_nobody_wrote", "does not exist"),
+        ("no: it cannot", "tests/unit/runners/spark/worker/test_task.py::test_that_nobody_wrote", "does not exist"),
+        ("yes", "test_spark_nothing.py::test_one", "is in no test file"),
+        ("yes", "tests/unit/runners/spark/worker/test_task.py::collect", "is not a test"),
+        ("yes", "spark/batch/test_beam_suite.py::TestOnSpark::create_pipeline", "is not a test"),
+        ("yes", "spark/batch/test_beam_suite.py::TestOnSpark::test_large_elements", "is skipped or expected to fail"),
+        ("yes", "spark/batch/test_beam_suite.py::TestOnSpark::test_pardo_et_timer_with_no_firing", "may skip itself"),
+        ("yes", f"{GOOD}, tests/unit/runners/spark/worker/test_task.py::test_that_nobody_wrote", "does not exist"),
         ("yes", PART, "no test on SparkRunner"),
         (
             "yes",
-            f"{GOOD}, `spark/batch/test_processes.py::test_user_code_runs_in_workers_and_in_several_tasks`",
+            f"{GOOD}, spark/batch/test_processes.py::test_user_code_runs_in_workers_and_in_several_tasks",
             "no marker",
         ),
-        ("partly: with `--streaming`", GOOD, "no test on SparkRunner --streaming"),
+        ("partly: with --streaming", GOOD, "no test on SparkRunner --streaming"),
     ],
 )
 def test_a_table_that_disagrees_is_found_out(ours: str, tests: str, complaint: str) -> None:

@@ -1,7 +1,6 @@
 """Beam's tests that are marked `it_validatesrunner`, apart from its suite for portable runners, on Spark.
 
-They are found by their mark in the installed Beam. A test that another version of Beam adds therefore runs here, and
-the lists of docs/spark-runner.md must be changed to agree (unit/docs/test_spark_runner.py).
+They are found by their mark in the installed Beam. A test that another version of Beam adds therefore runs here.
 """
 
 from __future__ import annotations
