@@ -9,7 +9,7 @@ from setuptools import Extension, setup
 # optional: without a compiler rmqio installs all the same, and runs in Python.
 _FAST = Extension(
     "rmqio.wire._fast",
-    [f"rmqio/wire/_fast{name}.c" for name in ("", "_encoding", "_values", "_copies", "_header", "_places")],
+    [f"rmqio/wire/_fast{name}.c" for name in ("", "_encoding", "_values", "_copies", "_header")],
     depends=["rmqio/wire/_fast.h"],
     optional=True,
 )

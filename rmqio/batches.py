@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import repeat
 from typing import Any, Self, TypeVar
@@ -12,8 +12,6 @@ from rmqio.errors import LocalError
 from rmqio.model import Message, MessageQueue, Record
 
 T = TypeVar("T")
-
-PlaceIds = Callable[[MessageQueue, Sequence[int], str], list[str]]
 
 _NO_PROPERTIES = Message(b"-").properties
 
@@ -86,11 +84,10 @@ class Batch(list[T]):
             variants = [f"{one}\0{other}" for one, other in zip(there, variants, strict=True)]
         return type(self)(values, self.queue, offsets, f"{self.steps}/{step}" if step else self.steps, variants)
 
-    def ids(self, of_places: PlaceIds | None = None) -> list[str] | None:
+    def ids(self) -> list[str] | None:
         """Returns the id of each message that is made of a value: 32 upper-case hexadecimal digits; None: no places.
 
-        Without steps, they are the ids of the records that are written one by one. `of_places` does what `place_ids`
-        does.
+        Without steps, they are the ids of the records that are written one by one.
         """
         if self.queue is None:
             return None
@@ -106,7 +103,7 @@ class Batch(list[T]):
                 for (offset, variant), ordinal in zip(places, _ordinals(places), strict=True)
             ]
         if isinstance(self.offsets, range) or len(set(self.offsets)) == len(self.offsets):
-            return (of_places or place_ids)(self.queue, self.offsets, self.steps)
+            return place_ids(self.queue, self.offsets, self.steps)
         return [self._id_at(self.queue, *each) for each in zip(self.offsets, _ordinals(self.offsets), strict=True)]
 
     def id_at(self, position: int) -> str | None:
@@ -142,19 +139,14 @@ def _ordinals(places: Iterable[Hashable]) -> Iterator[int]:
 
 def place_ids(queue: MessageQueue, offsets: Iterable[int], steps: str = "") -> list[str]:
     """Returns ids that depend only on the place of each message, and on the steps that changed it since."""
-    prefix, tail = around_offset(queue, steps)
-    begun = hashlib.blake2b(prefix, digest_size=16)
+    tail = _bytes(steps)
+    begun = hashlib.blake2b(_bytes(f"{queue.topic}/{queue.broker}/{queue.queue_id}/"), digest_size=16)
     ids = []
     for offset in offsets:
         digest = begun.copy()
         digest.update(b"%d%b" % (offset, tail))
         ids.append(digest.hexdigest())
     return "\n".join(ids).upper().split("\n") if ids else ids
-
-
-def around_offset(queue: MessageQueue, steps: str) -> tuple[bytes, bytes]:
-    """Returns what stands before and after the offset in the text of a place, whose digest is the id."""
-    return _bytes(f"{queue.topic}/{queue.broker}/{queue.queue_id}/"), _bytes(steps)
 
 
 def record_id(record: Record) -> str:

@@ -33,7 +33,6 @@ from rmqio.model import MessageQueue, Record, SendStatus
 from rmqio.options import ClientOptions, WriteOptions
 from rmqio.transforms.writing.elements import MessageMaker
 from rmqio.transforms.writing.write_fn import BatchWriteFn
-from rmqio.wire import ids
 from rmqio.wire.batch import BatchBuilder, BatchResults
 from rmqio.wire.command import RequestCode
 from rmqio.wire.ids import MessageIds
@@ -141,11 +140,6 @@ def write(work: Work, batches: Iterable[list[Any]], *, with_sent: bool) -> None:
     fn.teardown()
 
 
-def write_with_ids_in_python(work: Work, batches: Iterable[list[Any]]) -> None:
-    with mock.patch.object(ids, "_usual_place_ids", None):
-        write(work, batches, with_sent=False)
-
-
 def records(work: Work) -> list[Batch[Record]]:
     """Batches as a read emits them."""
     queue, found = MessageQueue("source", "b", 0), []
@@ -220,7 +214,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         "the writing DoFn, lists of messages, with `sent`": lambda work: write(work, lists, with_sent=True),
         "the writing DoFn, lists of messages": lambda work: write(work, lists, with_sent=False),
         "the writing DoFn, batches of records": lambda work: write(work, read, with_sent=False),
-        "the same, ids in Python": lambda work: write_with_ids_in_python(work, read),
     }
     found = {step: [] for step in steps}
     for number in range(given.repeats + 1):

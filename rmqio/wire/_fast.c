@@ -1,5 +1,5 @@
 /* The hot loop of reading in C: `decode_usual` for stored.py; and the module, with what the other files add to it:
-   _fast_encoding.c, _fast_values.c, _fast_copies.c, _fast_header.c and _fast_places.c.
+   _fast_encoding.c, _fast_values.c, _fast_copies.c and _fast_header.c.
 
    Optional (docs/architecture.md). All handle the usual message only and stop in front of the first one that is
    anything else: unusual, broken or illegal. The Python code takes that one, so what is decoded, what is refused and
@@ -359,7 +359,6 @@ static PyMethodDef fast_methods[] = {
     {"is_for_topic", (PyCFunction)(void (*)(void))is_for_topic, METH_FASTCALL, is_for_topic_doc},
     {"read_usual_header", read_usual_header, METH_O, read_usual_header_doc},
     {"send_results", (PyCFunction)(void (*)(void))send_results, METH_FASTCALL, send_results_doc},
-    {"usual_place_ids", (PyCFunction)(void (*)(void))usual_place_ids, METH_FASTCALL, usual_place_ids_doc},
     {"usual_properties", (PyCFunction)(void (*)(void))usual_properties, METH_FASTCALL, usual_properties_doc},
     {"usual_size", usual_size, METH_O, usual_size_doc},
     {NULL, NULL, 0, NULL},

@@ -36,8 +36,6 @@ PyObject *is_for_topic(PyObject *module, PyObject *const *args, Py_ssize_t count
 extern const char is_for_topic_doc[];
 PyObject *copies_of_usual(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char copies_of_usual_doc[];
-PyObject *usual_place_ids(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char usual_place_ids_doc[];
 PyObject *usual_size(PyObject *module, PyObject *message);
 extern const char usual_size_doc[];
 PyObject *send_results(PyObject *module, PyObject *const *args, Py_ssize_t count);

@@ -55,13 +55,6 @@ usual_size: Final[Callable[[object], int] | None] = getattr(_fast, "usual_size",
 else.
 """
 
-usual_place_ids: Final[Callable[[bytes, Sequence[int], bytes], list[str] | None] | None] = getattr(
-    _fast, "usual_place_ids", None
-)
-"""The ids of `batches.place_ids`, from what stands before and after the offsets; returns None if a text is long, or an
-offset is not usual.
-"""
-
 SendResults = Callable[[MessageQueue, int, Sequence[str], list[str], SendStatus], list[SendResult]]
 send_results: Final[SendResults | None] = getattr(_fast, "send_results", None)
 """As `batch.send_results`."""

@@ -32,6 +32,14 @@ def test_a_batch_is_a_list_with_places() -> None:
     assert (again, again.queue, again.offsets, again.steps) == (batch, QUEUE, range(7, 9), "")
 
 
+def test_ids_stay_what_they_were_in_earlier_versions() -> None:
+    """A restart after an upgrade must find the messages that were sent before."""
+    assert place_ids(QUEUE, range(2), "/Map") == [
+        "5D3085644B383E31996551D8C99463BF",
+        "F9DA3E6EFF0A3BE2A3768046020204F3",
+    ]
+
+
 def test_other_values_have_the_places_and_other_steps_have_other_ids() -> None:
     batch = Batch("abc", QUEUE, [7, 9, 12])
     assert batch.with_values("xyz").ids() == batch.ids() == place_ids(QUEUE, [7, 9, 12])

@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import typehints
 
-from rmqio.batches import Batch, MessageBatch, record_id
+from rmqio.batches import Batch, MessageBatch, place_ids, record_id
 from rmqio.errors import LocalError, SerdeError
 from rmqio.model import Message, MessageQueue, Record
 from rmqio.sending.batches import FailedMessage
@@ -28,7 +28,6 @@ from rmqio.topics import validate_topic
 from rmqio.transforms.coders import MessageCoder
 from rmqio.transforms.failures import letter_of_element
 from rmqio.wire.batch import copies_of, copy_of, wrong_type
-from rmqio.wire.ids import place_ids
 from rmqio.wire.properties import encode_properties
 
 # Topic selectors: the topic and tag for each element. They are pickled with the pipeline.
@@ -403,7 +402,7 @@ class BatchMaker:
             ids = element.ids
         elif isinstance(element, (list, tuple)):
             values = element
-            ids = element.ids(place_ids) if isinstance(element, Batch) else None
+            ids = element.ids() if isinstance(element, Batch) else None
         else:
             raise LocalError(
                 f"WriteToRocketMQ(batches=True) writes lists and MessageBatch, not {type(element).__name__}"
