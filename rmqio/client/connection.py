@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from rmqio.client.environment import Environment
-from rmqio.client.session import Call, OnDone, Session
+from rmqio.client.session import Call, Session
 from rmqio.client.transport import context_of, tls_over
 from rmqio.errors import GoAway, LocalError, RequestTimeout, SetupError
 from rmqio.options import ClientOptions
@@ -179,18 +179,17 @@ class Connection:
         finally:
             self._lock.release()
 
-    def start(self, request: Request, on_done: OnDone | None = None) -> Call:
+    def start(self, request: Request) -> Call:
         """Send a request without waiting for its answer. See `start_all`."""
-        return self._open().start(request, self._write_timeout_ms, on_done)
+        return self._open().start(request, self._write_timeout_ms)
 
-    def start_all(self, requests: Sequence[Request], on_done: OnDone | None = None) -> list[Call]:
+    def start_all(self, requests: Sequence[Request]) -> list[Call]:
         """Send requests in one write, connecting first if necessary, without waiting for the answers.
 
         Sets the `opaque` of each `Command`. Raises `LocalError` for a frame that is too large or a closed connection,
         and `TransportError` when it cannot connect (nothing was sent) or the write fails (outcome unknown).
-        `on_done(call)` runs in the thread that completes the call; see `Session.start_all`.
         """
-        return self._open().start_all(requests, self._write_timeout_ms, on_done)
+        return self._open().start_all(requests, self._write_timeout_ms)
 
     def start_pulls(self, template: PullTemplate, pulls: Sequence[Pull]) -> list[Call]:
         """As `start_all`, for a reader's pulls; see `Session.start_pulls`."""
@@ -206,15 +205,6 @@ class Connection:
         if answer.code == GoAway.number:
             answer = self.start(command).result(timeout_ms)
         return answer
-
-    def pump(self, timeout_ms: float) -> bool:
-        """Read what is available and complete calls; return whether anything happened in this time. Never raises."""
-        session = self._session
-        return session.pump(timeout_ms) if session is not None else False
-
-    def fileno(self) -> int:
-        """The descriptor of the current socket to wait on, or -1."""
-        return -1 if self._session is None else self._session.fileno()
 
     def close(self) -> None:
         """Close permanently; calls in flight fail. Idempotent."""

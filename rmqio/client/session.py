@@ -17,7 +17,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from rmqio.client.environment import OnPushed
-from rmqio.client.shared_transport import SharedTransport
 from rmqio.client.transport import Transport
 from rmqio.errors import GoAway, RequestTimeout, RmqioError, TransportError, WireError
 from rmqio.security import Credentials
@@ -25,8 +24,6 @@ from rmqio.wire.command import Command, CommandFlag, FrameDecoder, encode_frame,
 from rmqio.wire.templates import Pull, PullTemplate, Request, encode_parts, encode_request
 
 # A request in flight and its answer.
-
-OnDone = Callable[["CallOn[Any]"], None]
 
 
 class CallSession(Protocol):
@@ -62,11 +59,10 @@ S = TypeVar("S", bound=CallSession)
 class CallOn(Generic[S]):
     """A request in flight on a session."""
 
-    __slots__ = ("_answer", "_failure", "_session", "code", "on_done", "opaque", "started")
+    __slots__ = ("_answer", "_failure", "_session", "code", "opaque", "started")
 
-    def __init__(self, session: S, code: int, opaque: int, started: float, on_done: OnDone | None) -> None:
+    def __init__(self, session: S, code: int, opaque: int, started: float) -> None:
         self._session = session
-        self.on_done = on_done
         self.started = started
         self._answer: Command | None = None
         self._failure: RmqioError | None = None
@@ -165,7 +161,7 @@ class Wakeup:
             os.close(write_end)
 
 
-__all__ = ["Call", "OnDone", "Session"]
+__all__ = ["Call", "Session"]
 
 if TYPE_CHECKING:
     Call: TypeAlias = CallOn["Session"]
@@ -185,7 +181,11 @@ _MAX_SILENT_TIMEOUTS = 2
 
 
 class Session:
-    """One transport and the calls in flight on it. A failed or closed session stays so. Thread-safe."""
+    """One transport and the calls in flight on it. A failed or closed session stays so. Thread-safe.
+
+    One thread reads the transport at a time, and one writes. It ends at once, but closes after the last of them has
+    left: a descriptor closed under a reader can be reused meanwhile.
+    """
 
     def __init__(
         self,
@@ -200,13 +200,13 @@ class Session:
         self.clock = clock
         self._on_pushed = on_pushed
         self._credentials = credentials
-        self.late_answers = 0
-        """Answers that arrived after their call was given up."""
         self.requests_made = 0
         self.is_retiring = False
         """The server sent GO_AWAY: new requests belong on a new session."""
         self.last_used = clock()
-        self._stream = SharedTransport(address, transport)
+        self._transport = transport
+        self._users = 0
+        """Threads inside the transport."""
         self._decoder = FrameDecoder()
         self._opaques = itertools.count(1)
         self._pending: dict[int, Call] = {}
@@ -248,12 +248,12 @@ class Session:
 
     def fileno(self) -> int:
         """The descriptor to wait on for answers, or -1."""
-        return self._stream.fileno()
+        return self._transport.fileno()
 
     @property
     def awaits_bytes(self) -> bool:
         """Whether the next step needs bytes from the peer; otherwise it needs room to write."""
-        return self._connected or self._stream.connects_by_reading
+        return self._connected or self._transport.connects_by_reading
 
     # ---- opening ----------------------------------------------------------------------------------------------------
 
@@ -263,7 +263,11 @@ class Session:
             return True
         self._check_process()
         try:
-            self._connected = self._stream.wait_connected(timeout_ms)
+            self._enter()
+            try:
+                self._connected = self._transport.wait_connected(timeout_ms)
+            finally:
+                self._leave()
         except TransportError as error:
             self.fail(error)
             raise
@@ -271,26 +275,23 @@ class Session:
 
     # ---- writing ----------------------------------------------------------------------------------------------------
 
-    def start(self, request: Request, timeout_ms: float, on_done: OnDone | None = None) -> Call:
+    def start(self, request: Request, timeout_ms: float) -> Call:
         """As `start_all`, for one request."""
         now = self.clock()
-        call = Call(self, request.code, self._next_opaque(), now, on_done)
+        call = Call(self, request.code, self._next_opaque(), now)
         credentials = None if self._credentials is None else self._credentials()
         head, body = encode_parts(request, call.opaque, credentials)
         self._launch((call,), head, timeout_ms, now, body)
         return call
 
-    def start_all(self, requests: Sequence[Request], timeout_ms: float, on_done: OnDone | None = None) -> list[Call]:
+    def start_all(self, requests: Sequence[Request], timeout_ms: float) -> list[Call]:
         """Send requests in one write.
-
-        `on_done` runs in the thread that read the answer or found the connection broken, without our locks. It must not
-        raise. It is not called for a call that its own waiter gave up (a timeout in `result`, or `forget`).
 
         Raises `LocalError` for a frame that is too large or has no credentials (nothing was sent), and `TransportError`
         (the session is dead).
         """
         now = self.clock()
-        calls = [Call(self, request.code, self._next_opaque(), now, on_done) for request in requests]
+        calls = [Call(self, request.code, self._next_opaque(), now) for request in requests]
         credentials = None if self._credentials is None else self._credentials()
         frames = [
             encode_request(request, call.opaque, credentials) for request, call in zip(requests, calls, strict=True)
@@ -301,7 +302,7 @@ class Session:
     def start_pulls(self, template: PullTemplate, pulls: Sequence[Pull], timeout_ms: float) -> list[Call]:
         """As `start_all`, for a reader's pulls."""
         now = self.clock()
-        calls = [Call(self, template.code, self._next_opaque(), now, None) for _ in pulls]
+        calls = [Call(self, template.code, self._next_opaque(), now) for _ in pulls]
         credentials = None if self._credentials is None else self._credentials()
         frames = [template.frame(call.opaque, *pull, credentials) for call, pull in zip(calls, pulls, strict=True)]
         self._launch(calls, b"".join(frames), timeout_ms, now)
@@ -319,7 +320,7 @@ class Session:
             for call in calls:
                 self._pending[call.opaque] = call
         try:
-            self._stream.write(data, timeout_ms, body)
+            self._write(data, timeout_ms, body)
         except TransportError as error:
             self.fail(error)
             raise
@@ -327,6 +328,25 @@ class Session:
             self.fail(TransportError(f"{self.address}: a write was interrupted"))
             raise
         self.last_used = now
+
+    def _write(self, data: bytes, timeout_ms: float, body: bytes = b"") -> None:
+        """Write everything, and a frame's body behind it, after the current writer.
+
+        Raises `TransportError`; the caller must then call `fail`.
+        """
+        self._enter()
+        try:
+            if not self._write_lock.acquire(timeout=timeout_ms / 1000):
+                raise RequestTimeout(f"{self.address}: another write did not finish within {timeout_ms:.0f} ms")
+            try:
+                if body:
+                    self._transport.send_parts(data, body, timeout_ms)
+                else:
+                    self._transport.send_all(data, timeout_ms)
+            finally:
+                self._write_lock.release()
+        finally:
+            self._leave()
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -352,7 +372,7 @@ class Session:
                 if self._sleepers:
                     self._stepped_down.notify_all()
             if done:
-                self._report(done)
+                self._report()
 
     def drain(self, *, until: Call) -> None:
         """Read what is available, up to this answer. Neither waits nor follows a stream endlessly."""
@@ -371,7 +391,11 @@ class Session:
     def _read_once(self, timeout_ms: float, done: list[Call]) -> bool:
         pushed: list[Command] = []
         try:
-            data = self._stream.recv(RECEIVE_BYTES, timeout_ms)
+            self._enter()
+            try:
+                data = self._transport.recv(RECEIVE_BYTES, timeout_ms)
+            finally:
+                self._leave()
             if data is None:
                 return False
             if not data:
@@ -388,9 +412,7 @@ class Session:
                 if command.code == _GO_AWAY:
                     self.is_retiring = True
                 call = self._pending.pop(command.opaque, None)
-                if call is None:
-                    self.late_answers += 1
-                else:
+                if call is not None:  # else the answer is late: its call was given up
                     call.finish(command, None)
                     done.append(call)
         except WireError as error:
@@ -407,22 +429,19 @@ class Session:
         if answer is None or self._failure is not None:
             return
         try:
-            self._stream.write(encode_frame(answer), _REFUSAL_TIMEOUT_MS)
+            self._write(encode_frame(answer), _REFUSAL_TIMEOUT_MS)
         except TransportError as error:
             self.fail(error)
 
-    def _report(self, done: Sequence[Call]) -> None:
+    def _report(self) -> None:
         for watcher in tuple(self._watchers):
             watcher.wake()
-        for call in done:
-            if call.on_done is not None:
-                call.on_done(call)
         self._close_if_retired()
 
     # ---- giving up --------------------------------------------------------------------------------------------------
 
     def forget(self, call: Call) -> None:
-        """Drop a call; a later answer is counted in `late_answers`."""
+        """Drop a call, and a later answer."""
         if self._pending.pop(call.opaque, None) is not None:
             call.finish(None, RequestTimeout(f"{self.address}: request {call.code} was given up"))
             self._close_if_retired()
@@ -452,13 +471,17 @@ class Session:
             if self._failure is not None:
                 return
             self._failure = _without_stack(error)
+            is_in_use = self._users > 0
             calls = self._fail_pending(self._failure)
             self._stepped_down.notify_all()
         if calls:
             _LOGGER.info("connection to %s lost with %d calls in flight: %s", self.address, len(calls), error)
-        self._stream.end()
+        if is_in_use:
+            self._transport.shutdown()  # threads inside return soon, and the last one closes
+        else:
+            self._transport.close()
         if calls:
-            self._report(calls)
+            self._report()
 
     def close(self) -> None:
         """Close; calls in flight fail. Idempotent."""
@@ -474,6 +497,19 @@ class Session:
         if self.is_retiring and not self._pending and self._failure is None:
             self.close()
 
+    def _enter(self) -> None:
+        with self._lock:
+            if self._failure is not None:
+                raise TransportError(f"connection to {self.address} is closed")
+            self._users += 1
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users or self._failure is None:
+                return
+        self._transport.close()
+
     def watch(self, wakeup: Wakeup) -> None:
         """Wake the waiter whenever another thread completes a call here."""
         self._watchers.append(wakeup)
@@ -487,6 +523,7 @@ class Session:
     def _make_locks(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._write_lock = threading.Lock()
         self._stepped_down = threading.Condition(self._lock)
         self._sleepers = 0
 
@@ -499,7 +536,7 @@ class Session:
         self._make_locks()  # another thread of the parent may have held them at the fork
         self._is_reading = False
         self._watchers = []
-        self._stream.abandon()
+        self._transport.abandon()
         error = TransportError(f"connection to {self.address} belongs to the parent process")
         with self._lock:
             self._failure = self._failure or error

@@ -269,8 +269,10 @@ def test_tls(guarded: Guarded, ciphered: tuple[Proxy, MessageQueue], name: str) 
             hits, connection = proxy.hits, pool.connection(guarded.broker.broker)
 
             def is_answered() -> bool:
-                connection.pump(10)
-                return connection.session is not None and not connection.session.calls_in_flight
+                session = connection.session
+                if session is not None:
+                    session.pump(10)
+                return session is not None and not session.calls_in_flight
 
             # A new connection sends a heartbeat. Its answer would be the one to be cut: the proxy cannot tell.
             until(is_answered, "the answer to the heartbeat", details=lambda: connection, pause_s=0)

@@ -15,7 +15,6 @@ import pytest
 
 from rmqio.client.connection import Connection
 from rmqio.client.session import Session
-from rmqio.client.shared_transport import SharedTransport
 from rmqio.client.transport import TcpTransport, connect_tcp
 from rmqio.errors import RequestTimeout, TransportError
 from rmqio.model import MessageQueue
@@ -185,27 +184,28 @@ def test_a_write_that_a_signal_interrupts_ends_its_socket(listener: socket.socke
 def test_threads_that_write_at_once_do_not_mix_their_frames(listener: socket.socket) -> None:
     transport, peer = connected(listener)
     reader = Slow(peer)
-    shared = SharedTransport("peer", transport)
+    session = Session("peer", transport, clock=time.monotonic)
+    assert session.connect(5_000)
 
     def write(number: int) -> None:
         for at in range(20):
             request = SendRequest(TEMPLATE, bytes([number]) * (15_000 + 700 * at), "", at, batch=True)
-            head, body = encode_parts(request, number)
-            shared.write(head, 20_000, body)
+            session.start(request, 20_000)
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    shared.end()
+    session.close()
     reader.join(at_most(20))
     decoder = FrameDecoder()
     decoder.receive_data(bytes(reader.received))
     found: dict[int, list[int]] = {}
     while (command := decoder.next_command()) is not None:
-        assert command.body == bytes([command.opaque]) * len(command.body)
-        found.setdefault(command.opaque, []).append(len(command.body))
+        number = command.body[0]
+        assert command.body == bytes([number]) * len(command.body)
+        found.setdefault(number, []).append(len(command.body))
     assert found == {number: [15_000 + 700 * at for at in range(20)] for number in range(5)}
 
 

@@ -48,13 +48,12 @@ def test_each_broker_is_written_to_once_and_the_route_is_asked_for_once(setup: S
     writes: Counter[str] = Counter()
     for session in sessions:
         assert session is not None
-        stream = session._stream
 
-        def write(*given: Any, stream: Any = stream, original: Any = stream.write) -> None:
-            writes[stream._address] += 1
+        def write(*given: Any, address: str = session.address, original: Any = session._write) -> None:
+            writes[address] += 1
             original(*given)
 
-        stream.write = write  # type: ignore[method-assign, assignment]
+        session._write = write  # type: ignore[method-assign, assignment]
     queries = [OffsetQuery(queue, kind) for queue in setup.queues for kind in ("min", "max")]
     setup.client.look_up(queries)
     assert writes == {setup.broker.address(A): 1, setup.broker.address(B): 1}
@@ -228,7 +227,8 @@ def test_a_first_commit_that_another_process_has_displaced_is_made_again(setup: 
 
     def displace(exchange: Exchange) -> None:
         answer = exchange.handle()
-        state.forget_committed("new", lost)
+        with state.changed:  # as a broker does with one of two first commits that it processes at the same time
+            state._groups.pop(("new", lost), None)
         exchange.send(answer)
 
     setup.broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, displace, times=2, broker=A)

@@ -94,7 +94,7 @@ def test_a_broker_that_takes_no_more_bytes_is_silent_too() -> None:
         scripted.clock.sleep(timeout_ms / 1000)
         raise RequestTimeout("5 of 9 bytes not taken in time")
 
-    session._stream._transport.send_all = send_all  # type: ignore[method-assign]
+    session._transport.send_all = send_all  # type: ignore[method-assign]
     assert scripted.look() == [7] * 4 + [RequestTimeout] * 4
     assert scripted.clock.monotonic() <= 3.0
     assert scripted.look() == [7] * 4 + [BrokerSilent] * 4
