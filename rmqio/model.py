@@ -56,8 +56,6 @@ class _MessageFields(NamedTuple):
 class Message(_MessageFields):
     """A message to send.
 
-    With the C extension, calls of this class go to its own version of `__new__`.
-
     Args:
       body: the payload. Must not be empty (a broker answers an empty single send with an internal error), but for a
         tombstone: a message with the property `TOMBSTONE`, which is sent as a batch of one.

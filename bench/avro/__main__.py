@@ -26,7 +26,6 @@ from typing import Any, Final, NamedTuple
 
 import fastavro
 
-import rmqio.wire.accelerator  # noqa: F401 - as in every program that sends: it makes messages
 from bench.avro.java import LOCK, JavaAvro
 from bench.common.jvm import Jdk, find_jdk
 from bench.common.report import aligned, machine_text

@@ -305,9 +305,13 @@ fast_exec(PyObject *module)
         if (state->message_type != NULL) {
             state->result_type = tuple_type(model, "SendResult", RESULT_LAYOUT);
         }
+        if (state->result_type != NULL) {
+            state->no_properties = PyObject_GetAttrString(model, "_NO_PROPERTIES");
+        }
         Py_DECREF(model);
     }
-    if (state->result_type == NULL) {
+    state->no_keys = PyTuple_New(0);
+    if (state->no_properties == NULL || state->no_keys == NULL) {
         return -1;
     }
     PyObject *properties = PyImport_ImportModule("rmqio.wire.properties");
@@ -325,7 +329,7 @@ fast_exec(PyObject *module)
         PyErr_SetString(PyExc_ImportError, "rmqio.wire._fast was built for other reserved names; install again");
         return -1;
     }
-    return install_message_constructor(state->message_type);
+    return 0;
 }
 
 static int
@@ -337,6 +341,8 @@ fast_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->result_type);
     Py_VISIT(state->reserved_names);
     Py_VISIT(state->transient_prefix);
+    Py_VISIT(state->no_keys);
+    Py_VISIT(state->no_properties);
     return 0;
 }
 
@@ -349,6 +355,8 @@ fast_clear(PyObject *module)
     Py_CLEAR(state->result_type);
     Py_CLEAR(state->reserved_names);
     Py_CLEAR(state->transient_prefix);
+    Py_CLEAR(state->no_keys);
+    Py_CLEAR(state->no_properties);
     return 0;
 }
 

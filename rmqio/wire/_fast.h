@@ -12,6 +12,8 @@ typedef struct {
     PyTypeObject *result_type;
     PyObject *reserved_names;   /* frozenset */
     PyObject *transient_prefix; /* str: names that begin so are reserved too */
+    PyObject *no_keys;          /* what a Message has that is given none */
+    PyObject *no_properties;
 } State;
 
 enum {
@@ -21,12 +23,8 @@ enum {
     RESULT_FIELDS = 6, /* of SendResult */
 };
 
-/* From now on calls of the class Message go to C. 0, or -1 with an exception. */
-int install_message_constructor(PyTypeObject *message_type);
-
-/* A Message of these fields: a body, a tuple of keys, NULL for what has its default. NULL, perhaps without an exception:
-   the type is not that of `install_message_constructor`. */
-PyObject *new_message(PyTypeObject *type, PyObject *const *fields);
+/* A Message of these fields: a body, a tuple of keys, NULL for what has its default. */
+PyObject *new_message(const State *state, PyObject *const *fields);
 
 PyObject *encode_usual(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char encode_usual_doc[];

@@ -119,7 +119,7 @@ copy_of(const State *state, PyObject *record)
         }
         at = stop + 1;
     }
-    message = new_message(state->message_type, fields);
+    message = new_message(state, fields);
 done:
     for (int i = BODY + 1; i < MESSAGE_FIELDS; i++) {
         Py_XDECREF(fields[i]);

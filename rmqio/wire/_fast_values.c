@@ -1,7 +1,4 @@
-/* Values of sending, in C: one `Message` is made, and measured, for each message that is sent.
-
-   `Message.__new__` in model.py stays the reference. It takes every call that is not a usual one, so that a wrong call
-   is refused there. */
+/* Values of sending, in C: the size of each message that is sent, and its result. */
 
 #include "_fast.h"
 
@@ -11,43 +8,10 @@ enum {
     ESTIMATED_KEY = 64,
 };
 
-/* Static, since the constructor is given the type and nothing else. Taken once: another interpreter of this process has
-   a class of its own, which stays with Python's constructor. */
-static struct {
-    PyTypeObject *type;
-    PyObject *names[MESSAGE_FIELDS]; /* interned, as those of a call are: compared by address */
-    PyObject *no_keys;
-    PyObject *no_properties;
-} maker;
-
-static PyObject *
-make_in_python(PyObject *type, PyObject *const *args, Py_ssize_t positional, PyObject *keywords)
-{
-    PyObject *answer = NULL;
-    PyObject *arguments = PyTuple_New(positional);
-    PyObject *named = arguments == NULL ? NULL : PyDict_New();
-    if (named == NULL) {
-        goto done;
-    }
-    for (Py_ssize_t i = 0; i < positional; i++) {
-        PyTuple_SET_ITEM(arguments, i, Py_NewRef(args[i]));
-    }
-    for (Py_ssize_t i = 0; keywords != NULL && i < PyTuple_GET_SIZE(keywords); i++) {
-        if (PyDict_SetItem(named, PyTuple_GET_ITEM(keywords, i), args[positional + i]) < 0) {
-            goto done;
-        }
-    }
-    answer = PyType_Type.tp_call(type, arguments, named);
-done:
-    Py_XDECREF(arguments);
-    Py_XDECREF(named);
-    return answer;
-}
-
 /* Whether it holds nothing that could be part of a cycle. Such a message is of no interest to the garbage collector,
    which would otherwise look at it again and again while it waits for its batch. */
 static int
-is_plain(PyObject *const *fields)
+is_plain(const State *state, PyObject *const *fields)
 {
     PyObject *keys = fields[MESSAGE_KEYS];
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
@@ -58,7 +22,7 @@ is_plain(PyObject *const *fields)
     PyObject_GC_UnTrack(keys); /* as the collector itself does with a tuple of text, once it has looked at it */
     for (int i = 0; i < MESSAGE_FIELDS; i++) {
         PyObject *field = fields[i];
-        if (i != MESSAGE_KEYS && field != maker.no_properties && field != Py_None && !PyBytes_CheckExact(field)
+        if (i != MESSAGE_KEYS && field != state->no_properties && field != Py_None && !PyBytes_CheckExact(field)
             && !PyUnicode_CheckExact(field) && !PyLong_CheckExact(field)) {
             return 0;
         }
@@ -68,100 +32,31 @@ is_plain(PyObject *const *fields)
 
 /* As tuple.__new__ does for a subclass. A field that is NULL has its default. */
 PyObject *
-new_message(PyTypeObject *type, PyObject *const *given)
+new_message(const State *state, PyObject *const *given)
 {
-    if (type != maker.type) {
-        return NULL;
-    }
     PyObject *fields[MESSAGE_FIELDS];
     for (int i = 0; i < MESSAGE_FIELDS; i++) {
         fields[i] = given[i] != NULL    ? given[i]
-                    : i == MESSAGE_KEYS ? maker.no_keys
-                    : i == PROPERTIES   ? maker.no_properties
+                    : i == MESSAGE_KEYS ? state->no_keys
+                    : i == PROPERTIES   ? state->no_properties
                                         : Py_None;
     }
-    PyObject *message = maker.type->tp_alloc(maker.type, MESSAGE_FIELDS);
+    PyObject *message = state->message_type->tp_alloc(state->message_type, MESSAGE_FIELDS);
     if (message != NULL) {
         for (int i = 0; i < MESSAGE_FIELDS; i++) {
             PyTuple_SET_ITEM(message, i, Py_NewRef(fields[i]));
         }
-        if (is_plain(fields)) {
+        if (is_plain(state, fields)) {
             PyObject_GC_UnTrack(message);
         }
     }
     return message;
 }
 
-static PyObject *
-make_message(PyObject *type, PyObject *const *args, size_t count, PyObject *keywords)
-{
-    PyObject *fields[MESSAGE_FIELDS] = {
-        NULL, Py_None, Py_None, maker.no_keys, maker.no_properties, Py_None, Py_None, Py_None,
-    };
-    Py_ssize_t positional = PyVectorcall_NARGS(count);
-    Py_ssize_t named = keywords == NULL ? 0 : PyTuple_GET_SIZE(keywords);
-    if (positional != 1 || type != (PyObject *)maker.type) {
-        return make_in_python(type, args, positional, keywords);
-    }
-    fields[BODY] = args[0];
-    for (Py_ssize_t i = 0; i < named; i++) {
-        int field = BODY + 1;
-        while (field < MESSAGE_FIELDS && maker.names[field] != PyTuple_GET_ITEM(keywords, i)) {
-            field++;
-        }
-        if (field == MESSAGE_FIELDS) {
-            return make_in_python(type, args, positional, keywords);
-        }
-        fields[field] = args[positional + i];
-    }
-    PyObject *words = PyUnicode_Check(fields[MESSAGE_KEYS]) ? PyUnicode_Split(fields[MESSAGE_KEYS], NULL, -1) : NULL;
-    if (words == NULL && PyErr_Occurred()) {
-        return NULL;
-    }
-    PyObject *keys = PySequence_Tuple(words == NULL ? fields[MESSAGE_KEYS] : words); /* the same one, if it is a tuple */
-    Py_XDECREF(words);
-    if (keys == NULL) {
-        return NULL;
-    }
-    fields[MESSAGE_KEYS] = keys;
-    PyObject *message = new_message(maker.type, fields);
-    Py_DECREF(keys);
-    return message;
-}
-
-int
-install_message_constructor(PyTypeObject *message_type)
-{
-    static const char *const names[MESSAGE_FIELDS] = {
-        "body", "topic", "tags", "keys", "properties", "sharding_key", "delay_level", "deliver_at_ms",
-    };
-    if (maker.type != NULL) {
-        return 0;
-    }
-    for (int i = 0; i < MESSAGE_FIELDS; i++) {
-        if (maker.names[i] == NULL && (maker.names[i] = PyUnicode_InternFromString(names[i])) == NULL) {
-            return -1;
-        }
-    }
-    PyObject *model = PyImport_ImportModule("rmqio.model");
-    if (model != NULL && maker.no_properties == NULL) {
-        maker.no_properties = PyObject_GetAttrString(model, "_NO_PROPERTIES");
-    }
-    Py_XDECREF(model);
-    if (maker.no_keys == NULL) {
-        maker.no_keys = PyTuple_New(0);
-    }
-    if (maker.no_properties == NULL || maker.no_keys == NULL) {
-        return -1;
-    }
-    maker.type = (PyTypeObject *)Py_NewRef(message_type);
-    maker.type->tp_vectorcall = make_message; /* not of subclasses: the field is not inherited */
-    return 0;
-}
-
 const char usual_size_doc[] = PyDoc_STR(
 "usual_size(element) -> int\n\n"
-"`batch.estimated_size` of a Message that may go into any batch of its topic and has no properties; of anything else 0.");
+"`batch.estimated_size` of a Message that may go into any batch of its topic and has no properties; of anything else 0.\n"
+"The garbage collector no longer looks at a plain one, which waits for its batch.");
 
 PyObject *
 usual_size(PyObject *module, PyObject *message)
@@ -176,10 +71,13 @@ usual_size(PyObject *module, PyObject *message)
     PyObject *keys = PyTuple_GET_ITEM(message, MESSAGE_KEYS);
     if (!PyBytes_CheckExact(body) || PyBytes_GET_SIZE(body) == 0 || !(tags == Py_None || PyUnicode_CheckExact(tags))
         || !(topic == Py_None || PyUnicode_CheckExact(topic)) || !PyTuple_CheckExact(keys)
-        || PyTuple_GET_ITEM(message, PROPERTIES) != maker.no_properties
+        || PyTuple_GET_ITEM(message, PROPERTIES) != state->no_properties
         || PyTuple_GET_ITEM(message, MESSAGE_SHARDING_KEY) != Py_None
         || PyTuple_GET_ITEM(message, DELAY_LEVEL) != Py_None || PyTuple_GET_ITEM(message, DELIVER_AT_MS) != Py_None) {
         return PyLong_FromLong(0);
+    }
+    if (is_plain(state, ((PyTupleObject *)message)->ob_item)) {
+        PyObject_GC_UnTrack(message);
     }
     Py_ssize_t size = PyBytes_GET_SIZE(body) + ESTIMATED_MEMBER;
     if (PyTuple_GET_SIZE(keys) != 0 || (tags != Py_None && PyUnicode_GET_LENGTH(tags) != 0)) {
