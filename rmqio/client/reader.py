@@ -265,8 +265,6 @@ class PipelinedReader:
         """Whether a pull in flight may have gone to a replica."""
         self._outage = RetryState(options, environment)
         self._is_closed = False
-        self.resets_ignored = 0
-        """Resets of our pull group, which is not the user's."""
         self.answered_at: float | None = None
         """The Unix time of the broker's last answer."""
 
@@ -484,8 +482,6 @@ class PipelinedReader:
             behind.__cause__ = error
             error = behind
         self._drop(self.position)
-        if isinstance(error, PullGroupReset):
-            self.resets_ignored += 1
         if self._outage.fail(error):
             if self._outage.failures == 1:
                 _LOGGER.info("%s: retrying: %s", self._queue, error)

@@ -305,11 +305,6 @@ class ClusterState:
             self.commits.append((group, queue, offset))
             return True
 
-    def forget_committed(self, group: str, queue: MessageQueue) -> None:
-        """Lose a group's offset, as a broker does with one of two first commits that it processes at the same time."""
-        with self.changed:
-            self._groups.pop((group, queue), None)
-
     def sql_predicate(self, expression: str) -> Callable[[Record], bool]:
         """Return the predicate passed to `define_sql`. Raises `SubscriptionParseFailed`."""
         try:

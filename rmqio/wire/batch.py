@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count, repeat
 from operator import itemgetter
 from typing import Final, NamedTuple, overload
@@ -213,15 +213,6 @@ def _refuse(message: Message) -> None:
     if not message.body and not message.is_tombstone:
         raise LocalError("message body is empty; the broker fails on an empty body outside of batches")
     raise LocalError("a delayed message must be sent alone; in a batch the broker would deliver it at once")
-
-
-def encode_batch(messages: Iterable[Message], ids: Iterable[str]) -> bytes:
-    """Encode all messages as one batch. Raises LocalError when they do not fit, ValueError when the counts differ."""
-    messages = list(messages)
-    builder = BatchBuilder()
-    if builder.add_all(messages, list(ids)) < len(messages):
-        raise LocalError(f"batch is full after {len(builder)} messages and {builder.size} bytes")
-    return builder.encode()
 
 
 def send_results_in_python(

@@ -10,9 +10,10 @@ from rmqio.errors import LocalError, RmqioError
 from rmqio.model import DELAY, SHARDING_KEY, TOMBSTONE, UNIQ_KEY, Message, MessageQueue, SendStatus
 from rmqio.topics import queue_for_key
 from rmqio.wire import requests
-from rmqio.wire.batch import MAX_MESSAGE_BYTES, encode_batch
+from rmqio.wire.batch import MAX_MESSAGE_BYTES
 from rmqio.wire.command import Command
 from tests.contract.support import Backend, read
+from tests.helpers.wire.batches import encode_batch
 
 MIB = 1024 * 1024
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 from rmqio.model import Message, MessageQueue
 from rmqio.serde.avro.encoding import confluent_head
 from rmqio.wire import requests
-from rmqio.wire.batch import encode_batch
 from rmqio.wire.bodies import LZ4, ZLIB, ZSTD, compress, compression_flags
 from rmqio.wire.command import Command, Serialization, encode_frame, encode_header
 from rmqio.wire.properties import encode_properties
 from tests.fuzz import avro_target, stored_target
+from tests.helpers.wire.batches import encode_batch
 from tests.helpers.wire.stored_bytes import V2, Stored, encode_all, encode_member
 
 _ID: Final = "0123456789ABCDEF0123456789ABCDEF"

@@ -14,13 +14,14 @@ from typing import Any, Final
 from rmqio.errors import LocalError, WireError
 from rmqio.model import Message, decode_properties, find_property
 from rmqio.wire import accelerator
-from rmqio.wire.batch import BatchMember, decode_batch, encode_batch
+from rmqio.wire.batch import BatchMember, decode_batch
 from rmqio.wire.bodies import BodyError
 from rmqio.wire.command import Command, FrameDecoder, Serialization, decode_header, encode_frame, encode_header
 from rmqio.wire.properties import encode_properties, is_reserved, user_properties
 from tests.fuzz.avro_target import fuzz_avro
 from tests.fuzz.checks import bounded, outcome, require, same_in_both
 from tests.fuzz.stored_target import fuzz_stored
+from tests.helpers.wire.batches import encode_batch
 from tests.helpers.wire.stored_bytes import encode_member
 
 MAX_FRAME_BYTES: Final = 4096

@@ -22,7 +22,6 @@ from rmqio.sql.values import RAISED, ValueFailure, failure_reason, shown_value
 
 _FLINK: Final = ("create_accumulator", "accumulate", "merge", "get_value")
 _BEAM: Final = ("create_accumulator", "add_input", "merge_accumulators", "extract_output")
-_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class WrongFunction(Exception):

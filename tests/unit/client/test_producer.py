@@ -12,10 +12,10 @@ import pytest
 from rmqio.errors import LocalError, WireError
 from rmqio.interfaces import PendingSend, Producer
 from rmqio.model import Message, MessageQueue, SendResult, SendStatus
-from rmqio.wire.batch import encode_batch
 from rmqio.wire.bodies import decompress
 from rmqio.wire.command import Command, RequestCode
 from tests.helpers.client.scripted_producer import A0, A1, BROKER_A, NAME_SERVER, World, stored
+from tests.helpers.wire.batches import encode_batch
 
 
 def test_it_is_a_producer() -> None:

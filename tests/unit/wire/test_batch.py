@@ -19,12 +19,12 @@ from rmqio.wire.batch import (
     BatchMember,
     batchable,
     decode_batch,
-    encode_batch,
 )
 from rmqio.wire.bodies import BodyError
 from rmqio.wire.ids import MessageIds
 from rmqio.wire.properties import encode_properties
 from rmqio.wire.stored import decode_records
+from tests.helpers.wire.batches import encode_batch
 from tests.helpers.wire.implementations import BOTH, using
 from tests.helpers.wire.stored_bytes import Stored, encode_member
 

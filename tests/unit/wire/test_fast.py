@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 from rmqio.errors import CorruptMessage, LocalError
 from rmqio.model import Message, Record
 from rmqio.wire import accelerator
-from rmqio.wire.batch import BatchBuilder, encode_batch
+from rmqio.wire.batch import BatchBuilder
 from rmqio.wire.stored import decode_records
 from rmqio.wire.templates import properties_text
 from tests.helpers.leaks import assert_leaks_nothing
+from tests.helpers.wire.batches import encode_batch
 from tests.helpers.wire.implementations import needs_c, using
 from tests.helpers.wire.stored_bytes import V2, Stored, encode_all, encode_member
 

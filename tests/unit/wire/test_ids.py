@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rmqio.errors import LocalError
 from rmqio.model import Message
 from rmqio.wire import accelerator
-from rmqio.wire.batch import BatchBuilder, encode_batch
+from rmqio.wire.batch import BatchBuilder
 from rmqio.wire.ids import ConsecutiveIds, MessageIds
+from tests.helpers.wire.batches import encode_batch
 from tests.helpers.wire.implementations import BOTH, needs_c, using
 
 PREFIX = "AB" * 10

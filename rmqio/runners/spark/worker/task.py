@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 # Runs a fused stage in a Spark task: feeds rows to Beam's bundle processor, which writes rows.
 
-TIMER_URL: Final = "spark-task"  # any value: Beam only checks whether a URL is set
 _CAPABILITIES: Final = frozenset[str]()
 
 
