@@ -5,9 +5,10 @@ Public names are resolved on first use (PEP 562), so that `import rmqio.runners.
 
 from __future__ import annotations
 
-import importlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rmqio.loading import lazy_names
 
 if TYPE_CHECKING:
     from rmqio.batches import Batch, MessageBatch
@@ -110,13 +111,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'rmqio' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"rmqio.{home}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES, keep_in=globals())
 
 
 def __dir__() -> list[str]:

@@ -62,6 +62,13 @@ def did_you_mean(wrong: str, names: Iterable[str]) -> str:
     return f"; did you mean {found}?" if found else ""
 
 
+def meant_or_known(wrong: str, names: Iterable[str]) -> str:
+    """Return advice to append to a message: the closest name, or the known names if none is close."""
+    known = [name for name in names if isinstance(name, str)]
+    there_are = f"; there are {', '.join(sorted(known)[:20])}" if known else ""
+    return did_you_mean(wrong, known) or there_are
+
+
 def nearest(wrong: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the name that is closest to a wrong one, if any is close; `cutoff`: how close, up to 1 for the same."""
     return next(iter(difflib.get_close_matches(wrong, sorted(names), n=1, cutoff=cutoff)), None)

@@ -6,7 +6,6 @@ so that a configuration can be reused. The defaults are those of the connector w
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from rmqio.addresses import parse_address
 from rmqio.errors import LocalError
+from rmqio.hints import nearest
 from rmqio.security import UNSECURED, Security
 
 _LOGGER = logging.getLogger(__name__)
@@ -407,9 +407,8 @@ def _from_properties(
             if name in others:
                 _LOGGER.warning("property %r has no effect on %s: it belongs to the other side", name, cls.__name__)
                 continue
-            known = sorted({*keys, *others})
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-            raise LocalError(f"unknown property {name!r}; the nearest known one is {nearest!r}")
+            near = nearest(name, {*keys, *others}, cutoff=0.0)
+            raise LocalError(f"unknown property {name!r}; the nearest known one is {near!r}")
         try:
             value = key.convert(str(text).strip())
         except ValueError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import math
 import re
 import time
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from rmqio.errors import LocalError, OffsetOutOfRange, RmqioError, counted
-from rmqio.hints import did_you_mean
+from rmqio.hints import did_you_mean, nearest
 from rmqio.interfaces import OffsetLookup, OffsetQuery, QueueClient
 from rmqio.model import MessageQueue
 
@@ -417,8 +416,8 @@ def nearest_queue(queue: MessageQueue, queues: Collection[MessageQueue]) -> str:
     if same:
         return f"broker {queue.broker!r} has queues {same[0]} to {same[-1]} of {queue.topic!r}"
     texts = {str(each): each for each in sorted(queues)}
-    nearest = texts[difflib.get_close_matches(str(queue), texts, n=1, cutoff=0.0)[0]]
-    return f"the nearest of those is {nearest}. If broker {queue.broker!r} is down, start the read when it is back"
+    found = nearest(str(queue), texts, cutoff=0.0)
+    return f"the nearest of those is {found}. If broker {queue.broker!r} is down, start the read when it is back"
 
 
 def _checked_offsets(offsets: QueueOffsets[Queue], what: str) -> tuple[tuple[MessageQueue, int], ...]:

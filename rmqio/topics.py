@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rmqio.errors import LocalError, RmqioError, TopicNotExist
+from rmqio.hints import nearest
 from rmqio.interfaces import ClientFactory, Producer, QueueClient
 from rmqio.model import BrokerData, MessageQueue
 from rmqio.options import ClientOptions
@@ -287,9 +287,9 @@ def _require_writable(producer: Producer, topic: str, client: QueueClient) -> No
 def _missing(topic: str, client: QueueClient) -> LocalError:
     names: list[str] = []
     with contextlib.suppress(RmqioError):
-        names = sorted(client.topics())
-    near = difflib.get_close_matches(topic, names, n=1, cutoff=_CUTOFF)
-    hint = f"did you mean {near[0]!r}?" if near else "`rmqio topics` lists the topics that do"
+        names = [*client.topics()]
+    near = nearest(topic, names, cutoff=_CUTOFF)
+    hint = f"did you mean {near!r}?" if near else "`rmqio topics` lists the topics that do"
     return LocalError(f"topic {topic!r} does not exist: {hint}")
 
 

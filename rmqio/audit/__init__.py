@@ -5,17 +5,13 @@ The name resolves on first use: the command works without Beam.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rmqio.loading import lazy_names
 
 if TYPE_CHECKING:
     from rmqio.audit.transform import Audit
 
 __all__ = ["Audit"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rmqio.audit.transform import Audit
-
-    return Audit
+__getattr__ = lazy_names(__name__, {"Audit": "transform"})

@@ -5,8 +5,9 @@ Names resolve on first use (PEP 562), so that importing the factory does not imp
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rmqio.loading import lazy_names
 
 if TYPE_CHECKING:
     from rmqio.client.admin import Admin
@@ -38,13 +39,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'rmqio.client' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"rmqio.client.{home}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES, keep_in=globals())
 
 
 def __dir__() -> list[str]:

@@ -5,7 +5,9 @@ The names resolve on first use, so that no system's client is needed for another
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from rmqio.loading import lazy_names
 
 if TYPE_CHECKING:
     from rmqio.connect.files.read import ReadFromFiles
@@ -57,10 +59,4 @@ __all__ = [
     "Written",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"rmqio.connect.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -5,7 +5,9 @@ The names resolve on first use: a table can be described without Beam.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rmqio.loading import lazy_names
 
 if TYPE_CHECKING:
     from rmqio.enrich.arguments import add_arguments, check_arguments, from_arguments
@@ -14,18 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Enrich", "Table", "add_arguments", "check_arguments", "from_arguments"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    from rmqio.errors import LocalError
-
-    home = {"Enrich": "transform", "Table": "definition"}.get(name, "arguments")
-    try:
-        return getattr(importlib.import_module(f"rmqio.enrich.{home}"), name)
-    except ModuleNotFoundError as error:
-        if error.name in ("pyarrow", "numpy"):
-            raise LocalError(f"dimension tables need the package {error.name}: pip install 'rmqio[enrich]'") from error
-        raise
+__getattr__ = lazy_names(
+    __name__,
+    dict.fromkeys(__all__, "arguments") | {"Enrich": "transform", "Table": "definition"},
+    packages=("numpy", "pyarrow"),
+    needs="dimension tables need the package {}: pip install 'rmqio[enrich]'",
+)

@@ -180,10 +180,10 @@ def _paths(path: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _known(kept: dict[str, Any]) -> dict[str, Any]:
-    from rmqio.enrich.table.names import nearest
+    from rmqio.hints import meant_or_known
 
     names = ("valid_from", "valid_to", "cache_dir", "shared_dir")
     for name in kept:
         if name not in names:
-            raise LocalError(f"a table takes no {name}{nearest(name, names)}")
+            raise LocalError(f"a table takes no {name}{meant_or_known(name, names)}")
     return kept

@@ -13,8 +13,9 @@ from rmqio.enrich.refresh import Schedule, acquire
 from rmqio.enrich.store import Wanted
 from rmqio.enrich.table.kinds import layout_of, stored
 from rmqio.enrich.table.mapped import MappedTable
-from rmqio.enrich.table.names import nearest
+from rmqio.enrich.table.native import address_of
 from rmqio.enrich.table.rows import Spec, key_fields
+from rmqio.hints import meant_or_known
 
 # Looking up columns of keys: from Arrow to Arrow, without values of Python.
 
@@ -59,7 +60,7 @@ def found_columns(table: Any, keys: Sequence[pa.Array]) -> Found | None:
         if layout != of_table.layout or not is_same:
             return None
         held.append(taken)
-        buffers = [*map(_address, taken.buffers()[:3]), 0]
+        buffers = [*map(address_of, taken.buffers()[:3]), 0]
         validity = buffers[0] if taken.null_count else 0
         given.append((int(layout), size, taken.offset, validity, buffers[1], buffers[2]))
     count = len(keys[0])
@@ -71,8 +72,4 @@ def found_columns(table: Any, keys: Sequence[pa.Array]) -> Found | None:
     return Found([each.values(table.look, places, order_at) for each in copies.columns], places >= 0)
 
 
-def _address(buffer: pa.Buffer | None) -> int:
-    return 0 if buffer is None else int(buffer.address)
-
-
-__all__ = ["Schedule", "Spec", "Table", "Wanted", "acquire", "found_columns", "key_fields", "nearest"]
+__all__ = ["Schedule", "Spec", "Table", "Wanted", "acquire", "found_columns", "key_fields", "meant_or_known"]

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from rmqio.enrich.table.names import nearest
 from rmqio.errors import LocalError
+from rmqio.hints import meant_or_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,12 +97,12 @@ def arrow_type(name: str, column: str) -> Any:
     try:
         return pa.type_for_alias(simple.get(text, text))
     except ValueError:
-        from rmqio.enrich.table.names import nearest
+        from rmqio.hints import meant_or_known
 
         known = ["string", "binary", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
                  "float", "double", "date32", "timestamp[us]", "decimal128(10, 2)"]  # fmt: skip
         raise LocalError(
-            f"the type of {column} is {name!r}, which is not one of Arrow's{nearest(text, known)}"
+            f"the type of {column} is {name!r}, which is not one of Arrow's{meant_or_known(text, known)}"
         ) from None
 
 
@@ -355,7 +355,7 @@ class ParquetFiles:
                     names = file.schema_arrow.names
                     for name in columns or ():
                         if name not in names:
-                            raise LocalError(f"{each.path} has no column {name}{nearest(name, names)}")
+                            raise LocalError(f"{each.path} has no column {name}{meant_or_known(name, names)}")
                     wanted = None if columns is None else list(columns)
                     schema = (
                         file.schema_arrow if wanted is None else pa.schema([file.schema_arrow.field(n) for n in wanted])
@@ -409,7 +409,7 @@ class CsvFiles:
                     given = {name: arrow_type(kind, name) for name, kind in self.types}
                     for name in (*given, *(columns or ())):
                         if name not in names:
-                            raise LocalError(f"{each.path} has no column {name}{nearest(name, names)}")
+                            raise LocalError(f"{each.path} has no column {name}{meant_or_known(name, names)}")
                     kinds = {name: given.get(name, pa.string()) for name in names}
                     wanted = names if columns is None else list(columns)
                     schema = pa.schema([(name, kinds[name]) for name in wanted])

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqio.addresses import shown_url
-from rmqio.enrich.table.names import nearest
 from rmqio.errors import LocalError
+from rmqio.hints import meant_or_known
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,7 +160,7 @@ class _Reading:
             names = list(result.keys())
         for each in (*(self._columns or ()), *([self._source.partition_on] if self._source.partition_on else [])):
             if each not in names:
-                raise LocalError(f"{self._source.shown} has no column {each}{nearest(each, names)}")
+                raise LocalError(f"{self._source.shown} has no column {each}{meant_or_known(each, names)}")
         self._all = names
         return names if self._columns is None else list(self._columns)
 

@@ -17,9 +17,9 @@ from rmqio.enrich.definition import Table
 from rmqio.enrich.refresh import Lease, Rows, Schedule, acquire
 from rmqio.enrich.sources import Topic
 from rmqio.enrich.store import Wanted
-from rmqio.enrich.table.names import nearest
 from rmqio.enrich.table.rows import Spec, key_fields
 from rmqio.errors import LocalError, SerdeError
+from rmqio.hints import meant_or_known
 from rmqio.interfaces import ClientFactory
 from rmqio.internal_errors import internal_error, require_of_row
 from rmqio.security import Security
@@ -71,7 +71,7 @@ class KeyOf:
     def _without(self, element: Any) -> SerdeError:
         names = [*getattr(element, "_fields", ()), *getattr(element, "__dict__", ())]
         missing = next(name for name in self._fields if not hasattr(element, name))
-        return SerdeError(f"{type(element).__name__} has no field {missing}, the key{nearest(missing, names)}")
+        return SerdeError(f"{type(element).__name__} has no field {missing}, the key{meant_or_known(missing, names)}")
 
 
 class Merge:

@@ -11,21 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqio.loading import lazy_names
+
 if TYPE_CHECKING:
     from rmqio.local.broker import LocalRocketMQ
     from rmqio.local.errors import LocalBrokerError
 
 __all__ = ["LocalRocketMQ", "LocalBrokerError"]
 
-
-def __getattr__(name: str) -> object:
-    # On first use (PEP 562): a test session that loads the pytest plugin imports this package.
-    if name == "LocalRocketMQ":
-        from rmqio.local.broker import LocalRocketMQ
-
-        return LocalRocketMQ
-    if name == "LocalBrokerError":
-        from rmqio.local.errors import LocalBrokerError
-
-        return LocalBrokerError
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# On first use (PEP 562): a test session that loads the pytest plugin imports this package.
+__getattr__ = lazy_names(__name__, {"LocalBrokerError": "errors", "LocalRocketMQ": "broker"})

@@ -6,7 +6,9 @@ Names resolve on first use (PEP 562): PySpark's daemon imports `chatter`, and no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rmqio.loading import lazy_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,17 +27,13 @@ def register(session: SparkSession) -> None:
     session.dataSource.register(RocketMQDataSource)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "enrich":
-        from rmqio.pyspark.enriching import enrich
-
-        return enrich
-    if name in ("LagListener", "SourceLag", "lags"):
-        from rmqio.pyspark import progress
-
-        return getattr(progress, name)
-    if name != "RocketMQDataSource":
-        raise AttributeError(f"module 'rmqio.pyspark' has no attribute {name!r}")
-    from rmqio.pyspark.source import RocketMQDataSource
-
-    return RocketMQDataSource
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "LagListener": "progress",
+        "RocketMQDataSource": "source",
+        "SourceLag": "progress",
+        "enrich": "enriching",
+        "lags": "progress",
+    },
+)

@@ -41,14 +41,14 @@ def enrich(
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import DataType, StructType
 
-    from rmqio.enrich.lookups import Schedule, Spec, Wanted, key_fields, nearest
+    from rmqio.enrich.lookups import Schedule, Spec, Wanted, key_fields, meant_or_known
 
     if how not in ("left", "inner"):
         raise LocalError(f'how is {how!r}; it must be "left" or "inner"')
     fields = key_fields(key)
     for name in fields:
         if name not in frame.columns:
-            raise LocalError(f"the frame has no column {name}{nearest(name, frame.columns)}")
+            raise LocalError(f"the frame has no column {name}{meant_or_known(name, frame.columns)}")
         if (count := frame.columns.count(name)) > 1:
             raise LocalError(
                 f"the frame has {count} columns {name}, which is in the key: drop or rename all but one before enrich. "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from rmqio.client.factory import RemotingClientFactory
 from rmqio.errors import LocalError
+from rmqio.hints import nearest
 from rmqio.interfaces import ClientFactory
 from rmqio.options import NAME_SERVER_VARIABLE, WriteOptions, options_of_cluster, parse_name_server
 from rmqio.security import Security, Tls
@@ -86,8 +86,8 @@ def known(options: Mapping[str, str], names: Sequence[str], when: str = "") -> d
     for key, value in options.items():
         name = names_by_lower.get(key.lower())
         if name is None:
-            near = difflib.get_close_matches(key.lower(), names_by_lower, n=1)
-            hint = f"; did you mean {names_by_lower[near[0]]}?" if near else f"; the options are {', '.join(names)}"
+            near = nearest(key.lower(), names_by_lower)
+            hint = f"; did you mean {names_by_lower[near]}?" if near else f"; the options are {', '.join(names)}"
             raise LocalError(f"there is no option {key!r} of the format rocketmq{when}{hint}")
         given[name] = value
     return given

@@ -6,7 +6,9 @@ be read, checked and explained without Beam.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from rmqio.loading import lazy_names
 
 if TYPE_CHECKING:
     from rmqio.rules.alerts import alert_id, alert_message
@@ -38,7 +40,7 @@ __all__ = [
     "check_arguments",
     "from_arguments",
 ]
-_HOMES: Final = {
+_HOMES: Final = dict.fromkeys(__all__, "ir") | {
     "AlertMessages": "transform",
     "Correlate": "correlation",
     "Correlated": "correlation",
@@ -53,17 +55,6 @@ _HOMES: Final = {
     "from_arguments": "arguments",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    from rmqio.errors import LocalError
-
-    try:
-        return getattr(importlib.import_module(f"rmqio.rules.{_HOMES.get(name, 'ir')}"), name)
-    except ModuleNotFoundError as error:
-        if error.name == "msgspec":
-            raise LocalError("rules need the package msgspec: pip install 'rmqio[rules]'") from error
-        raise
+__getattr__ = lazy_names(
+    __name__, _HOMES, packages=("msgspec",), needs="rules need the package {}: pip install 'rmqio[rules]'"
+)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
 import functools
 import importlib
 import importlib.util
@@ -243,9 +242,10 @@ def _path_of(name: str) -> str:
     names = {known.lower(): known for known in (*beams_runners(), *_OURS)}
     known = names.get(name.lower()) or names.get(f"{name.lower()}runner")
     if known is None:
-        nearest = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.0)[0]
+        near = nearest(name.lower(), names, cutoff=0.0)
+        assert near is not None  # without a cutoff, one is
         raise LocalError(
-            f"runner {name!r} is unknown; the nearest known one is {names[nearest]!r}. "
+            f"runner {name!r} is unknown; the nearest known one is {names[near]!r}. "
             f"Known runners are {', '.join(_OURS)}, Beam's other runners and fully qualified class names"
         )
     return _OURS.get(known, known)

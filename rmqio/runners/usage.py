@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 from collections.abc import Collection, Sequence
 from typing import Final, NoReturn
@@ -17,6 +16,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from rmqio.errors import LocalError
+from rmqio.hints import nearest
 from rmqio.runners.beam.portable import add_arguments
 from rmqio.runners.checkpoints import CheckpointOptions
 from rmqio.runners.submission import ReportOptions
@@ -96,9 +96,8 @@ def _refuse(message: str) -> NoReturn:
 def misspelt(unknown: Collection[str], known: Collection[str]) -> str | None:
     """Returns what is wrong with the first unknown option that is near a known one."""
     for flag in unknown:
-        near = difflib.get_close_matches(flag, known, n=1, cutoff=_CUTOFF)
-        if near:
-            return f"unknown option {flag}: did you mean {near[0]}? (--allow_unknown_options ignores unknown options)"
+        if near := nearest(flag, known, cutoff=_CUTOFF):
+            return f"unknown option {flag}: did you mean {near}? (--allow_unknown_options ignores unknown options)"
     return None
 
 

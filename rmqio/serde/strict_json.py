@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 import math
-import os
 import secrets
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, Final, NoReturn, Self, TypeVar
+
+from rmqio.loading import extension
 
 Text = TypeVar("Text", str, bytes, bytearray, bytes | bytearray)
 
@@ -26,18 +26,9 @@ _alive: Final[set[int]] = set()
 """The ids of all `JsonNumber`s: as long as there is none, nothing needs to be searched for them."""
 
 
-def _in_c() -> Callable[[bytes | bytearray | str], bool] | None:
-    if os.environ.get("RMQIO_PURE_PYTHON", "0") not in ("", "0"):
-        return None
-    try:
-        numbers = importlib.import_module("rmqio.serde._numbers")
-    except ImportError:  # not built
-        return None
-    found: Callable[[bytes | bytearray | str], bool] = numbers.may_be_rounded
-    return found
-
-
-may_be_rounded: Final = _in_c() or (lambda text: True)
+may_be_rounded: Final[Callable[[bytes | bytearray | str], bool]] = getattr(
+    extension("rmqio.serde._numbers"), "may_be_rounded", lambda text: True
+)
 """Whether JSON may have a number that `exact_float` does not make a float. False only if it has none: then a decoder
 needs no function for each number. Always true without the C extension.
 """

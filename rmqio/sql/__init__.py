@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rmqio.loading import lazy_names
 from rmqio.sql.user.hints import udaf, udf, udtf
 
 if TYPE_CHECKING:
@@ -14,16 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BadRow", "SqlResult", "SqlTransform", "element_time", "row_time", "udaf", "udf", "udtf"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rmqio.errors import LocalError
-
-    try:
-        from rmqio.sql import transform
-    except ModuleNotFoundError as error:
-        if error.name in ("lark", "msgspec"):
-            raise LocalError(f"SQL needs the package {error.name}: pip install 'rmqio[sql]'") from error
-        raise
-    return getattr(transform, name)
+__getattr__ = lazy_names(
+    __name__,
+    dict.fromkeys(("BadRow", "SqlResult", "SqlTransform", "element_time", "row_time"), "transform"),
+    packages=("lark", "msgspec"),
+    needs="SQL needs the package {}: pip install 'rmqio[sql]'",
+)

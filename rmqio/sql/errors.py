@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rmqio import hints
 from rmqio.errors import LocalError
 from rmqio.hints import line_with_carets
 from rmqio.sql.secrets import masked_line, masked_message
@@ -80,9 +80,8 @@ class Source:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `: did you mean 'x'?` for the nearest of the known names, or nothing."""
     by_folded = {each.casefold(): each for each in known}
-    if found := difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6):
-        return f": did you mean {by_folded[found[0]]!r}?"
-    return ""
+    found = hints.nearest(name.casefold(), by_folded)
+    return f": did you mean {by_folded[found]!r}?" if found else ""
 
 
 def listed(names: Iterable[Any], last: str = "or") -> str:

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any, Final
 
+from rmqio.loading import extension
 from rmqio.model import Message, MessageQueue, Record, SendResult, SendStatus
 
-
-def _load() -> ModuleType | None:
-    if os.environ.get("RMQIO_PURE_PYTHON", "0") not in ("", "0"):
-        return None
-    try:
-        return importlib.import_module("rmqio.wire._fast")
-    except ImportError:  # not built, or built for another version of rmqio
-        return None
-
-
-_fast: Final = _load()
+_fast: Final = extension("rmqio.wire._fast")
 
 IMPLEMENTATION: Final = "python" if _fast is None else "c"
 """The implementation that this process uses to decode and encode."""

@@ -38,7 +38,7 @@ def mixed(hashes: Hashes, column: pa.Array) -> None:
         return
     layout, size = layout_of(column.type)
     buffers = column.buffers()
-    values, data = _address(buffers[1]), _address(buffers[2]) if len(buffers) > 2 else 0
+    values, data = native.address_of(buffers[1]), native.address_of(buffers[2]) if len(buffers) > 2 else 0
     native.hash_column(hashes, layout, size, len(column), values, data, column.offset)
 
 
@@ -52,10 +52,6 @@ def finished(hashes: Hashes) -> Hashes:
     else:
         native.hash_last(hashes)
     return hashes
-
-
-def _address(buffer: pa.Buffer | None) -> int:
-    return 0 if buffer is None else int(buffer.address)
 
 
 # ---- the same without C ---------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ import pyarrow as pa
 from rmqio.enrich.table import hashing, manifest, native
 from rmqio.enrich.table.kinds import WRONG, Layout, converter_of, encoder_of, layout_of, name_of
 from rmqio.enrich.table.manifest import BadTable, Manifest
-from rmqio.enrich.table.names import nearest
 from rmqio.enrich.table.native import Copies, copies_of
 from rmqio.enrich.table.rows import FROM, TO
 from rmqio.errors import LocalError
+from rmqio.hints import meant_or_known
 
 # Looking up without C: slow, and the reference for what `_look_table.c` does.
 
@@ -241,7 +241,7 @@ class MappedTable:
         """Returns the table with some of its columns, on the same memory."""
         for name in columns:
             if name not in self.columns:
-                raise LocalError(f"the table has no column {name}{nearest(name, self.columns)}")
+                raise LocalError(f"the table has no column {name}{meant_or_known(name, self.columns)}")
         found = object.__new__(MappedTable)
         found.__dict__.update(self.__dict__)
         found.__dict__.pop("copies", None)
@@ -309,7 +309,7 @@ class MappedTable:
         pieces = []
         for batch in self._batches:
             column = batch.column(name)
-            buffers = [0, 0, 0] if layout is Layout.OTHERS else [*map(_address, column.buffers()[:3]), 0]
+            buffers = [0, 0, 0] if layout is Layout.OTHERS else [*map(native.address_of, column.buffers()[:3]), 0]
             if not column.null_count:
                 buffers[0] = 0
             pieces.append((buffers[0], buffers[1], buffers[2]))
@@ -324,10 +324,6 @@ class _Others:
 
     def __call__(self, part: int, row: int) -> Any:
         return self._columns[part][row].as_py()
-
-
-def _address(buffer: pa.Buffer | None) -> int:
-    return 0 if buffer is None else int(buffer.address)
 
 
 def _mapped(folder: Path, made: Manifest) -> tuple[list[pa.RecordBatch], list[pa.Buffer]]:

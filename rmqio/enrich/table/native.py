@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from rmqio.enrich.table.kinds import Layout, layout_of
+from rmqio.loading import extension
 
 # The C extension that looks up keys, if it was built and is not disabled (docs/install.md).
 
 
-def _load() -> ModuleType | None:
-    if os.environ.get("RMQIO_PURE_PYTHON", "0") not in ("", "0"):
-        return None
-    try:
-        return importlib.import_module("rmqio.enrich.table._look")
-    except ImportError:  # not built
-        return None
-
-
-_module: Final = _load()
+_module: Final = extension("rmqio.enrich.table._look")
 hash_column: Final[Callable[..., None] | None] = getattr(_module, "hash_column", None)
 """Takes hashes, layout, size, length, the addresses of values and data, and the offset; mixes the column into them."""
 hash_last: Final[Callable[[Any], None] | None] = getattr(_module, "hash_last", None)
@@ -36,6 +25,11 @@ texts_of_codes: Final[Any] = getattr(_module, "texts_of_codes", None)
 """Takes codes, the dictionary, and offsets; writes the texts."""
 new_table: Final[Callable[..., Any] | None] = getattr(_module, "Table", None)
 """Takes owner, seed, bits of buckets and parts, addresses of starts and fingerprints, first rows, and columns."""
+
+
+def address_of(buffer: pa.Buffer | None) -> int:
+    """Returns where a buffer begins; 0: there is none."""
+    return 0 if buffer is None else int(buffer.address)
 
 
 class Keys(NamedTuple):

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqio.enrich.table.kinds import MAX_KEYS, require_key, stored
-from rmqio.enrich.table.names import nearest
 from rmqio.errors import LocalError
+from rmqio.hints import meant_or_known
 
 # Rows that are valid from a time and until another: both as microseconds since 1970 in UTC.
 
@@ -216,7 +216,7 @@ class Rows:
         places = schema.get_all_field_indices(name)
         if len(places) != 1:
             what = "has no column" if not places else "has several columns"
-            raise LocalError(f"the table {what} {name}{'' if places else nearest(name, schema.names)}")
+            raise LocalError(f"the table {what} {name}{'' if places else meant_or_known(name, schema.names)}")
         return int(places[0])
 
     def _require(self, schema: pa.Schema) -> None:

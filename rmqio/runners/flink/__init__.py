@@ -8,8 +8,9 @@ with JobServer() as server:
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from rmqio.loading import lazy_names
 from rmqio.runners.errors import FlinkError, JobServerError
 from rmqio.runners.flink.jobserver import JobServer
 from rmqio.runners.flink.rest import FlinkJob, FlinkRest
@@ -24,12 +25,8 @@ __all__ = ["FlinkError", "FlinkJob", "FlinkRest", "FlinkResult", "FlinkRunner", 
 _WITH_BEAM: Final = {"FlinkResult": "result", "FlinkRunner": "runner"}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _WITH_BEAM:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = importlib.import_module(f"{__name__}.{_WITH_BEAM[name]}")
-    except (ImportError, AttributeError):
-        importlib.import_module("rmqio.runners.beam.versions").check("FlinkRunner")  # an untested Beam may lack a name
-        raise
-    return getattr(module, name)
+def _check() -> None:
+    importlib.import_module("rmqio.runners.beam.versions").check("FlinkRunner")  # an untested Beam may lack a name
+
+
+__getattr__ = lazy_names(__name__, _WITH_BEAM, check=_check)

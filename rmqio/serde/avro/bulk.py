@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, Final, Protocol
+
+from rmqio.loading import extension
 
 
 class Values(Protocol):
@@ -33,16 +32,7 @@ class Columns(Protocol):
         ...
 
 
-def _load() -> ModuleType | None:
-    if os.environ.get("RMQIO_PURE_PYTHON", "0") not in ("", "0"):
-        return None
-    try:
-        return importlib.import_module("rmqio.serde.avro._bulk")
-    except ImportError:  # not built
-        return None
-
-
-_module: Final = _load()
+_module: Final = extension("rmqio.serde.avro._bulk")
 new_values: Final[Callable[[tuple[Any, ...], int], Values] | None] = getattr(_module, "Values", None)
 """Takes nodes (kind, parts, argument, places) and the index of the root."""
 new_columns: Final[Callable[[tuple[Any, ...]], Columns] | None] = getattr(_module, "Columns", None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import hashlib
 import json
@@ -23,6 +22,7 @@ from lark.exceptions import VisitError
 from lark.grammar import Rule
 from lark.lexer import TerminalDef
 
+from rmqio import hints
 from rmqio.sql.errors import Refusal, Source, Span, SqlError, listed, nearest
 from rmqio.sql.secrets import PARSERS
 from rmqio.sql.syntax import statements
@@ -367,8 +367,8 @@ def _misspelt_before(source: Source, start: int, accepted: Any) -> str:
     if word is None or word[1].upper() in RESERVED or len(word[1]) < 3:
         return ""
     keywords = [each for each in accepted if each.isalpha() and each not in _SHOWN]
-    found = difflib.get_close_matches(word[1].upper(), keywords, n=1, cutoff=0.7)
-    return f": did you mean {found[0]!r} instead of {word[1]!r}?" if found else ""
+    found = hints.nearest(word[1].upper(), keywords, cutoff=0.7)
+    return f": did you mean {found!r} instead of {word[1]!r}?" if found else ""
 
 
 # For completion: the keywords and names that can follow a text that is not complete.

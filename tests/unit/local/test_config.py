@@ -202,4 +202,4 @@ def test_the_commands_arguments_reach_the_broker(
 def test_the_pytest_plugin_and_the_package_load_next_to_nothing() -> None:
     program = "import sys, rmqio.local.pytest_plugin; print(*[m for m in sys.modules if m.startswith('rmqio.')])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert set(result.stdout.split()) == {"rmqio.local", "rmqio.local.pytest_plugin"}
+    assert set(result.stdout.split()) == {"rmqio.loading", "rmqio.local", "rmqio.local.pytest_plugin"}

@@ -15,6 +15,7 @@ BASE = {
         "errors",
         "hints",
         "internal_errors",
+        "loading",
         "logs",
         "model",
         "options",
@@ -26,6 +27,7 @@ BASE = {
         "topics",
     )
 }
+SERDE = ("errors", "internal_errors", "loading", "model")
 OUTSIDE_WORLD = {
     "socket",
     "threading",
@@ -83,7 +85,7 @@ def broken_rule(imported: Import) -> str | None:
             return None
         return "wire imports stdlib, base, lz4 and zstandard only"
     if is_in(module, "rmqio.serde"):
-        if is_stdlib(imported) or imported.is_of("rmqio.serde", "rmqio.errors", "rmqio.internal_errors", "rmqio.model"):
+        if is_stdlib(imported) or imported.is_of("rmqio.serde", *(f"rmqio.{name}" for name in SERDE)):
             return None
 
         if imported.top == "fastavro" and is_in(module, "rmqio.serde.avro", "rmqio.serde.registry"):
@@ -100,7 +102,7 @@ def broken_rule(imported: Import) -> str | None:
             return None
         if imported.top == "pyarrow" and is_in(module, "rmqio.serde.avro.arrow", "rmqio.serde.avro.bulk_columns"):
             return None
-        return "serde imports stdlib, errors, internal_errors, model (avro also fastavro, rows Beam, arrow pyarrow)"
+        return "serde imports stdlib, errors, internal_errors, loading, model (avro fastavro, rows Beam, arrow pyarrow)"
     if is_in(module, "rmqio.sending"):
         if is_stdlib(imported) or imported.is_of("rmqio.sending", "rmqio.wire", *BASE):
             return None
