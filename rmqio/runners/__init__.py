@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rmqio.loading import lazy_names
 from rmqio.runners.errors import PipelineFailed
 from rmqio.runners.options import options, runner_path, unknown_flags
 
@@ -15,10 +16,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PipelineFailed", "Program", "options", "runner_path", "unknown_flags"]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "Program":
-        from rmqio.runners.command_line import Program
-
-        return Program
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, {"Program": "command_line"})
