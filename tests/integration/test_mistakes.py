@@ -27,6 +27,7 @@ from rmqio.client.producer import RemotingProducer
 from rmqio.local import LocalRocketMQ
 from rmqio.model import Message
 from rmqio.options import ClientOptions
+from tests.helpers.programs import program
 from tests.helpers.servers.guarded import Guarded, credentials_file
 from tests.helpers.servers.ports import reserved_port
 from tests.helpers.servers.postgresql import postgresql
@@ -148,7 +149,7 @@ ROWS: Final = {
         {"some.csv": "a\n1\n"},
     ),
     "options of a job": Row(
-        "python pipelines/word_count.py --source_topik orders",
+        f"python {program('word_count')} --source_topik orders",
         "word_count.py: unknown argument '--source_topik'; did you mean --source_topic? ...",
     ),
     "a second file": Row(

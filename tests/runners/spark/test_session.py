@@ -209,6 +209,7 @@ def test_a_plain_program_with_no_option_but_the_runner(programs: Programs) -> No
         "rmqio.repeats",
         "rmqio.errors",
         "rmqio.hints",
+        "rmqio.loading",
         "rmqio.pyspark.chatter",
         "rmqio.model",
         "rmqio.interfaces",
