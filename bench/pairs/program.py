@@ -35,9 +35,10 @@ def _source(server: str, **more: Any) -> Any:
 
 def _run(build: Callable[[Any], Any], *flags: str) -> None:
     import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
 
-    pipeline = beam.Pipeline(options=PipelineOptions([*(flags or ["--runner=DirectRunner"])]))
+    from rmqio.runners import options
+
+    pipeline = beam.Pipeline(options=options(flags))
     build(pipeline)
     pipeline.run().wait_until_finish()
 
