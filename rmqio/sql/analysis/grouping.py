@@ -179,6 +179,14 @@ _BITS: Final = 63
 SUPPORTED: Final = ("COUNT", "SUM", "AVG", "MIN", "MAX", *VARIANCES)
 
 
+class WindowIsUsed(Exception):
+    """A column of the window of FROM is in WHERE, FILTER or an argument, so that rows must have it before the group."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__()
+        self.span = span
+
+
 @dataclass
 class Grouping:
     """Collects what a SELECT with GROUP BY needs, and builds its relations.
@@ -186,6 +194,8 @@ class Grouping:
     Attributes:
       source: what FROM and WHERE give.
       inner: binds expressions to the source.
+      where: the place of the condition.
+      windowed: the window of FROM, if the columns of the window are columns of the rows.
       keys: the expressions of GROUP BY, without the window.
       window: the window; None: there is none.
       calls: the aggregates, each with its argument and its condition.
@@ -194,6 +204,8 @@ class Grouping:
     source: Relation
     inner: ExpressionBinder
     condition: Expr | None
+    where: Span | None = None
+    windowed: Window | None = None
     keys: list[Expr] = field(default_factory=list)
     window: Window | None = None
     window_refs: dict[int, int] = field(default_factory=dict)
@@ -253,6 +265,11 @@ class Grouping:
                 span,
             )
 
+    def _need_rows(self, bound: Expr, span: Span) -> None:
+        """Raises `WindowIsUsed` if an expression of the rows has a column of the window."""
+        if set(self._window_columns()) & inputs(bound):
+            raise WindowIsUsed(span)
+
     def _window_columns(self) -> range:
         if isinstance(self.source, Windowed):
             width = len(self.source.fields)
@@ -274,8 +291,6 @@ class Grouping:
         return self.source
 
     def _close_window(self, span: Span) -> None:
-        if self.condition is not None:
-            self._refuse_window(self.condition, span)
         if not self.window_refs:
             if isinstance(self.source, Windowed):
                 _refuse("GROUP BY over a window must name window_start and window_end", span)
@@ -288,6 +303,8 @@ class Grouping:
         self.window = self.source.window
         if self.window.kind == "SESSION":
             self._require_partition(self.source.partition, span)
+        if self.condition is not None:
+            self._need_rows(self.condition, span if self.where is None else self.where)
 
     def _require_partition(self, partition: tuple[int, ...], span: Span) -> None:
         """The sessions of a group are those of its keys: of other keys, they would be other ones."""
@@ -365,18 +382,18 @@ class Grouping:
         if node.over is not None:
             _refuse("OVER cannot be combined with GROUP BY: group in a sub-query of FROM first", node.over.span)
         if node.function is not None:
-            return self._added(*functions.aggregate(node, self.inner, self._refuse_window))
+            return self._added(node, *functions.aggregate(node, self.inner, self._need_rows))
         if name in JSON_AGGREGATES:
-            return self._added(*json_aggregate(node, self.inner, self._refuse_window))
+            return self._added(node, *json_aggregate(node, self.inner, self._need_rows))
         if name in LIST_AGGREGATES:
-            call, value, condition = list_aggregate(node, self.inner, self._refuse_window)
+            call, value, condition = list_aggregate(node, self.inner, self._need_rows)
             if call.is_distinct:
                 require_key(value.type, f"{name}(DISTINCT ...)", node.span)
-            return self._added(call, value, condition)
+            return self._added(node, call, value, condition)
         if name in BY_TIME:
-            time = time_of_rows(self._rows().fields, self.window, node)
+            time = time_of_rows(self._rows().fields, self.windowed or self.window, node)
             offset = offset_of_rows(self._rows())
-            return self._added(*value_by_time(node, self.inner, time, offset, self._refuse_window))
+            return self._added(node, *value_by_time(node, self.inner, time, offset, self._need_rows))
         if name not in SUPPORTED:
             _refuse(f"{name} is not supported: {INSTEAD[name]}", node.span)
         condition = None if node.filter is None else replace(self.inner, place="in FILTER").condition(node.filter)
@@ -390,14 +407,18 @@ class Grouping:
             _refuse(f"{name} takes one argument, not {len(node.arguments)}", node.span)
         else:
             argument = replace(self.inner, place="in another one").bind(node.arguments[0])
-            self._refuse_window(argument, node.span)
+            self._need_rows(argument, node.span)
             if node.quantifier == "DISTINCT":
                 require_key(argument.type, f"{name}(DISTINCT ...)", node.span)
         kind = result_type(name, argument.type if argument is not None else None, node)
         is_distinct = node.quantifier == "DISTINCT" and name not in ("MIN", "MAX")
-        return self._added(AggregateCall(name, kind, is_distinct=is_distinct), argument, condition)
+        return self._added(node, AggregateCall(name, kind, is_distinct=is_distinct), argument, condition)
 
-    def _added(self, made: AggregateCall, argument: Expr | None, condition: Expr | None) -> Expr:
+    def _added(
+        self, node: nodes.Call, made: AggregateCall, argument: Expr | None, condition: Expr | None = None
+    ) -> Expr:
+        if condition is not None and node.filter is not None:
+            self._need_rows(condition, node.filter.span)
         call = (made, argument, condition)
         if call not in self.calls:
             self.calls.append(call)
@@ -408,7 +429,7 @@ class Grouping:
         """The values of COUNT(DISTINCT a, b) as one; NULL if one of them is."""
         values = [replace(self.inner, place="in another one").bind(each) for each in node.arguments]
         for each, at in zip(values, node.arguments, strict=True):
-            self._refuse_window(each, at.span)
+            self._need_rows(each, at.span)
             require_key(each.type, "COUNT(DISTINCT ...)", at.span)
         flag = types.BOOLEAN.nullable(False)
         tests = tuple(Is(flag, each, None) for each in values)

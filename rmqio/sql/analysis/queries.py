@@ -10,19 +10,30 @@ from rmqio.errors import counted
 from rmqio.sql import types
 from rmqio.sql.analysis import conversions, laterals
 from rmqio.sql.analysis.binder import ExpressionBinder, is_aggregate, ranking
-from rmqio.sql.analysis.grouping import Grouping, require_key
+from rmqio.sql.analysis.grouping import Grouping, WindowIsUsed, require_key
 from rmqio.sql.analysis.joins import is_versioned, joined, looked_up
 from rmqio.sql.analysis.over import Ranked, field_of, with_results
 from rmqio.sql.analysis.scope import Scope, ScopeColumn, check_names, name_of, renamed
 from rmqio.sql.analysis.set_operations import set_operation, sorted_query
 from rmqio.sql.analysis.subqueries import parted
-from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, emit_of, partition_of, refuse_rows, table_window
+from rmqio.sql.analysis.windows import WINDOW_FUNCTIONS, emit_of, partition_of, refuse_rows, refuse_use, table_window
 from rmqio.sql.catalog.connectors import DATABASE, FILES
 from rmqio.sql.catalog.settings import EmitSettings
 from rmqio.sql.catalog.tables import Catalog, Table, View
 from rmqio.sql.errors import Refusal, Span, nearest
 from rmqio.sql.expressions import Expr, InputRef, is_processing_time
-from rmqio.sql.planning.plan import Aggregate, Calc, Constants, Field, Relation, Scan, Union, Windowed, window_fields
+from rmqio.sql.planning.plan import (
+    Aggregate,
+    Calc,
+    Constants,
+    Field,
+    Relation,
+    Scan,
+    Union,
+    Window,
+    Windowed,
+    window_fields,
+)
 from rmqio.sql.syntax import nodes
 
 # Windows that WINDOW names: `SUM(a) OVER w ... WINDOW w AS (PARTITION BY k ORDER BY ts)`.
@@ -176,7 +187,28 @@ class QueryBinder:
         condition: Expr | None,
         constants: Sequence[Expr] = (),
     ) -> Relation:
-        grouping = Grouping(source, replace(binder, place="in GROUP BY"), condition)
+        try:
+            return self._aggregated(select, source, binder, condition, constants)
+        except WindowIsUsed as used:
+            assert isinstance(source, Windowed)
+            windowed = source.window
+            refuse_use(select, windowed, self.emit, used.span)
+        # As in a sub-query, SELECT * FROM TABLE(...): the rows are in their windows before they are grouped.
+        refs = tuple(InputRef(each.type, position) for position, each in enumerate(source.fields))
+        fields = tuple(field_named(each.name, ref, source) for each, ref in zip(source.fields, refs, strict=True))
+        return self._aggregated(select, Calc(fields, source, None, refs), binder, condition, constants, windowed)
+
+    def _aggregated(
+        self,
+        select: nodes.Select,
+        source: Relation,
+        binder: ExpressionBinder,
+        condition: Expr | None,
+        constants: Sequence[Expr],
+        windowed: Window | None = None,
+    ) -> Relation:
+        where = None if select.where is None else select.where.span
+        grouping = Grouping(source, replace(binder, place="in GROUP BY"), condition, where, windowed)
         grouping.add_groups(select.group_by)
         grouping.close_groups(select.group_by[0].span if select.group_by else select.span)
         grouping.keys += constants

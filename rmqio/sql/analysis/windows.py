@@ -158,6 +158,18 @@ def refuse_rows(relation: Relation, span: Span) -> None:
         _refuse(f"rows of SESSION need GROUP BY window_start, window_end{keys}", span)
 
 
+def refuse_use(select: nodes.Select, window: Window, settings: EmitSettings, span: Span) -> None:
+    """Raises `Refusal` if rows cannot have the columns of their window before they are grouped by it."""
+    instead = "take them in WHERE of a query over this one"
+    if window.is_processing or window.kind == "SESSION":
+        which = "processing time" if window.is_processing else "SESSION"
+        _refuse(f"the columns of a window of {which} are known behind the aggregate only: {instead}", span)
+    if emit_of(select, window, settings) is not None:
+        _refuse(
+            f"with EMIT and table.exec.emit, columns of the window cannot be in WHERE or in aggregates: {instead}", span
+        )
+
+
 def group_window(call: nodes.Call, binder: ExpressionBinder, relation: Relation) -> Window:
     """Returns the window of a function of GROUP BY. Raises `Refusal`."""
     name = call.name.text.upper()

@@ -234,10 +234,18 @@ WINDOW = "FROM TABLE(TUMBLE(TABLE w, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
         (f"SELECT a, COUNT(*) {WINDOW} GROUP BY a", "GROUP BY over a window must name window_start and window_end"),
         (f"SELECT a, COUNT(*) {WINDOW} GROUP BY a, window_start", "needs both window_start and window_end"),
         (
-            f"SELECT COUNT(*) {WINDOW} WHERE window_start > ts GROUP BY window_start, window_end",
+            f"SELECT COUNT(*) {WINDOW} GROUP BY window_start, window_end, EXTRACT(DAY FROM window_end)",
             "columns of the window",
         ),
-        (f"SELECT MAX(window_end) {WINDOW} GROUP BY window_start, window_end", "columns of the window"),
+        (
+            "SELECT MAX(window_end) FROM TABLE(SESSION(TABLE w, DESCRIPTOR(ts), INTERVAL '1' DAY)) "
+            "GROUP BY window_start, window_end",
+            "the columns of a window of SESSION are known behind the aggregate only: take them in WHERE",
+        ),
+        (
+            f"SELECT COUNT(*) FILTER (WHERE window_end > ts) {WINDOW} GROUP BY window_start, window_end EMIT CHANGES",
+            "with EMIT and table.exec.emit, columns of the window cannot be in WHERE or in aggregates: take them in",
+        ),
         ("SELECT a FROM TABLE(SESSION(TABLE w, DESCRIPTOR(ts), INTERVAL '1' DAY))", "rows of SESSION need GROUP BY"),
         ("SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE w, ts, INTERVAL '1' DAY))", "is written as DESCRIPTOR(column)"),
         (

@@ -103,6 +103,46 @@ def test_sets_of_a_window(cluster: InMemoryCluster) -> None:
     assert found == in_order([*first, ("1", None, 0, 6), ("1", "y", 0, 3), ("1", None, 1, 9)])
 
 
+LATER = "window_start > TIMESTAMP '2024-01-01 00:00:00'"
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "wanted"),
+    [
+        (f"COUNT(*), COUNT(*) FILTER (WHERE {LATER})", "ROLLUP (k)",
+         [(n, n if at else 0) for at, n in [(0, 2), (0, 1), (0, 3), (1, 1), (1, 2), (1, 3)]]),
+        (f"COUNT(*), SUM(v) FILTER (WHERE {LATER})", "k", [(2, None), (1, None), (2, 6), (1, 3)]),
+        ("COUNT(*), SUM(EXTRACT(SECOND FROM window_end))", "CUBE (k)",
+         [(1, 1), (2, 2), (3, 3), (1, 2), (2, 4), (3, 6)]),
+        (f"COUNT(*), CHAR_LENGTH(LISTAGG(k) FILTER (WHERE {LATER}))", "ROLLUP (k)", None),
+        (f"COUNT(*), CHAR_LENGTH(JSON_ARRAYAGG(g) FILTER (WHERE NOT {LATER}))", "GROUPING SETS ((k, g), ())", None),
+        ("COUNT(DISTINCT window_start, k), COUNT(DISTINCT window_time)", "ROLLUP (k)", None),
+        ("COUNT(*), 0", "k HAVING MAX(window_end) > TIMESTAMP '2024-01-01 00:00:01'", [(2, 0), (1, 0)]),
+        ("COUNT(*), 0", "k HAVING MAX(window_start) IS NULL", []),
+        ("COUNT(*), LAST_VALUE(v)", "k", [(2, 7), (1, 1), (2, 4), (1, 3)]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("window", "where"),
+    [("TUMBLE", ""), ("HOP", f" WHERE {LATER}"), ("CUMULATE", " WHERE window_end > ts AND v > 1")],
+    ids=["TUMBLE", "HOP", "CUMULATE"],
+)
+def test_rows_have_the_columns_of_their_window_as_in_a_sub_query(
+    cluster: InMemoryCluster, window: str, where: str, columns: str, more: str, wanted: list[tuple[Any, ...]] | None
+) -> None:
+    step = "" if window == "TUMBLE" else "INTERVAL '0.5' SECOND, "
+    rows_of = f"TABLE({window}(TABLE t, DESCRIPTOR(ts), {step}INTERVAL '1' SECOND))"
+    query = f"SELECT {columns} FROM {{}}{where} GROUP BY window_start, window_end, {more}"
+    cluster.create_topic("same", 2)
+    also = "CREATE TABLE same (a BIGINT, b BIGINT) WITH ('topic' = 'same'); INSERT INTO same "
+    also += "SELECT v, 0 FROM t" if "LAST_VALUE" in columns else query.format(f"(SELECT * FROM {rows_of})")
+    found = outcome(cluster, f"{query.format(rows_of)}; {also}", "a BIGINT, b BIGINT", ROWS)
+    if wanted is not None and window == "TUMBLE":
+        assert found == in_order(wanted)
+    if "LAST_VALUE" not in columns:  # a sub-query leaves the rows no time
+        assert found == rows(cluster, "same")
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [
