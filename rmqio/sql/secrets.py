@@ -142,6 +142,11 @@ def secrets_in_value(value: str, key: str = "") -> Spans:
     is_url = words[-1] in _ADDRESSES or "@" not in value or _LIKE_URL.match(value)
     if is_url and (password := password_in(value)) is not None:
         yield password
+    yield from _behind_names(value, words)
+
+
+def _behind_names(value: str, words: Sequence[str] = ("",), *, is_message: bool = False) -> Spans:
+    """Where secrets stand behind schemes and names. In a message, a word does not follow `password` as its value."""
     yield from (each.span() for each in SCHEME.finditer(value))
     if words[-1] in _PATTERNS:
         return
@@ -151,7 +156,7 @@ def secrets_in_value(value: str, key: str = "") -> Spans:
         is_header = name["sign"] == ":"
         if not may_hide(name["key"]) or (compares and not is_header) or value.startswith(_NO_SECRETS, place):
             continue
-        if name["sign"] is None and not _value_is_given(name, value):
+        if name["sign"] is None and (is_message or not _value_is_given(name, value)):
             place = name.end("key")
             continue
         if (
@@ -217,7 +222,7 @@ _WHOLE: Final = re.compile(
 """A value that does not go on in the next line."""
 _USER: Final = re.compile(r"//[^\s:/'\"]*[:/]|[:/](?!//)")
 _NO_PORT: Final = re.compile(r"(?://|@)[^\s:/'\"\[\]]*:(?!\d*(?:[,;/?#&\s'\")]|\Z))")
-_QUOTED: Final = re.compile(r"(?<!\w)(['\"])(?P<inside>(?:\\.|(?!\1).)*)\1(?!\w)", re.DOTALL)
+_QUOTED: Final = re.compile(r"(?<!\w)(?:[BbFRUfru][BFRbfr]?)?(['\"])(?P<inside>(?:\\.|(?!\1).)*)\1(?!\w)", re.DOTALL)
 PARSERS: Final[list[Callable[[str], Sequence[Any] | None]]] = []
 """The parser, which adds itself, since its errors show no secrets: the options in a text; None: it does not parse."""
 _QUOTES: Final = tuple("'\"\u2018\u201c\u2019\u201d\xb4")
@@ -375,3 +380,8 @@ def masked_message(message: str) -> str:
     for each in _QUOTED.finditer(message):
         spans += [(each.start(2) + first, each.start(2) + last) for first, last in secrets_in_value(each["inside"])]
     return _replaced(message, _merged(spans))
+
+
+def masked_error(text: str) -> str:
+    """Returns the text of a foreign error without secrets: also those in addresses and JSON that it does not quote."""
+    return masked_message(_replaced(text, _merged([*_behind_names(text, is_message=True)])))

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from rmqio.errors import SerdeError, quoted
-from rmqio.sql.secrets import masked_message
+from rmqio.sql.secrets import masked_error
 
 DECIMALS: Final = Context(prec=76, rounding=ROUND_HALF_UP)
 DAY_US: Final = 86_400_000_000
@@ -521,7 +521,7 @@ def failure_reason(error: BaseException) -> str:
         return str(error)
     name = type(error).__name__
     try:
-        text = masked_message(" ".join(str(error)[:_LONGEST_TEXT].split()))  # drivers quote their URLs
+        text = masked_error(" ".join(str(error)[:_LONGEST_TEXT].split()))  # drivers quote their URLs
     except _OF_PROCESS:
         raise
     except RAISED:  # a `__str__` of the user's

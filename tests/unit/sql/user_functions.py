@@ -45,6 +45,10 @@ class Silent(Exception):
 _ENDS: Mapping[str, BaseException] = {
     "exit": SystemExit(3), "close": GeneratorExit(), "memory": MemoryError(), "ctrl-c": KeyboardInterrupt(),
     "driver": OSError("no answer of postgresql://u:pw1@h/db?password=pw1"),
+    "bytes": ValueError(b"Bearer hunter2abc\n"), "header": ValueError("no header rb'Basic aHVudGVyMg==\\n'"),
+    "array": ValueError(bytearray(b"Bearer hunter2")), "odbc": OSError("not connected: Server=h;Uid=u;Pwd=hunter2;"),
+    "jdbc": OSError("no jdbc:sqlserver://h;user=u;password=hunter2"), "sent": OSError("Authorization: Bearer hunter2"),
+    "dict": ValueError({"host": "h", "password": "hunter2"}), "words": ValueError("the password must not be empty"),
     "cancel": asyncio.CancelledError("too late"), "panic": Panic("at the disco"), "silent": Silent(),
     "leaving": Silent(4), "group": BaseExceptionGroup("all", [SystemExit(5)]),
 }  # fmt: skip
