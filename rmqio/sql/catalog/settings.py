@@ -115,6 +115,14 @@ _REFUSED: Final = {
 }  # fmt: skip
 
 
+def option_of(key: object, value: object) -> Option:
+    """Returns a setting of YAML or Python as SET has it: as text. Raises `Refusal` for what is no single value."""
+    if not isinstance(value, (str, bool, int, float)):
+        kind = "empty" if value is None else f"a {type(value).__name__}"
+        raise Refusal(f"{key} is {kind}; it must be text, as in '1 h'", None)
+    return Option(str(key), str(value).lower() if isinstance(value, bool) else str(value))
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Settings of a script.

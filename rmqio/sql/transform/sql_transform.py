@@ -13,12 +13,12 @@ from rmqio.errors import LocalError
 from rmqio.interfaces import ClientFactory
 from rmqio.model import Record
 from rmqio.security import Security
+from rmqio.sql.catalog.settings import option_of
 from rmqio.sql.errors import Refusal, SqlError, nearest
 from rmqio.sql.planning.plan import Calc, LookupJoin, Relation, Scan, Union, Windowed
 from rmqio.sql.planning.relations import Expand
 from rmqio.sql.runtime.scans import Connection
 from rmqio.sql.runtime.translation import Translation
-from rmqio.sql.syntax import statements
 from rmqio.sql.syntax.parser import parse
 from rmqio.sql.transform.elements import BadRow, SqlResult, ToElements
 from rmqio.sql.transform.inputs import ElementsInput, MessagesInput, QueryScript, element_time
@@ -117,7 +117,7 @@ class SqlTransform(beam.PTransform):
         script.catalog.tables.update({name: each.table for name, each in inputs.items()})
         for key, value in self._settings.items():
             try:
-                script.settings = script.settings.with_option(statements.Option(key, value))
+                script.settings = script.settings.with_option(option_of(key, value))
             except Refusal as refusal:
                 raise SqlError(f"settings: {refusal.message}") from None
         for name, function in self._functions.items():

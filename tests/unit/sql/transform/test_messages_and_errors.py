@@ -64,7 +64,7 @@ def test_tables_of_the_text_are_read(cluster: InMemoryCluster, pipeline: beam.Pi
     text = "CREATE TABLE t (a INT) WITH ('topic' = 't'); SELECT a, o.amount FROM t JOIN o ON t.a = o.id"
     rows = {"o": orders(pipeline)} | SqlTransform(
         text, start=StartFrom.earliest(), stop=StopAt.latest(), client_factory=InMemoryClientFactory(cluster.name),
-        settings={"table.exec.state.ttl": "1 h"},
+        settings={"table.exec.state.ttl": 3_600_000, "table.exec.emit.early-fire.enabled": True},
     )  # fmt: skip
     check(rows, [(1, Decimal(10)), (2, Decimal(20))])
     run(pipeline)
@@ -135,6 +135,19 @@ def test_what_does_not_fit_the_inputs_is_refused(pipeline: beam.Pipeline) -> Non
             "the input of SqlTransform is a PCollection, a dict of PCollections by name, or the pipeline",
         ),
         (rows, {"settings": {"table.exec.state.tll": "1 h"}}, "settings: there is no setting 'table.exec.state.tll'"),
+        (rows, {"settings": {5: "1 h"}}, "settings: there is no setting '5'"),
+        (
+            rows,
+            {"settings": {"table.exec.state.ttl": None}},
+            "settings: table.exec.state.ttl is empty; it must be text",
+        ),
+        (
+            rows,
+            {"settings": {"table.exec.emit.late-fire.enabled": [1]}},
+            "late-fire.enabled is a list; it must be text",
+        ),
+        (rows, {"settings": {"parallelism.default": 0}}, "parallelism.default is '0'; it must be a whole number"),
+        (rows, {"settings": {"table.exec.emit.early-fire.enabled": 1}}, "'1' is neither 'true' nor 'false'"),
     ]
     for number, (given, how, message) in enumerate(cases):
         with pytest.raises((LocalError, SqlError), match=re.escape(message)):
