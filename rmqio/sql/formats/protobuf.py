@@ -51,27 +51,35 @@ def getter(field: Field, kind: SqlType, *, with_defaults: bool) -> Get:
 
     Args:
       with_defaults: a field without a value has its default, at any depth: a message those of its fields, as in Flink.
-        What is a value by itself here, a Timestamp and the wrappers, stays NULL: Flink reads those as rows.
+        What is a value by itself here, a Timestamp and the wrappers, stays NULL: Flink reads those as rows. Without
+        defaults, a list or a map without elements is NULL, too, if the type has NULL.
     """
-    name = field.name
+    name, has_null = field.name, kind.is_nullable and not with_defaults
     if is_map(field):
         entry = field.message_type.fields_by_name
         if kind.kind != "MAP":
             raise _misfit(field, kind)
         parts = zip(("key", "value"), kind.elements, strict=True)
         key, value = (_reader(entry[each], part, with_defaults=with_defaults) for each, part in parts)
-        return lambda message: {_as(key, k): _as(value, v) for k, v in getattr(message, name).items()}
+        return _or_null(
+            lambda message: {_as(key, k): _as(value, v) for k, v in getattr(message, name).items()}, has_null
+        )
     if is_repeated(field):
         if kind.kind != "ARRAY":
             raise _misfit(field, kind)
         read = _reader(field, kind.elements[0], with_defaults=with_defaults)
         if read is None:
-            return lambda message: list(getattr(message, name))
-        return lambda message: [_as(read, each) for each in getattr(message, name)]
+            return _or_null(lambda message: list(getattr(message, name)), has_null)
+        return _or_null(lambda message: [_as(read, each) for each in getattr(message, name)], has_null)
     read = _reader(field, kind, with_defaults=with_defaults)
     if not field.has_presence or (with_defaults and (field.message_type is None or kind.kind == "ROW")):
         return lambda message: _as(read, getattr(message, name))
     return lambda message: _as(read, getattr(message, name)) if message.HasField(name) else None
+
+
+def _or_null(get: Get, has_null: bool) -> Get:
+    """Protobuf does not tell a list without elements from none. Flink reads NULL."""
+    return (lambda message: get(message) or None) if has_null else get
 
 
 def _as(read: Convert | None, value: Any) -> Any:

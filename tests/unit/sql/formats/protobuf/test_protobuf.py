@@ -109,10 +109,10 @@ def test_what_is_not_there_is_null_or_its_default() -> None:
 @pytest.mark.parametrize(
     ("body", "with_defaults", "without"),
     [
-        (b"", ((7, ("x",)), [], {}, None, None), (None, [], {}, None, None)),
+        (b"", ((7, ("x",)), [], {}, None, None), (None, None, None, None, None)),
         (b"\x0a\x00\x12\x00\x1a\x02\x08\x05", ((7, ("x",)), [(7, ("x",))], {5: (7, ("x",))}, None, None),
          ((None, None), [(None, None)], {5: (None, None)}, None, None)),
-        (b"\x0a\x04\x08\x00\x12\x00\x22\x00\x2a\x00", ((0, ("x",)), [], {}, 0, 0), ((0, (None,)), [], {}, 0, 0)),
+        (b"\x0a\x04\x08\x00\x12\x00\x22\x00\x2a\x00", ((0, ("x",)), [], {}, 0, 0), ((0, (None,)), None, None, 0, 0)),
     ],
 )  # fmt: skip
 def test_defaults_at_any_depth(body: bytes, with_defaults: Any, without: Any) -> None:
