@@ -8,7 +8,7 @@ import errno
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -38,6 +38,10 @@ SOURCES: Final = (_ENV, "_file")
 """Behind the name of a password: what names the environment variable or the file that has it."""
 _SECRETS: Final = (f"username{_ENV}", *(f"password{source}" for source in SOURCES))
 """The options of a database that can stand in its URL, before the #."""
+_BEHIND: Final = ("partition_on", "partitions", "columns", "ignore_unknown", "username")
+"""Those behind the table that no driver has."""
+_OF_SQLITE: Final = ("uri", "timeout", "isolation_level", "detect_types", "check_same_thread", "cached_statements")
+"""The parameters of SQLite's driver. With `uri`, those of SQLite can stand beside them."""
 _CLOSE: Final = 0.85
 """How near a parameter is to a name of ours that was meant for sure: drivers have parameters of their own."""
 _QUERY: Final = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
@@ -206,9 +210,20 @@ def _without_secrets(url: str) -> tuple[str, dict[str, str]]:
     for name in names.values():
         if name not in _SECRETS and (near := nearest(name, ("password", *_SECRETS), cutoff=_CLOSE)):
             raise LocalError(f"{shown_url(url)} has no option {name}{did_you_mean(near, _SECRETS)}")
+    _require_of_driver(url, [name for part, name in names.items() if part != name])  # a word alone can be a secret
     ours = [part for part in parts if names[part] in _SECRETS]
     others = "&".join(part for part in parts if part not in ours)
     return f"{body}?{others}" if others else body if ours else url, _query(f"?{'&'.join(ours)}")[1]
+
+
+def _require_of_driver(url: str, names: Collection[str]) -> None:
+    """Refuses what stands before the # and is no option of the driver: SQLAlchemy only warns of it for SQLite."""
+    is_sqlite = url.startswith("sqlite") and "uri" not in names
+    for name in names:
+        if name in _BEHIND:
+            raise LocalError(f"{shown_url(url)}: the option {name} stands behind the table, as in #TABLE?{name}=...")
+        if is_sqlite and name not in (*_OF_SQLITE, *_SECRETS):
+            raise LocalError(f"{shown_url(url)} has no option {name}{did_you_mean(name, _OF_SQLITE)}")
 
 
 def _file(text: str) -> End:
