@@ -36,7 +36,7 @@ class RocketMQSql(beam.PTransform):
 
     Args:
       query: the query; CREATE VIEW and SET can stand before it. One input is `PCOLLECTION`; several have their names.
-      settings: what SET would set.
+      settings: what SET would set; a number or a truth value is taken as text.
       rowtime: the column that is the time of the rows, for windows; of several inputs, by name.
       error_handling: `{output: NAME}`: rows that cannot be computed go to this output.
     """
@@ -44,7 +44,7 @@ class RocketMQSql(beam.PTransform):
     def __init__(
         self,
         query: str,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, str | int | float] | None = None,
         rowtime: Any | None = None,
         error_handling: Mapping[str, Any] | None = None,
     ) -> None:

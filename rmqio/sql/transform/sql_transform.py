@@ -48,7 +48,7 @@ class SqlTransform(beam.PTransform):
       tables: for inputs of messages, `ReadFromRocketMQ(batches=True)` or records, by name, the CREATE TABLE, or its
         columns in parentheses; None for an input of rows. A text is the name of the single input.
       functions: by name, functions of Python: for CREATE FUNCTION, as `module.name` or the function itself.
-      settings: what SET would set.
+      settings: what SET would set; a number or a truth value is taken as text.
       rowtime: the column that is the time of rows, for windows: its name, or `element_time(name)`, which adds a column
         with the time of the elements. For several inputs, a dict by name.
       on_error: what becomes of a row that cannot be computed: `fail` (default) fails the pipeline, `skip` counts it
@@ -63,7 +63,7 @@ class SqlTransform(beam.PTransform):
         text: str,
         tables: Mapping[str, str | None] | str | None = None,
         functions: Mapping[str, str | Callable[..., Any]] | None = None,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, str | int | float] | None = None,
         *,
         rowtime: Mapping[str, Rowtime] | Rowtime | None = None,
         on_error: str = "fail",
