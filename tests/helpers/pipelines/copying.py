@@ -61,11 +61,14 @@ def build(pipeline: beam.Pipeline, arguments: argparse.Namespace) -> None:
     _ = written.failed | "Refused" >> beam.Map(refuse)
 
 
+_start = start_parser("earliest", "latest", "group", "group:RESET", "timestamp:TIME")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for name in ("name_server", "source", "sink", "group"):
         parser.add_argument(f"--{name}")
-    parser.add_argument("--start", type=start_parser("group:RESET"), default="group:earliest")
+    parser.add_argument("--start", type=_start, default="group:earliest")
     parser.add_argument("--stop", type=stop_parser("none", "latest", "timestamp:TIME"))
     add_options(parser)
     parser.add_argument("--hops", help="an audit topic, which counts what goes to the write")
