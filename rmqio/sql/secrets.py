@@ -78,8 +78,10 @@ SCHEME: Final = re.compile(
     re.IGNORECASE,
 )
 """Most schemes are words, too, so that a sentence does not end behind the next one."""
-_NO_SECRETS: Final = ("%{", "${", "{", "YES)", "NO)")
+_NO_SECRETS: Final = ("%{", "${", "YES)", "NO)")
 """Other texts behind a name and its sign: MySQL says `(using password: YES)`."""
+_NEXT: Final = re.compile(r"&(?=[\w.\-%]+=)|&\Z")
+"""The next parameter of a URL: what has no name is the rest of a value with an & in it."""
 _LAST_WORD: Final = re.compile(r"\S+\s*\Z")
 _PORT: Final = re.compile(r"[0-9]{2,5}(?![^,;/'])")
 
@@ -181,8 +183,10 @@ def _extent(name: re.Match[str], value: str, is_path: bool) -> tuple[int, int]:
     """Returns where the secret behind a name is."""
     if (closed := _CLOSED.match(value, name.end())) is not None:
         return closed.span(next(each for each in ("escaped", "text", "literal") if closed[each] is not None))
-    before = value[name.start() - 1 : name.start()]
-    end = value.find("&" if before in ("?", "&") else "/", name.end()) if before in ("?", "&") or is_path else -1
+    if value[name.start() - 1 : name.start()] in ("?", "&"):
+        following = _NEXT.search(value, name.end())
+        return name.end(), len(value) if following is None else following.start()
+    end = value.find("/", name.end()) if is_path else -1
     return name.end(), end if end >= 0 else len(value)
 
 
@@ -223,6 +227,10 @@ _WHOLE: Final = re.compile(
 _USER: Final = re.compile(r"//[^\s:/'\"]*[:/]|[:/](?!//)")
 _NO_PORT: Final = re.compile(r"(?://|@)[^\s:/'\"\[\]]*:(?!\d*(?:[,;/?#&\s'\")]|\Z))")
 _QUOTED: Final = re.compile(r"(?<!\w)(?:[BbFRUfru][BFRbfr]?)?(['\"])(?P<inside>(?:\\.|(?!\1).)*)\1(?!\w)", re.DOTALL)
+_PAIR: Final = re.compile(
+    r"(?:\(|(?=['\"]-))(['\"])(?P<key>[\w.\-]+)\1,\s*(['\"])(?P<value>(?:\\.|(?!\3).)*)\3", re.DOTALL
+)
+"""`('password', '...')`, and an option in a list of words, with its value behind it."""
 PARSERS: Final[list[Callable[[str], Sequence[Any] | None]]] = []
 """The parser, which adds itself, since its errors show no secrets: the options in a text; None: it does not parse."""
 _QUOTES: Final = tuple("'\"\u2018\u201c\u2019\u201d\xb4")
@@ -383,5 +391,6 @@ def masked_message(message: str) -> str:
 
 
 def masked_error(text: str) -> str:
-    """Returns the text of a foreign error without secrets: also those in addresses and JSON that it does not quote."""
-    return masked_message(_replaced(text, _merged([*_behind_names(text, is_message=True)])))
+    """Returns the text of a foreign error without secrets: also those in addresses, JSON, pairs and command lines."""
+    pairs = [each.span("value") for each in _PAIR.finditer(text) if is_secret(each["key"])]
+    return masked_message(_replaced(text, _merged([*_behind_names(text, is_message=True), *pairs])))

@@ -181,8 +181,10 @@ def _query(text: str) -> tuple[str, dict[str, str]]:
     body, _, query = text.partition("?")
     try:
         return body, dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
-    except ValueError as error:
-        raise LocalError(f"options are like ?name=value&other=value: {error}") from error
+    except ValueError:  # it quotes a part, which can be the end of a password
+        raise LocalError(
+            "options are like ?name=value&other=value, and one of these has no =: an & in a value is written %26"
+        ) from None
 
 
 def _database(text: str) -> End:

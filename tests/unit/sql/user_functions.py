@@ -49,6 +49,8 @@ _ENDS: Mapping[str, BaseException] = {
     "array": ValueError(bytearray(b"Bearer hunter2")), "odbc": OSError("not connected: Server=h;Uid=u;Pwd=hunter2;"),
     "jdbc": OSError("no jdbc:sqlserver://h;user=u;password=hunter2"), "sent": OSError("Authorization: Bearer hunter2"),
     "dict": ValueError({"host": "h", "password": "hunter2"}), "words": ValueError("the password must not be empty"),
+    "braces": OSError("no login: DRIVER={X};UID=u;PWD={hunter2}"), "pair": RuntimeError(("password", "hunter2")),
+    "command": RuntimeError(f"{['psql', '--password', 'hunter2']} returned 1"), "names": KeyError("'password', 'user'"),
     "cancel": asyncio.CancelledError("too late"), "panic": Panic("at the disco"), "silent": Silent(),
     "leaving": Silent(4), "group": BaseExceptionGroup("all", [SystemExit(5)]),
 }  # fmt: skip

@@ -106,6 +106,9 @@ def test_urls(url: str, kind: str, place: str, name: str, options: dict[str, str
         ("rocketmq:a", "mysql://me:pw@h/shop#users", "mysql://h/shop#users: .*: the URL holds a password"),
         ("kafka://h:1/t?sasl.password=pw", "-", "/t: the option sasl.password would travel"),
         ("rocketmq:t?x", "-", "options are like"),
+        ("kafka://h:1/t?sasl.password=pa&pw", "-", "one of these has no =: an & in a value is written %26"),
+        ("postgresql://me@h/db#t?password=pa&pw", "-", "one of these has no ="),
+        ("kafka://h:1/t?sasl.password:pw", "-", "one of these has no ="),
         ("x.jsonl", "sqlite:///x.db#t?password_env=Spw7", r"environment variable \*\*\* .* is not set"),
         ("x.jsonl", "mysql://me:p?w@/pw:@h/shop", "mysql://h/shop names no table"),
         (
