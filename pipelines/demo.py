@@ -12,7 +12,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,6 +31,8 @@ FOLDER: Final = Path(__file__).resolve().parent
 SOURCE, SINK, HOPS = TOPICS = ("addresses", "provinces", "audit")
 SAMPLE: Final = FOLDER / "addresses.jsonl"
 BATCH: Final = 500
+REDRAW_S: Final = 0.5
+SILENT_MS: Final = 30_000
 EPILOG: Final = "exit status: 0 nothing lost or doubled, 1 otherwise or on failure, 2 wrong usage, 130 interrupted"
 
 
@@ -85,10 +86,10 @@ def run(command: Sequence[str], client: QueueClient, count: int) -> int:
     process = subprocess.Popen(command)
     try:
         with progress("run the pipeline", count) as bar:
-            while process.poll() is None:
-                time.sleep(0.5)
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(REDRAW_S)
                 bar.update(sum(map(client.max_offset, client.queues(SINK))) - bar.n)
-        return process.returncode
     finally:
         process.terminate()
         try:
@@ -104,7 +105,8 @@ def bodies(client: QueueClient, topic: str) -> Iterator[dict[str, Any]]:
         end = client.max_offset(queue)
         with contextlib.closing(client.open_reader(queue, 0, message_filter=MessageFilter())) as reader:
             while reader.position < end:
-                client.wait([reader], 1_000)
+                if not client.wait([reader], SILENT_MS):
+                    raise RmqioError(f"{queue}: no answer at offset {reader.position} of {end}")
                 if (fetched := reader.poll()) is not None:
                     yield from (json.loads(record.body) for record in fetched.records)
 

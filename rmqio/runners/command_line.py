@@ -49,7 +49,6 @@ class Program:
             program.check()
 
         import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
         from rmqio import ReadFromRocketMQ, WriteToRocketMQ
 
         def build(pipeline, options):
