@@ -60,15 +60,10 @@ def submitted_provinces(rocketmq: LocalRocketMQ, *command: str, **environment: s
         f"--sink_topic={sink}",
         "--stop=latest",
     ]
-    done = subprocess.run(
-        [*command, program("province"), *flags],
-        cwd=ROOT,
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=at_most(500),
-        check=False,
-    )
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = os.environ | {"PATH": path} | environment
+    words, limit = [*command, program("province"), *flags], at_most(500)
+    done = subprocess.run(words, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=limit, check=False)
     assert done.returncode == 0, done.stderr
     client = RemotingClientFactory(ClientOptions(rocketmq.name_server)).queue_client()
     with contextlib.closing(client):

@@ -14,7 +14,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
 from apache_beam.transforms.error_handling import CollectingErrorHandler, ErrorHandler
 
-from rmqio.errors import MessageIllegal, TransportError
+from rmqio.errors import LocalError, MessageIllegal, RmqioError, TransportError
 from rmqio.model import Message, SendResult
 from rmqio.options import WriteOptions
 from rmqio.sending.batches import FailedMessage
@@ -222,6 +222,16 @@ def test_error_handler_gets_the_failures(cluster: InMemoryCluster) -> None:
             result = pipeline | beam.Create([b"a", b""]) | writer(cluster).with_error_handler(handler)
         assert_that(handler.output(), equal_to([("b''", "LocalError")]))
         assert_that(result.sent | beam.combiners.Count.Globally(), equal_to([1]), label="sent")
+
+
+@pytest.mark.parametrize(("element", "batches"), [(b"", False), ([b"a", b""], True)])
+def test_what_cannot_be_sent_fails_the_pipeline_if_asked(cluster: InMemoryCluster, element: Any, batches: bool) -> None:
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    pipeline | beam.Create([element]) | writer(cluster, fail_on_error=True, batches=batches)
+    with pytest.raises(RmqioError, match="cannot write to topic 't': LocalError: "):
+        pipeline.run()
+    with pytest.raises(LocalError, match="fail_on_error is given, so an error handler would get nothing"):
+        writer(cluster, fail_on_error=True).with_error_handler(ErrorHandler(Collect()))
 
 
 def test_collecting_error_handler(cluster: InMemoryCluster) -> None:

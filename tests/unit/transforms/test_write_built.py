@@ -33,6 +33,10 @@ FACTORY = InMemoryClientFactory("nowhere")
         ({"topic": "t", "serializer": "json"}, "serializer is 'json'; it must be a callable"),
         ({"topic": "t", "id_fn": "id"}, "id_fn is 'id'; it must be a callable"),
         ({"topic": "t", "options": {"max_retries": 1}}, "options is {'max_retries': 1}; it must be rmqio.WriteOptions"),
+        (
+            {"topic": "t", "fail_on_error": True, "dead_letter_topic": "d"},
+            "fail_on_error and dead_letter_topic",
+        ),
         ({"topic": "t", "name_server": "localhost:9876"}, "name_server and client_factory are both given"),
         ({"topic": "t", "client_factory": None, "name_server": "localhost"}, "address 'localhost' is not host:port"),
         ({"topic": "t", "client_factory": None}, "no name server given: pass name_server="),

@@ -22,7 +22,7 @@ from rmqio.errors import LocalError
 from rmqio.runners.capabilities import Mode
 from rmqio.runners.submission import compare
 from rmqio.testing import InMemoryClientFactory, InMemoryCluster
-from rmqio.transforms.writing.elements import DefaultIds, default_ids
+from rmqio.transforms.writing.elements import DefaultIds, default_ids, ids_by
 
 PAIRS = [("a", 1), ("b", 2), ("a", 3)]
 
@@ -244,6 +244,13 @@ def test_a_bounded_pipeline_has_other_ids_when_it_is_made_anew() -> None:
     assert first is not None
     assert second is not None
     assert first.run != second.run
+
+
+def test_ids_by_a_key_are_the_same_when_a_stream_resumes_and_those_of_one_run_else() -> None:
+    for flags, same in (STREAM, True), ([], False):
+        one, other = (ids_by(beam.Pipeline(options=PipelineOptions(flags)), lambda it: it[:1]) for _ in range(2))
+        assert (one(("\ud800", 1)) == other(("\ud800", 2))) is same
+        assert one(("a", 1)) == one(("a", 2)) != one(("b", 1))
 
 
 def test_exactly_once_is_refused_where_ids_are_random(cluster: InMemoryCluster) -> None:
